@@ -141,7 +141,7 @@ def test_a_member_that_fell_silent_is_named_as_the_cause() -> None:
 
     said = told(world, world.image)
 
-    assert "was let go: it was not heard of for its session" in said[1]
+    assert "was removed: it sent no heartbeat within its session timeout" in said[1]
     joined(world, "m3")
     world.beat("m3", -1)
     assert "member m3 (client client at 1.2.3.4) left." in told(world, world.image)[1]

@@ -1,6 +1,6 @@
 """Decisions that wait to be written together (``group.coordinator.append.linger.ms``). Pure.
 
-    linger  -1  until the event loop has heard whoever is speaking now, and only where a commit
+    linger  -1  until the event loop has run its current callbacks, and only where a commit
                 has to wait for followers: alone there is nothing to wait for
              0  not at all
              n  for so many milliseconds

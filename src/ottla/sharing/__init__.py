@@ -1,6 +1,6 @@
-"""Share partitions led here: which member holds which records, and who may ask (KIP-932).
+"""Share partitions led here: which member has acquired which records, and sessions (KIP-932).
 
-Not the members of a share group, nor where its state is kept: those are coordinators. Start with
-`ottla.sharing.acquisition`, the rules of one share partition; `ottla.sharing.sessions` are those
-of ShareFetch sessions; `ottla.sharing.service` acts on both.
+The members of a share group and the stored state are in `coordinators`. Start with
+`ottla.sharing.acquisition`, the rules of one share partition; `ottla.sharing.sessions` has those of
+ShareFetch sessions; `ottla.sharing.service` drives both.
 """

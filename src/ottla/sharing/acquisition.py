@@ -1,20 +1,20 @@
-"""Which member holds which records of one share partition (KIP-932).
+"""Which member has acquired which records of one share partition (KIP-932).
 
     AVAILABLE --acquire--> ACQUIRED --accept--> ACKNOWLEDGED
-        ^                    |   \\--reject, a gap, or deliveries used up--> ARCHIVED
+        ^                    |   \\--reject, a gap, or delivery limit reached--> ARCHIVED
         +--release, or the lock expired
 
-With dead letters a record that is rejected, or whose deliveries are used up, is ARCHIVING before:
-until `Acquisition.bury` says that it has been written elsewhere.
+With a dead-letter topic, a record that is rejected or has reached the delivery limit is ARCHIVING
+first, until `Acquisition.bury` confirms that it was written there.
 
-Pure: the clock, the log and whoever keeps the state are the driver's. Offsets from ``start`` to
-``end`` are in flight: each is in one of these states. Behind ``end`` nothing was delivered yet.
+Pure: the driver has the clock, the log and the stored state. Offsets from ``start`` to ``end`` are
+in flight: each is in one of these states. Nothing from ``end`` on was delivered yet.
 
-Invariants: everything below ``start`` is finished or gone from the log, so ``start`` never moves
-back. A record is held by one member at a time, and a leader delivers it at most
-``deliveries_max`` times.
-What is persisted may be older than this, never newer: a record whose newest state is not durable
-is dirty, and `Acquisition.take_dirty` hands it out; `Acquisition.on_failed` makes it dirty again.
+Invariants: everything below ``start`` is finished or deleted from the log, so ``start`` never moves
+back. A record is acquired by one member at a time, and a leader delivers it at most
+``deliveries_max`` times. The stored state may be older than this, never newer: a record whose
+newest state is not durable is dirty; `Acquisition.take_dirty` returns it and
+`Acquisition.on_failed` makes it dirty again.
 """
 
 import enum
@@ -30,7 +30,7 @@ from ottla.sharing.spans import NO_DEADLINE, NOBODY, RecordState, Row, Span
 
 
 class AckType(enum.IntEnum):
-    """What a member says of a record it holds, by the numbers of the protocol."""
+    """How a member acknowledges a record it has acquired, by the numbers of the protocol."""
 
     GAP = 0
     ACCEPT = 1
@@ -40,21 +40,21 @@ class AckType(enum.IntEnum):
 
 
 class AcquireMode(enum.IntEnum):
-    """Whether a fetch may get more records than it asked for, to keep batches whole (KIP-1206)."""
+    """Whether a fetch may get more records than requested, to keep batches whole (KIP-1206)."""
 
     BATCH_OPTIMIZED = 0
     RECORD_LIMIT = 1
 
 
 class Batch(NamedTuple):
-    """The offsets of a record batch that was read, both included."""
+    """The offsets of a record batch that was read, inclusive."""
 
     first: Offset
     last: Offset
 
 
 class Acquire(NamedTuple):
-    """A member wants records. ``deadline`` is when its lock on them ends (monotonic)."""
+    """A request of a member for records. ``deadline`` is when its lock on them ends (monotonic)."""
 
     member: str
     deadline: Millis
@@ -64,7 +64,7 @@ class Acquire(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Records a member got, both included, and how often they were delivered with this time."""
+    """Records acquired by a member, inclusive, and their delivery count."""
 
     first: Offset
     last: Offset
@@ -80,7 +80,7 @@ class Ack(NamedTuple):
 
 
 class Dead(NamedTuple):
-    """Records that nobody could use, both included; ``is_used_up``, or else rejected."""
+    """Dead records, inclusive; ``is_used_up``: the delivery limit was reached, else rejected."""
 
     first: Offset
     last: Offset
@@ -89,7 +89,7 @@ class Dead(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """A run of records as it is persisted."""
+    """A run of records in its stored form."""
 
     first: Offset
     last: Offset
@@ -98,7 +98,7 @@ class StateBatch(NamedTuple):
 
 
 class Write(NamedTuple):
-    """What has to become durable: all records that changed, and where the window starts."""
+    """A change to store: all records that changed, and the start of the window."""
 
     start: Offset
     finished_count: int
@@ -120,7 +120,7 @@ _BECOMES: Final = {
 
 
 class _Taken:
-    """What one fetch has got so far."""
+    """What one fetch has acquired so far."""
 
     __slots__ = ("_held", "_want", "room")
 
@@ -131,15 +131,15 @@ class _Taken:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more records may come, not even of a batch that has begun."""
+        """Whether no more records may be acquired, not even of the current batch."""
         return self.room <= 0 and self._want.mode is AcquireMode.RECORD_LIMIT
 
     def fitting(self, size: int) -> int:
-        """Return how many of ``size`` records may be taken."""
+        """Return how many of ``size`` records may be acquired."""
         return min(size, self.room) if self._want.mode is AcquireMode.RECORD_LIMIT else size
 
     def hold(self, span: Span) -> None:
-        """Give a span to the member; one that continues the last, delivered as often, joins it."""
+        """Add a span; one that continues the last with the same delivery count is merged."""
         span.state = RecordState.ACQUIRED
         span.deliveries += 1
         span.member = self._want.member
@@ -152,19 +152,19 @@ class _Taken:
             self._held.append(Acquired(span.first, span.last, span.deliveries))
 
     def granted(self, ends: Sequence[Offset]) -> list[Acquired]:
-        """Return it, cut at batch ends every ``batch_size`` records."""
+        """Return the result, split at batch ends every ``batch_size`` records."""
         return [piece for held in self._held for piece in _sliced(held, ends, self._want)]
 
 
 class Acquisition:
-    """One share partition in one reign of its leader."""
+    """One share partition during one leadership."""
 
     __slots__ = ("_is_start_dirty", "_limits", "_row", "has_dead_letters")
 
     def __init__(
         self, start: Offset, limits: Limits | None = None, *, is_chosen: bool = False
     ) -> None:
-        """Begin at ``start``; ``is_chosen``: just now, so that it has to be written."""
+        """Start at ``start``; ``is_chosen``: it was just chosen and has to be written."""
         self._row = Row(start)
         self._limits = limits if limits is not None else Limits()
         self._is_start_dirty = is_chosen
@@ -174,10 +174,10 @@ class Acquisition:
     def load(
         cls, start: Offset, batches: Iterable[StateBatch], limits: Limits | None = None
     ) -> "Acquisition":
-        """Begin from what is persisted; batches are in order and do not overlap.
+        """Start from the stored state; batches are in order and do not overlap.
 
-        Offsets between two of them were delivered once and never heard of again: they are
-        available. A record that was held is available too, the lock went with its leader.
+        Offsets between two of them were delivered and never acknowledged: they are available. So
+        are acquired records, since their lock ended with the old leader.
         """
         acquisition = cls(start, limits)
         row = acquisition._row
@@ -197,7 +197,7 @@ class Acquisition:
 
     @property
     def start(self) -> Offset:
-        """Everything below is finished, or gone from the log."""
+        """Everything below is finished, or deleted from the log."""
         return self._row.start
 
     @property
@@ -207,32 +207,32 @@ class Acquisition:
 
     @property
     def in_flight(self) -> int:
-        """How many records of the window are not finished."""
+        """The number of unfinished records in flight."""
         return sum(span.size for span in self._row if not span.state.is_finished)
 
     @property
     def finished_count(self) -> int:
-        """How many records of the window are finished, behind one that is not."""
+        """The number of finished records that follow an unfinished one."""
         return sum(span.size for span in self._row if span.state.is_finished)
 
     @property
     def is_dirty(self) -> bool:
-        """Whether something is not durable yet."""
+        """Whether some change is not durable yet."""
         return self._is_start_dirty or any(span.is_dirty for span in self._row)
 
     def spans(self) -> tuple[Span, ...]:
-        """Return the window for operators, as copies."""
+        """Return copies of the spans in flight, for operators."""
         return tuple(msgspec.structs.replace(span) for span in self._row)
 
     def next_offset(self) -> Offset:
-        """Return the first offset that may be acquired, as far as the states say."""
+        """Return the first offset that may be acquired, judging by the states alone."""
         for span in self._row:
             if span.state is RecordState.AVAILABLE:
                 return span.first
         return self.end
 
     def may_acquire(self) -> bool:
-        """Whether a fetch can get anything, if the log has it."""
+        """Whether a fetch can acquire anything that the log has."""
         return self.next_offset() < self.end or self.in_flight < self._limits.in_flight_max
 
     def next_deadline(self) -> Millis | None:
@@ -243,11 +243,12 @@ class Acquisition:
     # -- acquire ---------------------------------------------------------------
 
     def acquire(self, want: Acquire, fetched: Offset, batches: Sequence[Batch]) -> list[Acquired]:
-        """Give a member records that were read from offset ``fetched`` on.
+        """Acquire records for a member that were read from offset ``fetched`` on.
 
-        Available records below the first batch are not in the log any more: they are archived.
-        With `AcquireMode.BATCH_OPTIMIZED` the batch in which the limit is reached is given whole.
-        Offsets between two batches come along: the member finds no records and says so.
+        Available records below the first batch are no longer in the log: they are archived. With
+        `AcquireMode.BATCH_OPTIMIZED` the batch that reaches the limit is acquired as a whole.
+        Offsets between two batches are included: the member finds no records and acknowledges a
+        gap.
         """
         if not batches or want.records_max <= 0:
             return []
@@ -265,7 +266,7 @@ class Acquisition:
         return granted
 
     def archive(self, first: Offset, last: Offset) -> None:
-        """Let records go that nobody shall see, as those of an aborted transaction."""
+        """Archive records that must not be delivered, as those of an aborted transaction."""
         for span in self._row.cut(first, last):
             if not span.state.is_finished:
                 self._set(span, RecordState.ARCHIVED)
@@ -280,7 +281,7 @@ class Acquisition:
                 self._set(span, RecordState.ARCHIVED)
 
     def _acquire_batch(self, batch: Batch, taken: "_Taken") -> None:
-        """Take what is free of one batch: first what was delivered before, then the rest."""
+        """Acquire the available records of one batch: redelivered ones first, then the rest."""
         row = self._row
         for span in row.cut(batch.first, batch.last):
             if span.state is RecordState.AVAILABLE and taken.room > 0:
@@ -300,11 +301,11 @@ class Acquisition:
     def acknowledge(
         self, member: str, acks: Sequence[Ack], deadline: Millis = NO_DEADLINE
     ) -> ErrorCode:
-        """Let a member say what became of records it holds; all of it counts, or nothing.
+        """Apply the acknowledgements of a member; all of them are applied, or none.
 
-        Records below ``start`` are finished: saying so again is fine. ``deadline`` is the end of
-        locks that are renewed. INVALID_REQUEST: reaches behind what was delivered;
-        INVALID_RECORD_STATE: not held by this member (any more).
+        Records below ``start`` are finished: acknowledging them again is allowed. ``deadline`` is
+        the end of renewed locks. INVALID_REQUEST: beyond what was delivered; INVALID_RECORD_STATE:
+        not, or no longer, acquired by this member.
         """
         for ack in acks:
             code = self._check(member, ack)
@@ -341,7 +342,7 @@ class Acquisition:
         return RecordState.ARCHIVING if self.has_dead_letters else RecordState.ARCHIVED
 
     def _set(self, span: Span, state: RecordState) -> None:
-        """Let go of records; those delivered as often as they may be are not available again."""
+        """Release records; those that have reached the delivery limit do not become available."""
         if state is RecordState.AVAILABLE and span.deliveries >= self._limits.deliveries_max:
             state = self._dead_state()
         span.state = state
@@ -352,7 +353,7 @@ class Acquisition:
     # -- dead letters ------------------------------------------------------------
 
     def dead(self) -> list[Dead]:
-        """Return what waits to be written elsewhere, in order."""
+        """Return the records that wait to be written to the dead-letter topic, in order."""
         return [
             Dead(
                 span.first,
@@ -365,7 +366,10 @@ class Acquisition:
         ]
 
     def bury(self, first: Offset, last: Offset) -> None:
-        """Note that what waited from ``first`` to ``last`` waits no longer."""
+        """Archive the records ``first`` to ``last``.
+
+        They are in the dead-letter topic, or given up.
+        """
         for span in self._row.cut(first, last):
             if span.state is RecordState.ARCHIVING:
                 self._set(span, RecordState.ARCHIVED)
@@ -375,11 +379,11 @@ class Acquisition:
     # -- time, members and the log ----------------------------------------------
 
     def expire(self, now: Millis) -> int:
-        """Take back what was held for too long; return how many records."""
+        """Release records whose lock has expired; return how many."""
         return self._take_back(lambda span: span.deadline <= now)
 
     def release(self, member: str) -> int:
-        """Take back all that a member holds, as it has gone; return how many records."""
+        """Release all records of a member that is gone; return how many."""
         return self._take_back(lambda span: span.member == member)
 
     def _take_back(self, is_due: Callable[[Span], bool]) -> int:
@@ -394,7 +398,7 @@ class Acquisition:
         return count
 
     def move_start(self, log_start: Offset) -> bool:
-        """Forget what the log has no more; return whether anything changed."""
+        """Drop offsets that the log no longer has; return whether anything changed."""
         if log_start <= self.start:
             return False
         self._row.drop_below(log_start)
@@ -403,7 +407,7 @@ class Acquisition:
         return True
 
     def _advance(self) -> None:
-        """Let the window start at the first record that is not finished."""
+        """Advance the start to the first unfinished record."""
         start = self.end
         for span in self._row:
             if not span.state.is_finished:
@@ -416,10 +420,10 @@ class Acquisition:
     # -- durability ------------------------------------------------------------
 
     def take_dirty(self) -> Write | None:
-        """Return what has to be written, which counts as written from now on.
+        """Return the change to write; it counts as written from now on.
 
-        Records held at this moment are written as they were before: a delivery that nobody has
-        answered is not durable, as its lock is not.
+        Acquired records are written in their earlier state: a delivery that was not acknowledged is
+        not durable, like its lock.
         """
         if not self.is_dirty:
             return None
@@ -433,7 +437,7 @@ class Acquisition:
         return Write(self.start, self.finished_count, tuple(batches))
 
     def on_failed(self, write: Write) -> None:
-        """Take back that ``write`` is durable: its records have to be written again."""
+        """Make the records of a failed ``write`` dirty again."""
         self._is_start_dirty = True
         for batch in write.batches:
             for span in self._row.cut(batch.first, batch.last):
@@ -447,10 +451,10 @@ def _as_persisted(span: Span) -> StateBatch:
 
 
 def check_acks(acks: Sequence[Ack], *, may_renew: bool) -> ErrorCode:
-    """Say whether acknowledgements are well formed: in order, all records with a type.
+    """Check that acknowledgements are well formed: in order, all records with a type.
 
-    INVALID_REQUEST: they are not. INVALID_RECORD_STATE: one begins with the record that the one
-    before ends with, which is acknowledged by then.
+    INVALID_REQUEST: they are not. INVALID_RECORD_STATE: one begins with the last record of the one
+    before, which is already acknowledged.
     """
     behind, code = -1, ErrorCode.NONE
     for ack in acks:
@@ -468,7 +472,7 @@ def check_acks(acks: Sequence[Ack], *, may_renew: bool) -> ErrorCode:
 
 
 def _runs(ack: Ack) -> Iterator[tuple[Offset, Offset, AckType]]:
-    """Yield neighbours of one type together."""
+    """Yield ranges of consecutive records of one type."""
     if len(ack.types) == 1:
         yield ack.first, ack.last, AckType(ack.types[0])
         return
@@ -480,7 +484,7 @@ def _runs(ack: Ack) -> Iterator[tuple[Offset, Offset, AckType]]:
 
 
 def _sliced(held: Acquired, ends: Sequence[Offset], want: Acquire) -> Iterator[Acquired]:
-    """Yield records in pieces that end where a batch does, of ``batch_size`` records or more."""
+    """Yield ranges that end at batch ends and have ``batch_size`` records or more."""
     first = held.first
     if want.batch_size > 0:
         for end in ends:

@@ -1,12 +1,12 @@
-"""Records that nobody could use, as they are written to a group's dead-letter topic (KIP-1191).
+"""Undeliverable records in the form for a group's dead-letter topic (KIP-1191).
 
     key, value   those of the record, if the group wants copies; else none
     headers      those of the record, if the group wants copies, and these:
                  _dlq.errors.group, .topic, .partition, .offset    where it was
                  _dlq.errors.delivery.count, .reason               why it is here
 
-Pure. A record may be written twice, if its leader fails before it is known to be written; never
-not at all, unless the topic does not take it.
+Pure. A record may be written twice, if its leader fails before the write is confirmed; it is not
+lost, unless the topic rejects it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ USED_UP: Final = "delivery count limit reached"
 
 
 class Origin(NamedTuple):
-    """Which group could not use it, and which partition it is from."""
+    """The group and the partition of the records."""
 
     group_id: str
     topic: str
@@ -33,9 +33,9 @@ class Origin(NamedTuple):
 def dead_letters(
     origin: Origin, found: Iterable[Record], dead: Sequence[Dead], terms: DeadLetterTerms
 ) -> list[Record]:
-    """Return what to write for those of the records ``found`` that are dead, in their order.
+    """Return the records to write for the dead ones among ``found``, in their order.
 
-    Timestamps stay; offsets count from 0, as in any batch that is sent.
+    Timestamps are kept; offsets count from 0, as in any batch that is sent.
     """
     named = ((record, each) for record in found for each in dead if _is_in(record.offset, each))
     return [

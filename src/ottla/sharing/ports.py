@@ -1,4 +1,4 @@
-"""What the leaders of share partitions need of the rest of a broker."""
+"""What the leaders of share partitions need from the rest of a broker."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -19,7 +19,7 @@ class ShareKey(NamedTuple):
 
 
 class Persisted(NamedTuple):
-    """What is kept of a share partition; ``start`` is -1 where nobody has chosen one yet."""
+    """The stored state of a share partition; ``start`` is -1 if none was chosen yet."""
 
     code: ErrorCode
     state_epoch: int = 0
@@ -28,7 +28,7 @@ class Persisted(NamedTuple):
 
 
 class Persister(Protocol):
-    """Keeps the state of share partitions. Raises a `Fault` where nobody answers."""
+    """Stores the state of share partitions. Raises a `Fault` if the coordinator does not answer."""
 
     async def read(self, key: ShareKey, leader_epoch: int) -> Persisted:
         """Return the state, and fence leaders of older epochs."""
@@ -37,30 +37,30 @@ class Persister(Protocol):
     async def write(
         self, key: ShareKey, state_epoch: int, leader_epoch: int, write: Write
     ) -> ErrorCode:
-        """Keep what changed; durable when NONE is returned."""
+        """Store a change; durable when NONE is returned."""
         ...
 
 
 class DeadLetterTerms(msgspec.Struct, frozen=True):
-    """Where a group has records written that nobody could use, and whether whole."""
+    """The dead-letter topic of a group, and whether whole records are copied."""
 
     topic: str
     copies_record: bool = False
 
 
 class DeadLetters(Protocol):
-    """Writes what could not be delivered to another topic."""
+    """Writes undeliverable records to the dead-letter topic."""
 
     async def write(self, topic: str, origin: int, records: Sequence[Record]) -> ErrorCode:
         """Write records that come from partition ``origin``; durable when NONE is returned.
 
-        Raises a `Fault` where nobody answers.
+        Raises a `Fault` if the leader does not answer.
         """
         ...
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What a group has set for itself. ``reset`` as ``share.auto.offset.reset`` has it."""
+    """The configs of a group. ``reset`` is that of ``share.auto.offset.reset``."""
 
     lock_ms: int = 30_000
     is_read_committed: bool = False

@@ -1,10 +1,10 @@
-"""Service: the share partitions led here, loaded when first asked for and kept durable.
+"""Service: the share partitions led here, loaded when first fetched and stored durably.
 
-One window per group and partition (`SharePartition`). Its state is read from the share
-coordinator before anything is delivered; a failed read is an error that the client retries, never
-an empty window, which would deliver everything again. What changes is written as one write at a
-time; a write that fails leaves its records dirty, to be written by the next one or in a while. A
-write that is fenced ends the window: another leader has taken over, or an operator has reset it.
+One window per group and partition (`SharePartition`). Its state is read from the share coordinator
+before anything is delivered; a failed read is an error that the client retries, never an empty
+window, which would deliver everything again. Changes are written one write at a time; a failed
+write leaves its records dirty, to be written by the next one or by the timer. A fenced write ends
+the window: another leader has taken over, or an operator has reset it.
 """
 
 import asyncio
@@ -28,19 +28,19 @@ from ottla.sharing.share_partition import SharePartition, start_for
 log = logging.getLogger(__name__)
 
 TICK_MS: Final = 200
-"""How late a lock may expire, and how soon a failed write is tried again."""
+"""How late a lock may expire, and how soon a failed write is retried."""
 
 LOAD_MS: Final = 5000
-"""How long a fetch waits for state: well below the half minute that a client waits for a reply."""
+"""How long a fetch waits for state: well below the 30 s that a client waits for a reply."""
 
 DEAD_BYTES_MAX: Final = 1 << 20
 DEAD_RUNS_MAX: Final = 256
-"""How much of what nobody could use one window has written at a time."""
+"""How many bytes of dead records one window writes at a time."""
 
 BURIALS_MAX: Final = 150
-"""Tries to write it, some `TICK_MS` apart: half a minute, as a leader may take to be elected."""
+"""Tries to write dead records, `TICK_MS` apart: half a minute, as an election may take."""
 
-# The write of a leader, or of a time, that is over.
+# Codes of a write by a fenced leader, or of an older state epoch.
 _OVER: Final = frozenset(
     {
         ErrorCode.FENCED_LEADER_EPOCH,
@@ -56,7 +56,7 @@ def _always() -> bool:
 
 
 class FetchTerms(NamedTuple):
-    """What a ShareFetch allows, over all of its partitions. Waits are milliseconds.
+    """The limits of a ShareFetch, over all of its partitions. Waits are milliseconds.
 
     ``is_open`` says whether the session of the fetch is still open: if not, it acquires nothing.
     """
@@ -72,7 +72,7 @@ class FetchTerms(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What one partition came to."""
+    """The result of one partition."""
 
     place: TopicIdPartition
     code: ErrorCode = ErrorCode.NONE
@@ -81,7 +81,7 @@ class Fetched(NamedTuple):
 
 
 class ShareParts(msgspec.Struct, frozen=True):
-    """What the service is made of."""
+    """The dependencies of the service."""
 
     partitions: Partitions
     persister: Persister
@@ -103,7 +103,7 @@ class _Cell(msgspec.Struct, eq=False):
     waiting: dict[asyncio.Event, str] = msgspec.field(default_factory=dict)
 
     def wake(self) -> None:
-        """Tell whoever waits that records may be free."""
+        """Wake waiting fetches: records may be available."""
         for event in self.waiting:
             event.set()
 
@@ -115,7 +115,7 @@ class _Cell(msgspec.Struct, eq=False):
 
 
 class SharePartitions:
-    """All windows of this broker."""
+    """All share partitions of this broker."""
 
     name = "share-partitions"
 
@@ -127,27 +127,27 @@ class SharePartitions:
     # -- windows ---------------------------------------------------------------
 
     def windows(self) -> list[SharePartition]:
-        """Return the windows that are loaded, to be looked at."""
+        """Return the loaded windows, for operators."""
         return [cell.window for cell in self._cells.values()]
 
     def forget(self, key: ShareKey) -> None:
-        """Drop a window: what is persisted has changed, or is somebody else's by now."""
+        """Drop a window: its stored state was changed elsewhere."""
         cell = self._cells.pop(key, None)
         if cell is not None:
             cell.wake()
 
     def on_unled(self, topic: str, index: int, epoch: LeaderEpoch | None) -> None:
-        """Drop the windows over a partition that is not led here any more."""
+        """Drop the windows of a partition that is no longer led here."""
         for key, cell in list(self._cells.items()):
             partition = cell.window.partition
             if partition.topic == topic and partition.index == index:
                 self.forget(key)
 
     async def refresh(self, group_id: str) -> None:
-        """Let go of a group's windows in which nobody holds a record: the next fetch loads them.
+        """Drop the windows of a group without acquired records: the next fetch loads them again.
 
-        Called when nobody of the group was here: an operator may have reset it since. And when
-        nobody is left: whoever comes next may come to another broker.
+        Called when the first member of a group arrives: an operator may have reset the group since.
+        And when the last one leaves: the next member may use another broker.
         """
         idle = [
             cell
@@ -162,16 +162,16 @@ class SharePartitions:
                 self.forget(key)
 
     def let_go(self, group_id: str, member_id: str, *, is_last: bool) -> None:
-        """Take back all that a member holds, since its connection is gone; written in a while.
+        """Release all records of a member whose connection is closed; written by the timer.
 
-        ``is_last``: nobody of its group is left here, so that its windows are not needed.
+        ``is_last``: the group has no other member here, so that its windows are not needed.
         """
         self._take_back(group_id, member_id)
         if is_last:
             self._left.add(group_id)
 
     def lock_ms(self, group_id: str) -> int:
-        """Return for how long a member may hold a record."""
+        """Return how long a member may hold the lock on a record."""
         return self._parts.terms_of(group_id).lock_ms
 
     def _partition(self, place: TopicIdPartition) -> Partition:
@@ -194,8 +194,8 @@ class SharePartitions:
             raise NotLeader(f"{partition}: no state for {key.group_id}: {found.code.name}")
         partition = self._partition(key.place)
         if partition.leader_epoch != epoch:
-            raise NotLeader(f"{partition}: led anew while its state was read")
-        cell = self._present(key)  # another fetch may have been quicker
+            raise NotLeader(f"{partition}: elected again while its state was loaded")
+        cell = self._present(key)  # another fetch may have loaded it meanwhile
         if cell is None:
             parts = self._parts
             if found.start < 0:
@@ -209,7 +209,7 @@ class SharePartitions:
         return cell
 
     def _note_terms(self, cell: _Cell) -> None:
-        """Look whether records that nobody could use are to be written elsewhere, at present."""
+        """Update whether the group has a dead-letter topic at present."""
         terms = self._parts.terms_of(cell.window.key.group_id)
         cell.window.acquisition.has_dead_letters = terms.dead_letters is not None
 
@@ -223,7 +223,7 @@ class SharePartitions:
     # -- durability ------------------------------------------------------------
 
     async def _persist(self, cell: _Cell) -> ErrorCode:
-        """Write what is dirty. Only a write that is fenced is the caller's business."""
+        """Write what is dirty. Only a fenced write concerns the caller."""
         async with cell.writing:
             window = cell.window
             write = window.acquisition.take_dirty()
@@ -250,10 +250,10 @@ class SharePartitions:
     # -- acknowledge -----------------------------------------------------------
 
     async def acknowledge(self, key: ShareKey, member_id: str, acks: Sequence[Ack]) -> ErrorCode:
-        """Let a member say what became of records it holds; durable when NONE is returned.
+        """Apply the acknowledgements of a member; durable when NONE is returned.
 
-        Unless the write itself failed for a while: then it is tried again, and a leader that
-        fails before that delivers the records once more.
+        If the write itself failed, it is retried, and a leader that fails before that delivers the
+        records once more.
         """
         try:
             self._partition(key.place)
@@ -261,7 +261,7 @@ class SharePartitions:
             return fault.code
         cell = self._present(key)
         if cell is None:
-            return ErrorCode.INVALID_RECORD_STATE  # nobody holds anything
+            return ErrorCode.INVALID_RECORD_STATE  # no records are acquired
         self._note_terms(cell)
         deadline = self._deadline(key.group_id)
         code = cell.window.acquisition.acknowledge(member_id, acks, deadline)
@@ -271,10 +271,10 @@ class SharePartitions:
         return await self._persist(cell)
 
     async def release(self, group_id: str, member_id: str) -> None:
-        """Release all records that a member holds here, since its session has ended.
+        """Release all records that a member has acquired here, since its session has ended.
 
-        Partitions that the session no longer fetched are included. A fetch of the member that
-        still waits returns.
+        Partitions that the session no longer fetched are included. A waiting fetch of the member
+        returns.
         """
         await asyncio.gather(*map(self._persist, self._take_back(group_id, member_id)))
 
@@ -297,7 +297,7 @@ class SharePartitions:
     # -- fetch -----------------------------------------------------------------
 
     async def fetch(self, terms: FetchTerms, places: Sequence[TopicIdPartition]) -> list[Fetched]:
-        """Acquire records for a member; wait for some if there are none and nothing is wrong."""
+        """Acquire records for a member; wait for some if there are none and no error."""
         until = self._parts.clock.monotonic() + terms.wait_ms_max
         cells, refused = await self._load(terms.group_id, places)
         event = asyncio.Event()
@@ -319,10 +319,10 @@ class SharePartitions:
     async def _load(
         self, group_id: str, places: Sequence[TopicIdPartition]
     ) -> tuple[list[_Cell], list[Fetched]]:
-        """Return the windows, loaded, and what is wrong with others.
+        """Return the loaded windows, and the errors of the others.
 
-        All are loaded at once and for `LOAD_MS` at most: a client gives up on a fetch that is not
-        answered for long, and would never get any. What takes longer is left for its next one.
+        All are loaded concurrently within `LOAD_MS`: a client gives up on a fetch that takes too
+        long, and would never get a reply. What takes longer is left to its next fetch.
         """
         found: dict[TopicIdPartition, _Cell | Fetched] = {}
 
@@ -357,7 +357,7 @@ class SharePartitions:
             return Fetched(key.place, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _watch(self, cell: _Cell, event: asyncio.Event, member_id: str) -> Callable[[], None]:
-        """Have ``event`` set when the log grows or records become free."""
+        """Have ``event`` set when the log grows or records become available."""
         cell.waiting[event] = member_id
         unsubscribe = cell.window.partition.on_appended(event.set)
 
@@ -368,7 +368,7 @@ class SharePartitions:
         return stop
 
     def _pass(self, terms: FetchTerms, cells: Sequence[_Cell]) -> list[Fetched]:
-        """Go over the partitions once, within what the request allows."""
+        """Visit the partitions once, within the limits of the request."""
         fetched: list[Fetched] = []
         records_left, bytes_left = terms.records_max, terms.bytes_max
         group_terms = self._parts.terms_of(terms.group_id)
@@ -380,8 +380,11 @@ class SharePartitions:
             place = cell.window.key.place
             try:
                 if self._present(cell.window.key) is not cell:
-                    # Led by another, or loaded anew: records may be held by others there.
-                    raise NotLeader(f"{cell.window.partition}: not this window any more")
+                    # Led by another node, or loaded again: other members may have acquired records
+                    # there.
+                    raise NotLeader(
+                        f"{cell.window.partition}: the share partition was loaded again"
+                    )
                 got = cell.window.fetch(want, group_terms, bytes_left)
             except Fault as fault:
                 fetched.append(Fetched(place, fault.code))
@@ -400,12 +403,12 @@ class SharePartitions:
             await self.bury_dead()
 
     async def bury_dead(self) -> None:
-        """Write what nobody could use elsewhere, a piece of every window."""
+        """Write dead records to their topic, a piece of every window."""
         dead = [cell for cell in self._cells.values() if cell.window.acquisition.dead()]
         await asyncio.gather(*map(self._bury, dead))
 
     async def _bury(self, cell: _Cell) -> None:
-        """Write a piece of it and let it go. What cannot be written for long is given up."""
+        """Write a piece of the dead records and archive them. Give up after too many tries."""
         window, dead = cell.window, cell.window.acquisition.dead()[:DEAD_RUNS_MAX]
         terms = self._parts.terms_of(window.key.group_id).dead_letters
         until, code = dead[-1].last, ErrorCode.NONE
@@ -427,7 +430,7 @@ class SharePartitions:
             await self._persist(cell)
 
     def _gives_up(self, cell: _Cell, code: ErrorCode) -> bool:
-        """Whether trying again would not help: the window must not stand still for it."""
+        """Whether a retry would not help: the window must not be blocked by it."""
         cell.burials_failed += 1
         is_over = not is_retriable(code) or cell.burials_failed >= BURIALS_MAX
         if is_over:
@@ -440,7 +443,7 @@ class SharePartitions:
     # -- time --------------------------------------------------------------------
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Let locks expire and write what could not be written, until cancelled."""
+        """Expire locks and retry failed writes, until cancelled."""
         ready()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_expiring())
@@ -460,7 +463,7 @@ class SharePartitions:
             await self.write_dirty()
 
     def expire_locks(self) -> None:
-        """Take back what members have held for too long, in every window."""
+        """Release records whose lock has expired, in every window."""
         now = self._parts.clock.monotonic()
         groups = {key.group_id for key in self._cells}
         dying = {each for each in groups if self._parts.terms_of(each).dead_letters is not None}
@@ -470,7 +473,7 @@ class SharePartitions:
                 cell.wake()
 
     async def write_dirty(self) -> None:
-        """Write what is not durable, in every window that nobody is writing."""
+        """Write dirty records, in every window that has no write in progress."""
         dirty = [
             cell
             for cell in self._cells.values()

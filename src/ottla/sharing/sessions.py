@@ -1,12 +1,12 @@
-"""ShareFetch sessions: what a member follows, said once (KIP-932).
+"""ShareFetch sessions: the partitions that a member fetches, sent once (KIP-932).
 
-    epoch 0   begin, in place of an older one; acknowledges nothing
-    epoch n   go on: n is one more than the last, and 1 follows the largest
-    epoch -1  end; may acknowledge, and what the member still holds is released
+    epoch 0   open, replacing an older one; acknowledges nothing
+    epoch n   continue: n is one more than the last, and 1 follows the largest
+    epoch -1  close; may acknowledge, and releases what the member has acquired
 
-Pure. A session belongs to a member of a group and to the connection that it began on: with that
-it ends, since nobody would answer for what the member holds. It is forgotten too when it has been
-silent for long and its room is needed.
+Pure. A session belongs to a member of a group and to the connection that it was opened on, and ends
+with the connection, since no acknowledgements would follow. It is also evicted when it was idle for
+long and its slot is needed.
 """
 
 from collections.abc import Hashable, Iterable
@@ -23,17 +23,17 @@ EPOCH_MAX: Final = 2**31 - 1
 
 
 class SessionKey(NamedTuple):
-    """Whose session."""
+    """Identifies a session."""
 
     group_id: str
     member_id: str
 
 
 class Session(msgspec.Struct):
-    """What a member follows, in its own order, and the epoch that it has to come with next.
+    """The partitions of a session, in the client's order, and the next expected epoch.
 
-    ``unlisted`` are partitions that the next reply names even without records: those that are
-    new to the session, and those that had an error in the reply before.
+    ``unlisted`` are partitions that the next reply names even without records: those that are new
+    to the session, and those that had an error in the previous reply.
     """
 
     followed: dict[TopicIdPartition, None]
@@ -43,14 +43,14 @@ class Session(msgspec.Struct):
     unlisted: dict[TopicIdPartition, None] = msgspec.field(default_factory=dict)
 
     def take_unlisted(self, errors: Iterable[TopicIdPartition]) -> tuple[TopicIdPartition, ...]:
-        """Return what this reply names besides what it has; ``errors`` are named again next."""
+        """Return the partitions that this reply has to name; ``errors`` are named again next."""
         unlisted = tuple(self.unlisted)
         self.unlisted = dict.fromkeys(errors)
         return unlisted
 
 
 class Asked(NamedTuple):
-    """What a ShareFetch says of its session, and which connection it came by."""
+    """The session fields of a ShareFetch, and its connection."""
 
     key: SessionKey
     epoch: int
@@ -74,7 +74,7 @@ class Opened(NamedTuple):
 class Sessions:
     """The sessions of one broker, at most ``sessions_max`` (``group.share.max.share.sessions``).
 
-    ``idle_ms``: a member silent for longer is out of its group, so its session may be given up.
+    ``idle_ms``: a member that is idle for longer has left its group, so its session may be evicted.
     """
 
     def __init__(self, sessions_max: int, idle_ms: int) -> None:
@@ -88,7 +88,7 @@ class Sessions:
         return len(self._sessions)
 
     def fetch(self, asked: Asked, now: Millis) -> Opened | ErrorCode:
-        """Begin, go on with, or look at a session for the last time."""
+        """Open, continue or close a session."""
         if asked.epoch == FINAL:
             if asked.key not in self._sessions:
                 return ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -108,7 +108,7 @@ class Sessions:
         return Opened(_rotated(tuple(session.followed), asked.epoch), session=session)
 
     def acknowledge(self, key: SessionKey, epoch: int, now: Millis) -> ErrorCode:
-        """Take the next step for a ShareAcknowledge, which cannot begin a session."""
+        """Advance a session by a ShareAcknowledge, which cannot open one."""
         if epoch == INITIAL:
             return ErrorCode.INVALID_SHARE_SESSION_EPOCH
         if epoch == FINAL:
@@ -118,19 +118,19 @@ class Sessions:
         return session if isinstance(session, ErrorCode) else ErrorCode.NONE
 
     def end(self, key: SessionKey) -> None:
-        """Forget a session."""
+        """Remove a session."""
         self._forget(key)
 
     def is_open(self, key: SessionKey, session: Session | None) -> bool:
         """Whether a session has neither ended nor been replaced since a fetch opened it.
 
-        A fetch may acquire records only while this holds: nothing would release them otherwise
+        A fetch may acquire records only while this holds: otherwise nothing would release them
         before their lock expires.
         """
         return session is not None and self._sessions.get(key) is session
 
     def begun_on(self, connection: Hashable) -> tuple[SessionKey, ...]:
-        """Return whose sessions end with a connection."""
+        """Remove the sessions of a connection; return their keys."""
         return tuple(self._begun_on.get(connection, ()))
 
     def count_of(self, group_id: str) -> int:
@@ -138,7 +138,7 @@ class Sessions:
         return self._counts.get(group_id, 0)
 
     def keys(self) -> tuple[SessionKey, ...]:
-        """Return whose sessions there are."""
+        """Return the keys of all sessions."""
         return tuple(self._sessions)
 
     def _begin(self, asked: Asked, now: Millis) -> Opened | ErrorCode:
@@ -178,7 +178,7 @@ class Sessions:
         return session
 
     def _give_up_idle(self, now: Millis) -> bool:
-        """Forget the session that was silent for longest, if that is too long."""
+        """Evict the session that was idle for longest, if that is too long."""
         oldest = min(self._sessions, key=lambda key: self._sessions[key].used_at)
         if now - self._sessions[oldest].used_at <= self._idle_ms:
             return False
@@ -187,7 +187,7 @@ class Sessions:
 
 
 def _rotated(places: tuple[TopicIdPartition, ...], epoch: int) -> tuple[TopicIdPartition, ...]:
-    """Let each turn begin with the next partition, so that none is starved."""
+    """Start each turn with the next partition, so that none is starved."""
     if not places:
         return ()
     turn = epoch % len(places)
@@ -195,7 +195,7 @@ def _rotated(places: tuple[TopicIdPartition, ...], epoch: int) -> tuple[TopicIdP
 
 
 def named(places: Iterable[tuple[Uuid, Iterable[int]]]) -> tuple[TopicIdPartition, ...]:
-    """Return partitions of topics, in order and each once."""
+    """Return partitions of topics, in order and without duplicates."""
     return tuple(
         dict.fromkeys(
             TopicIdPartition(topic_id, number) for topic_id, numbers in places for number in numbers

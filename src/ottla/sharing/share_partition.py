@@ -1,7 +1,7 @@
-"""One partition led here as one group shares it: its window over the log. Does not wait.
+"""One partition led here as one group shares it: its window over the log. Synchronous.
 
-A read begins at the first record that is free, and what it finds is acquired in the same step,
-so that no two fetches get the same record.
+A read begins at the first available record, and acquires what it finds in the same step, so that no
+two fetches get the same record.
 """
 
 from collections.abc import Sequence
@@ -24,21 +24,21 @@ _CONTROL: Final = 0x20
 
 
 class Got(NamedTuple):
-    """Batches, and which of their records the member holds now."""
+    """Batches, and which of their records the member has acquired."""
 
     records: bytes
     acquired: list[Acquired]
 
 
 class DeadFound(NamedTuple):
-    """Records, and the offset up to which the log was looked through for them."""
+    """Records, and the offset up to which the log was searched for them."""
 
     records: list[Record]
     until: Offset
 
 
 class SharePartition:
-    """The window of one group over one partition, in one reign of its leader."""
+    """The window of one group over one partition, during one leadership."""
 
     def __init__(
         self, key: ShareKey, partition: Partition, acquisition: Acquisition, state_epoch: int
@@ -51,11 +51,14 @@ class SharePartition:
 
     @property
     def is_current(self) -> bool:
-        """Whether this node still leads the partition as it did."""
+        """Whether this node still leads the partition in the same epoch."""
         return self.partition.is_leader and self.partition.leader_epoch == self.leader_epoch
 
     def fetch(self, want: Acquire, terms: Terms, bytes_max: int) -> Got | None:
-        """Give a member what is free; None where nothing is. Raises what `Partition.read` does."""
+        """Acquire available records for a member; None if there are none.
+
+        Raises what `Partition.read` raises.
+        """
         acquisition = self.acquisition
         acquisition.move_start(self.partition.log.log_start_offset)
         if not acquisition.may_acquire():
@@ -74,9 +77,9 @@ class SharePartition:
         return Got(_covering(data, read, acquired), acquired) if acquired else None
 
     def read_dead(self, dead: Sequence[Dead], bytes_max: int) -> DeadFound:
-        """Return records that are to be written elsewhere, as many as one read gives.
+        """Return records for the dead-letter topic, as many as one read returns.
 
-        Raises what `Partition.read` does. What the log does not have any more is not found.
+        Raises what `Partition.read` raises. Records that are no longer in the log are not found.
         """
         first, last = dead[0].first, dead[-1].last
         try:
@@ -120,13 +123,13 @@ class SharePartition:
             want = ReadRequest(offset, bytes_max, isolation=isolation)
             found = self.partition.read(want)
         except OffsetOutOfRange:
-            return None  # behind the end: the log was cut; there is nothing yet
+            return None  # beyond the end: the log was truncated; there is nothing yet
         return found if found.slice.length else None
 
     def _without_aborted(
         self, acquired: list[Acquired], read: list[BatchHeader], aborted: list[AbortedTxn]
     ) -> list[Acquired]:
-        """Archive what belongs to aborted transactions, and leave it out."""
+        """Archive records of aborted transactions, and leave them out."""
         left = acquired
         for header in read:
             if _is_aborted(header, aborted):
@@ -136,7 +139,7 @@ class SharePartition:
 
 
 def start_for(partition: Partition, terms: Terms, now: Millis) -> Offset:
-    """Return where a group begins that has never read this partition."""
+    """Return the start offset for a group that has never read this partition."""
     committed = terms.is_read_committed
     end = partition.readable_end(Isolation.LAST_STABLE if committed else Isolation.HIGH_WATERMARK)
     if terms.reset == "earliest":
@@ -165,7 +168,7 @@ def _minus(acquired: Acquired, header: BatchHeader) -> list[Acquired]:
 
 
 def _covering(data: bytes, read: list[tuple[int, BatchHeader]], acquired: list[Acquired]) -> bytes:
-    """Return the batches from the first to the last that has something acquired."""
+    """Return the batches from the first to the last with acquired records."""
     if not acquired:
         return b""
     first, last = acquired[0].first, acquired[-1].last

@@ -1,10 +1,10 @@
-"""Runs of records of a share partition that are in the same state, and the row they stand in.
+"""Spans of consecutive records of a share partition in the same state, and their sequence.
 
     start                                end
       |  Span 5-9  |  Span 10-10  |  ...  |
 
-A row covers every offset from its start to its end without holes, so a record is found by
-bisection and a state is kept once for a run, however long.
+The sequence covers every offset from its start to its end without gaps, so a record is found by
+bisection, and the state of a span is stored once, however long it is.
 """
 
 import enum
@@ -21,7 +21,7 @@ NO_DEADLINE: Final = Millis(0)
 
 
 class RecordState(enum.IntEnum):
-    """Where a record is in its delivery; the numbers are those of persisted batches."""
+    """The delivery state of a record; the numbers are those of stored batches."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -36,10 +36,10 @@ class RecordState(enum.IntEnum):
 
 
 class Span(msgspec.Struct):
-    """Records ``first`` to ``last``, both included.
+    """Records ``first`` to ``last``, inclusive.
 
-    ``member`` and ``deadline`` (monotonic) say who holds them while ACQUIRED. ``is_dirty``: what
-    is persisted of them is older than this.
+    While ACQUIRED, ``member`` holds the lock until ``deadline`` (monotonic). ``is_dirty``: the
+    stored state of the records is older than this.
     """
 
     first: Offset
@@ -52,11 +52,11 @@ class Span(msgspec.Struct):
 
     @property
     def size(self) -> int:
-        """How many records."""
+        """The number of records."""
         return self.last - self.first + 1
 
     def is_like(self, other: "Span") -> bool:
-        """Whether both could be one span, if they touch."""
+        """Whether both could be merged, if they are adjacent."""
         return (
             self.state is other.state
             and self.deliveries == other.deliveries
@@ -67,7 +67,7 @@ class Span(msgspec.Struct):
 
 
 class Row:
-    """Spans side by side. Splitting and joining them changes nothing about any record."""
+    """Adjacent spans. Splitting and merging them changes nothing about any record."""
 
     __slots__ = ("_firsts", "_spans", "end", "start")
 
@@ -84,13 +84,13 @@ class Row:
         return len(self._spans)
 
     def at(self, offset: Offset) -> Span | None:
-        """Return the span that an offset is in."""
+        """Return the span that contains an offset."""
         if not self.start <= offset < self.end:
             return None
         return self._spans[bisect_right(self._firsts, offset) - 1]
 
     def between(self, first: Offset, last: Offset) -> list[Span]:
-        """Return the spans that touch ``first`` to ``last``, uncut."""
+        """Return the spans that overlap ``first`` to ``last``, not split."""
         if first > last or not self._spans:
             return []
         begin = max(0, bisect_right(self._firsts, first) - 1)
@@ -98,7 +98,7 @@ class Row:
         return [span for span in self._spans[begin:until] if span.last >= first]
 
     def cut(self, first: Offset, last: Offset) -> list[Span]:
-        """Return spans that make up exactly ``first`` to ``last``, within the row."""
+        """Return spans that make up exactly ``first`` to ``last``, within the sequence."""
         first, last = Offset(max(first, self.start)), Offset(min(last, self.end - 1))
         if first > last:
             return []
@@ -108,7 +108,7 @@ class Row:
         return self._spans[begin : bisect_right(self._firsts, last)]
 
     def _split(self, offset: Offset) -> None:
-        """Let a span begin at ``offset``."""
+        """Split so that a span begins at ``offset``."""
         index = bisect_right(self._firsts, offset) - 1
         if index < 0 or offset >= self.end or self._firsts[index] == offset:
             return
@@ -119,14 +119,14 @@ class Row:
         self._firsts.insert(index + 1, offset)
 
     def extend(self, span: Span) -> None:
-        """Put a span behind the last one."""
+        """Append a span."""
         assert span.first == self.end, "a row has no holes"
         self._spans.append(span)
         self._firsts.append(span.first)
         self.end = Offset(span.last + 1)
 
     def drop_below(self, offset: Offset) -> None:
-        """Let the row start at ``offset``, which may lie behind its end."""
+        """Start the sequence at ``offset``, which may be beyond its end."""
         if offset <= self.start:
             return
         self._split(offset)
@@ -135,7 +135,7 @@ class Row:
         self._set(keep)
 
     def join(self) -> None:
-        """Make one span of neighbours that are alike."""
+        """Merge adjacent equal spans."""
         joined: list[Span] = []
         for span in self._spans:
             if joined and joined[-1].is_like(span):

@@ -119,8 +119,8 @@ def _subscription(member: MemberInfo) -> tuple[str, ...]:
 def removal_reason(timer: str) -> str:
     """Return why a member was removed, by the kind of its timer."""
     if "session" in timer:
-        return "was let go: it was not heard of for its session"
-    return "was let go: it did not do in time what it was asked to"
+        return "was removed: it sent no heartbeat within its session timeout"
+    return "was removed: it did not rejoin or revoke in time"
 
 
 class _Kept(msgspec.Struct):

@@ -1,7 +1,7 @@
 """The state machine of one shard of ``__share_group_state``.
 
-Timers: ``("cold",)`` rings to write the state of idle share partitions anew, so that the log
-before it is redundant and can be deleted.
+The timer ``("cold",)`` writes new snapshots of idle share partitions, so that the log before them
+is redundant and can be deleted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ class ShareStateSettings(msgspec.Struct, frozen=True):
 
 
 class ShareStateMachine:
-    """The share partitions of one shard. ``states`` is immutable: it is the view of readers."""
+    """The share partitions of one shard. ``states`` is immutable: readers use it as the view."""
 
     def __init__(self, settings: ShareStateSettings) -> None:
         self.settings = settings
@@ -54,7 +54,7 @@ class ShareStateMachine:
         self._newest = Offset(-1)
 
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
-        """Take a record. An update of what has no snapshot says nothing that can be used."""
+        """Replay a record. An update without a snapshot before it is ignored."""
         self._newest = origin.offset
         value = None if record.value is None else record.value.message
         match record.key:
@@ -72,20 +72,20 @@ class ShareStateMachine:
             self.states = self.states.delete(key)
 
     def on_marker(self, producer: Producer, marker: EndTxnMarker, offset: Offset) -> None:
-        """Do nothing: nobody writes share state inside a transaction."""
+        """Do nothing: share state is never written inside a transaction."""
 
     def view(self) -> Map[ShareKey, ShareState]:
-        """Return the present state for readers."""
+        """Return the current state for readers."""
         return self.states
 
     # -- life ----------------------------------------------------------------
 
     def on_loaded(self, now: Millis) -> Decision:
-        """Begin to look for idle share partitions."""
+        """Start the timer that looks for idle share partitions."""
         return Decision(timers=[SetTimer((COLD,), self.settings.cold_ms)])
 
     def on_timer(self, key: TimerKey, times: Times) -> Decision:
-        """Write idle share partitions anew; end those of topics that are gone."""
+        """Write snapshots of idle share partitions; delete those of deleted topics."""
         if key[0] != COLD:
             return NOTHING
         again = [SetTimer((COLD,), self.settings.cold_ms)]
@@ -100,29 +100,29 @@ class ShareStateMachine:
         return Decision(records, timers=again, may_split=True, refused=lambda fault: refused)
 
     def _has_redundant(self) -> bool:
-        """Whether the log, from the oldest snapshot on, holds more than one record for each.
+        """Whether the log has more than one record per share partition from the oldest snapshot on.
 
-        In a quiet shard it does not: writing all of it anew would only move it.
+        In a quiet shard it has not: new snapshots would only move the state.
         """
         oldest = redundant_below(self.states, Offset(self._newest + 1))
         return self._newest - oldest + 1 > len(self.states)
 
     def on_unloaded(self) -> Sequence[ReplyFuture]:
-        """Return nobody: requests are answered when they come."""
+        """Return nothing: requests are answered at once."""
         return ()
 
 
 def redundant_below(states: Mapping[ShareKey, ShareState], end: Offset) -> Offset:
-    """Return the offset below which the log, up to ``end``, says nothing that counts.
+    """Return the offset below which the log, up to ``end``, is redundant.
 
-    ``states`` are those that are committed at ``end``: a snapshot that may yet be lost makes
-    nothing before it redundant.
+    ``states`` are those committed at ``end``: a snapshot that may yet be lost makes nothing before
+    it redundant.
     """
     return min((state.snapshot_at for state in states.values()), default=end)
 
 
 def anew(state: ShareState, now: Millis) -> ShareState:
-    """Return the state as a new snapshot says it."""
+    """Return the state with the counters of a new snapshot."""
     return msgspec.structs.replace(state, snapshot_epoch=state.snapshot_epoch + 1, written_at=now)
 
 

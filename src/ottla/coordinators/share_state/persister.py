@@ -1,8 +1,8 @@
 """Reads and writes the state of share partitions, wherever its coordinator is.
 
-A share partition whose shard this node leads is asked for without the wire; any other over a
-connection to the leader of its shard. The topic is made when it is first needed. What may pass
-by itself (a shard that moves or loads, a broker that is gone) is tried again for a while.
+If this node leads the shard of a share partition, it is called directly; otherwise the leader of
+the shard gets a request over a connection. The topic is created when it is first needed. Transient
+errors (a shard that moves or loads, a broker that is down) are retried for a while.
 """
 
 import asyncio
@@ -52,10 +52,10 @@ _PASSING: Final = frozenset(
 
 
 class SharePersister(msgspec.Struct, frozen=True):
-    """What leaders of share partitions and the group coordinator ask for.
+    """The share state for leaders of share partitions and the group coordinator.
 
-    ``leader_of`` says who leads a partition, below zero where nobody does; ``create`` has an
-    internal topic made. Replies carry a code; a `Fault` is raised where nobody answered.
+    ``leader_of`` returns the leader of a partition, below zero if there is none; ``create`` creates
+    an internal topic. Replies carry a code; a `Fault` is raised if there is no reply.
     """
 
     node_id: int
@@ -65,7 +65,7 @@ class SharePersister(msgspec.Struct, frozen=True):
     create: Callable[[str], None]
 
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> ErrorCode:
-        """Begin a share partition, or begin it anew."""
+        """Initialize a share partition, or reset it."""
 
         async def remote(broker: int) -> ErrorCode:
             reply = await self._ask(broker, initialize_request(key, state_epoch, start_offset))
@@ -77,7 +77,7 @@ class SharePersister(msgspec.Struct, frozen=True):
         )
 
     async def read(self, key: ShareKey, leader_epoch: int) -> Found:
-        """Return the state to the leader of ``leader_epoch``, and fence those before it."""
+        """Return the state to the leader of ``leader_epoch``, and fence older ones."""
 
         async def remote(broker: int) -> Found:
             reply = await self._ask(broker, read_request(key, leader_epoch))
@@ -93,7 +93,7 @@ class SharePersister(msgspec.Struct, frozen=True):
         return await self._tried(key, lambda: self.local.read(key, leader_epoch), remote, _code)
 
     async def write(self, key: ShareKey, write: StateWrite) -> ErrorCode:
-        """Keep what changed; durable when this returns NONE."""
+        """Store a change; durable when this returns NONE."""
 
         async def remote(broker: int) -> ErrorCode:
             reply = await self._ask(broker, write_request(key, write))
@@ -103,7 +103,7 @@ class SharePersister(msgspec.Struct, frozen=True):
         return await self._tried(key, lambda: self.local.write(key, write), remote, _same)
 
     async def delete(self, key: ShareKey) -> ErrorCode:
-        """End a share partition."""
+        """Delete the state of a share partition."""
 
         async def remote(broker: int) -> ErrorCode:
             reply = await self._ask(broker, delete_request(key))
@@ -113,7 +113,7 @@ class SharePersister(msgspec.Struct, frozen=True):
         return await self._tried(key, lambda: self.local.delete(key), remote, _same)
 
     async def summary(self, key: ShareKey) -> Found:
-        """Return where a share partition is."""
+        """Return the summary of a share partition's state."""
 
         async def remote(broker: int) -> Found:
             reply = await self._ask(broker, summary_request(key))
@@ -135,7 +135,7 @@ class SharePersister(msgspec.Struct, frozen=True):
         remote: Callable[[int], Awaitable[Reply]],
         code_of: Callable[[Reply], ErrorCode],
     ) -> Reply:
-        """Ask until there is an answer that stays, or patience ends."""
+        """Retry until there is a final reply, or the tries are used up."""
         pause_ms = PAUSE_MS
         for left in range(TRIES_MAX - 1, -1, -1):
             try:
@@ -181,7 +181,7 @@ class _Result(Protocol[Each_co]):
 
 
 def _only(results: Sequence[_Result[Each_co]]) -> Each_co:
-    """Return the answer for the one share partition that was asked about."""
+    """Return the reply for the one share partition of the request."""
     if len(results) != 1 or len(results[0].partitions) != 1:
         raise ProtocolFault("not one share partition in the reply to a request about one")
     return results[0].partitions[0]

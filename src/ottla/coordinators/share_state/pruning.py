@@ -1,9 +1,9 @@
-"""Service: keeps ``__share_group_state`` short.
+"""Service: deletes the redundant part of ``__share_group_state``.
 
-The topic is not compacted: an update says too little alone, and the newest would stay without
-the ones before. Instead everything before the oldest snapshot that counts is deleted, of what is
-committed. Idle share partitions are written anew in a while (`machine.py`), so that one of them
-does not hold all others back.
+The topic is not compacted: compaction would keep the newest update without those before it. Instead
+everything before the oldest needed snapshot is deleted, if committed. Snapshots of idle share
+partitions are rewritten from time to time (`machine.py`), so that one of them does not hold back
+all others.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class ShareStatePruning(msgspec.Struct, frozen=True):
-    """``delete_below`` deletes the records of a partition led here, and says whether any went.
+    """``delete_below`` deletes records of a partition led here; returns whether there were any.
 
     ``interval_ms``: ``share.coordinator.state.topic.prune.interval.ms``.
     """
@@ -40,11 +40,11 @@ class ShareStatePruning(msgspec.Struct, frozen=True):
             self.prune()
 
     def prune(self) -> None:
-        """Delete what no shard needs any more; one that cannot now is tried again next time."""
+        """Delete what no shard needs any more; a failed deletion is retried next time."""
         for index, shard in list(self.runtime.active()):
             states = shard.committed()
             assert isinstance(states, Mapping)
-            # Without any state all is redundant, unless something is not committed yet.
+            # Without any state the whole log is redundant, unless something is not committed yet.
             is_newest = states is shard.machine.view()
             below = redundant_below(states, shard.end if is_newest else Offset(0))
             try:

@@ -1,8 +1,8 @@
-"""What the share coordinator decides about each request, for one share partition.
+"""The decision of the share coordinator about each request, for one share partition.
 
-A leader of a partition reads and writes with its leader epoch, and one that is older than the
-last seen is fenced. The state epoch rises when an operator resets a share partition, and fences
-what a leader wrote of the time before.
+A leader of a partition reads and writes with its leader epoch; an older epoch than the last one
+seen is fenced. The state epoch rises when an operator resets a share partition, and fences writes
+by a leader from before the reset.
 """
 
 from collections.abc import Collection
@@ -40,7 +40,7 @@ class StateWrite(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A reply: a refusal, or the state."""
+    """A reply: an error, or the state."""
 
     code: ErrorCode
     state: ShareState = ShareState()
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 def decide_initialize(
     machine: ShareStateMachine, key: ShareKey, state_epoch: int, start_offset: int, now: Millis
 ) -> Decision:
-    """InitializeShareGroupState: begin, or begin anew at another offset."""
+    """InitializeShareGroupState: initialize, or reset to another offset."""
     present = machine.states.get(key)
     code = _check_key(key)
     if code is ErrorCode.NONE and present is not None and state_epoch < present.state_epoch:
@@ -72,7 +72,7 @@ def decide_initialize(
 def decide_read(
     machine: ShareStateMachine, key: ShareKey, leader_epoch: int, now: Millis
 ) -> Decision:
-    """ReadShareGroupState: a new leader begins. Its epoch is remembered, older ones are fenced."""
+    """ReadShareGroupState by a new leader. Its epoch is stored, older ones are fenced."""
     present = machine.states.get(key)
     code = _check_key(key)
     if code is ErrorCode.NONE and present is None:
@@ -91,7 +91,7 @@ def decide_read(
 def decide_write(
     machine: ShareStateMachine, key: ShareKey, write: StateWrite, now: Millis
 ) -> Decision:
-    """WriteShareGroupState: what changed of a share partition."""
+    """WriteShareGroupState: apply the change of a share partition."""
     present = machine.states.get(key)
     code = _check_key(key)
     if code is ErrorCode.NONE and present is None:
@@ -108,7 +108,7 @@ def decide_write(
 
 
 def decide_delete(machine: ShareStateMachine, key: ShareKey) -> Decision:
-    """DeleteShareGroupState: end it. What is not there is deleted already."""
+    """DeleteShareGroupState. Missing state counts as deleted."""
     code = _check_key(key) or _check_known(machine, key)
     if code is not ErrorCode.NONE or key not in machine.states:
         return Decision(reply=code)
@@ -116,13 +116,13 @@ def decide_delete(machine: ShareStateMachine, key: ShareKey) -> Decision:
 
 
 def decide_topics_deleted(machine: ShareStateMachine, topic_ids: Collection[Uuid]) -> Decision:
-    """End all share partitions of topics that are no more."""
+    """Delete all share partitions of deleted topics."""
     gone = sorted(key for key in machine.states if key.topic_id in topic_ids)
     return Decision([tombstone(key) for key in gone], may_split=True)
 
 
 def decide_summary(machine: ShareStateMachine, key: ShareKey) -> Decision:
-    """ReadShareGroupStateSummary: where it is, for whoever describes offsets."""
+    """ReadShareGroupStateSummary: the start offset and epochs, to describe offsets."""
     code = _check_key(key) or _check_known(machine, key)
     if code is not ErrorCode.NONE:
         return Decision(reply=Found(code))
@@ -132,7 +132,7 @@ def decide_summary(machine: ShareStateMachine, key: ShareKey) -> Decision:
 def _record(
     machine: ShareStateMachine, key: ShareKey, write: StateWrite, now: Millis
 ) -> CoordinatorRecord:
-    """Return an update, or a snapshot when there were updates enough."""
+    """Return an update, or a snapshot after enough updates."""
     present = machine.states[key]
     change = ShareState(
         leader_epoch=write.leader_epoch,
@@ -141,7 +141,7 @@ def _record(
         runs=combined(write.runs, write.start_offset),
         snapshot_epoch=present.snapshot_epoch,
     )
-    is_newer = write.state_epoch > present.state_epoch  # which an update cannot say
+    is_newer = write.state_epoch > present.state_epoch  # an update cannot contain it
     if present.updates < machine.settings.updates_per_snapshot and not is_newer:
         return update_record(key, change)
     start = kept(write.start_offset, present.start_offset)

@@ -1,7 +1,7 @@
-"""The share coordinator of a broker: finds the shard of a share partition and has it decide.
+"""The share coordinator of a broker.
 
 Every method answers for this broker alone. A share partition whose shard is not here raises
-`NotCoordinator`, one still being read `CoordinatorLoading`.
+`NotCoordinator`, one still being loaded `CoordinatorLoading`.
 """
 
 import msgspec
@@ -25,14 +25,14 @@ from ottla.protocol.errors import ErrorCode
 
 
 class ShareCoordinator(msgspec.Struct, frozen=True):
-    """All share partitions whose state is kept here."""
+    """All share partitions whose state is stored here."""
 
     runtime: CoordinatorRuntime[ShareStateMachine]
 
     name: str = "share-coordinator"
 
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> ErrorCode:
-        """Begin a share partition, or begin it anew."""
+        """Initialize a share partition, or reset it."""
         code: ErrorCode = await self.runtime.write_and_wait(
             key.coordinator_key(),
             lambda machine, now: decide_initialize(machine, key, state_epoch, start_offset, now),
@@ -40,28 +40,28 @@ class ShareCoordinator(msgspec.Struct, frozen=True):
         return code
 
     async def read(self, key: ShareKey, leader_epoch: int) -> Found:
-        """Return the state to the leader that begins with it."""
+        """Return the state to a new leader."""
         found: Found = await self.runtime.write_and_wait(
             key.coordinator_key(), lambda machine, now: decide_read(machine, key, leader_epoch, now)
         )
         return found
 
     async def write(self, key: ShareKey, write: StateWrite) -> ErrorCode:
-        """Keep what changed."""
+        """Store a change."""
         code: ErrorCode = await self.runtime.write_and_wait(
             key.coordinator_key(), lambda machine, now: decide_write(machine, key, write, now)
         )
         return code
 
     async def delete(self, key: ShareKey) -> ErrorCode:
-        """End a share partition."""
+        """Delete the state of a share partition."""
         code: ErrorCode = await self.runtime.write_and_wait(
             key.coordinator_key(), lambda machine, now: decide_delete(machine, key)
         )
         return code
 
     async def summary(self, key: ShareKey) -> Found:
-        """Return where a share partition is."""
+        """Return the summary of a share partition's state."""
         found: Found = await self.runtime.write_and_wait(
             key.coordinator_key(), lambda machine, now: decide_summary(machine, key)
         )
@@ -70,7 +70,7 @@ class ShareCoordinator(msgspec.Struct, frozen=True):
     # -- the image -------------------------------------------------------------
 
     def on_image(self, delta: Delta, image: Image) -> None:
-        """Forget share partitions of topics that were deleted; the rest is done when it is cold."""
+        """Delete share partitions of deleted topics; the timer for idle ones does the rest."""
         deleted = frozenset(topic.id for topic in delta.deleted_topics())
         if deleted:
             self.runtime.write_to_all(lambda machine, now: decide_topics_deleted(machine, deleted))

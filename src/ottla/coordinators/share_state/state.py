@@ -1,13 +1,13 @@
-"""One share partition as its coordinator keeps it.
+"""The stored state of one share partition.
 
-The log of a shard holds, for each share partition, a snapshot and the updates since:
+The log of a shard has, for each share partition, a snapshot and the updates since:
 
-    ShareSnapshot  all of it                          value: state epoch, start, every run
-    ShareUpdate    runs that changed, a newer start   value: no state epoch
+    ShareSnapshot  the whole state                    value: state epoch, start, every run
+    ShareUpdate    changed runs, a newer start        value: no state epoch
 
-A run is a range of offsets in one delivery state. Runs of a later record go over those of an
-earlier one; what lies below the start is finished and not kept. Enough updates make it time for
-a new snapshot, so that everything before can go.
+A run is a range of offsets in one delivery state. Runs of a later record override those of an
+earlier one; records below the start are finished and not stored. After enough updates a new
+snapshot is written, so that everything before it can be deleted.
 """
 
 import heapq
@@ -32,23 +32,23 @@ UNINITIALIZED: Final = -1
 """The start offset of a share partition whose leader has not chosen one yet."""
 
 UNCHANGED: Final = -1
-"""In an update or a request: the epoch or offset stays what it is."""
+"""In an update or a request: the epoch or offset is unchanged."""
 
 
 class ShareKey(NamedTuple):
-    """Which share partition."""
+    """Identifies a share partition."""
 
     group_id: str
     topic_id: Uuid
     partition: int
 
     def coordinator_key(self) -> str:
-        """Return what FindCoordinator calls it, and what says which shard it belongs to."""
+        """Return its key for FindCoordinator, which also determines its shard."""
         return f"{self.group_id}:{uuid_text(self.topic_id)}:{self.partition}"
 
 
 class Run(NamedTuple):
-    """Offsets ``first`` to ``last``, both included, in one delivery state."""
+    """Offsets ``first`` to ``last``, inclusive, in one delivery state."""
 
     first: int
     last: int
@@ -57,10 +57,10 @@ class Run(NamedTuple):
 
 
 class ShareState(msgspec.Struct, frozen=True):
-    """What is known of one share partition. Immutable.
+    """The state of one share partition. Immutable.
 
-    ``updates``: how many records came since the snapshot, which stands at offset ``snapshot_at``
-    of the shard's log. ``delivery_complete_count`` is -1 where nobody counted.
+    ``updates``: the number of records since the snapshot, which is at offset ``snapshot_at`` of the
+    shard's log. ``delivery_complete_count`` is -1 if it is unknown.
     """
 
     state_epoch: int = 0
@@ -75,7 +75,7 @@ class ShareState(msgspec.Struct, frozen=True):
     written_at: Millis = Millis(0)
 
     def merged(self, update: ShareUpdateValue) -> "ShareState":
-        """Return the state with an update taken in."""
+        """Return the state after an update."""
         start = kept(update.start_offset, self.start_offset)
         return msgspec.structs.replace(
             self,
@@ -88,7 +88,7 @@ class ShareState(msgspec.Struct, frozen=True):
 
 
 def kept(value: int, present: int) -> int:
-    """Return a new epoch or offset, or the present one where it is left unchanged."""
+    """Return a new epoch or offset, or the current one if it is unchanged."""
     return present if value == UNCHANGED else value
 
 
@@ -101,9 +101,9 @@ def runs_of(batches: Iterable[StateBatch]) -> tuple[Run, ...]:
 
 
 def combined(layers: Sequence[Run], start: int) -> tuple[Run, ...]:
-    """Return runs in order and apart: of two that overlap, the later in ``layers`` counts.
+    """Return runs in order and without overlap: the later one in ``layers`` overrides.
 
-    Nothing below ``start`` is kept; neighbours that agree become one.
+    Nothing below ``start`` is kept; adjacent equal runs are merged.
     """
     rising = sorted(
         (max(run.first, start), -order, run)
@@ -137,7 +137,7 @@ def _append(found: list[Run], run: Run) -> None:
 
 
 def snapshot_record(key: ShareKey, state: ShareState) -> CoordinatorRecord:
-    """Return the record that says all about a share partition."""
+    """Return the record with the whole state of a share partition."""
     value = ShareSnapshotValue(
         snapshot_epoch=state.snapshot_epoch,
         state_epoch=state.state_epoch,
@@ -152,7 +152,7 @@ def snapshot_record(key: ShareKey, state: ShareState) -> CoordinatorRecord:
 
 
 def update_record(key: ShareKey, change: ShareState) -> CoordinatorRecord:
-    """Return the record that says what changed; ``change`` has the epoch of the snapshot."""
+    """Return the record with a change; ``change`` has the epoch of the snapshot."""
     value = ShareUpdateValue(
         snapshot_epoch=change.snapshot_epoch,
         leader_epoch=change.leader_epoch,
@@ -164,12 +164,12 @@ def update_record(key: ShareKey, change: ShareState) -> CoordinatorRecord:
 
 
 def tombstone(key: ShareKey) -> CoordinatorRecord:
-    """Return the record that ends a share partition."""
+    """Return the record that deletes a share partition."""
     return CoordinatorRecord(ShareSnapshotKey(*key), None)
 
 
 def loaded(value: ShareSnapshotValue, offset: Offset) -> ShareState:
-    """Return the state that a snapshot at ``offset`` of the log says."""
+    """Return the state in a snapshot at ``offset`` of the log."""
     return ShareState(
         state_epoch=value.state_epoch,
         leader_epoch=value.leader_epoch,

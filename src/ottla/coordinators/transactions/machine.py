@@ -36,14 +36,14 @@ EXPIRATION: Final[TimerKey] = ("expiration",)
 
 
 class TransactionsView(NamedTuple):
-    """What readers and whoever writes markers see: by transactional id."""
+    """The committed state, for readers and the sender of markers: by transactional id."""
 
     transactions: Map[str, Transaction]
     prepared: Map[str, Transaction]
 
 
 class Initialised(NamedTuple):
-    """The last time a producer that named its epoch got the next one (KIP-360)."""
+    """The last time a producer that sent its epoch got the next one (KIP-360)."""
 
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
@@ -51,7 +51,7 @@ class Initialised(NamedTuple):
 
 
 class Nobody:
-    """A future that nobody waits with."""
+    """A future that no request waits for."""
 
     def answer(self, reply: object) -> None:
         """Do nothing."""
@@ -61,12 +61,12 @@ class Nobody:
 
 
 class TransactionMachine:
-    """The ids of one shard. ``on_prepared`` is answered whenever markers have become due.
+    """The ids of one shard. ``on_prepared`` is answered whenever markers are due.
 
-    It is answered when the decision behind them is committed, never before: a marker cannot be
-    taken back. ``initialised`` is not in the log: a producer whose answer was lost together with
-    its coordinator begins anew, as in Kafka. Neither is ``stale_end_txn``,
-    which all shards of a broker share.
+    It is answered when the decision is committed, never before: a marker cannot be undone.
+    ``initialised`` is not in the log: a producer whose reply was lost together with its coordinator
+    initializes again, as in Kafka. Neither is ``stale_end_txn``, which all shards of a broker
+    share.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class TransactionMachine:
         self.transactions: Map[str, Transaction] = Map()
         self.prepared: Map[str, Transaction] = Map()
         self.initialised: dict[str, Initialised] = {}
-        # Of ongoing transactions, by id, as of the last look at timeouts; see `_deadline`.
+        # The deadlines of ongoing transactions, by id, as of the last check; see `_deadline`.
         self._deadlines: dict[str, tuple[Millis, Millis]] = {}
         self.stale_end_txn = stale_end_txn or StaleEndTxnDetector()
         self._on_prepared: ReplyFuture = on_prepared or Nobody()
@@ -87,7 +87,7 @@ class TransactionMachine:
     # -- the log -----------------------------------------------------------------
 
     def replay(self, record: CoordinatorRecord, origin: Origin) -> None:
-        """Take a record of the log into the state: the newest of an id is its state."""
+        """Replay a record of the log: the newest record of an id is its state."""
         key = record.key
         if not isinstance(key, TransactionLogKey):
             return
@@ -112,16 +112,16 @@ class TransactionMachine:
             self.prepared = self.prepared.delete(transactional_id)
 
     def on_marker(self, producer: Producer, marker: EndTxnMarker, offset: Offset) -> None:
-        """Do nothing: this topic is no part of any transaction."""
+        """Do nothing: this topic is not part of any transaction."""
 
     def view(self) -> TransactionsView:
-        """Return the present state for readers."""
+        """Return the current state for readers."""
         return TransactionsView(self.transactions, self.prepared)
 
     # -- decisions ---------------------------------------------------------------
 
     def write(self, changed: Transaction, reply: object) -> Decision:
-        """Return the decision to write a new state and say ``reply`` when it is committed."""
+        """Return the decision to write a new state and to reply when it is committed."""
         is_due = changed.status in PREPARED
         return Decision(
             [changed.record(self.settings.server_version())],
@@ -130,13 +130,13 @@ class TransactionMachine:
         )
 
     def markers_due(self) -> Answer:
-        """Return what wakes the sender of markers, once all so far is committed."""
+        """Return an answer that wakes the sender of markers once everything so far is committed."""
         return Answer(self._on_prepared, None)
 
     # -- time ----------------------------------------------------------------------
 
     def on_loaded(self, now: Millis) -> Decision:
-        """Go on with what an earlier coordinator had decided, and begin to look at the clock."""
+        """Continue what an earlier coordinator has decided, and start the timers."""
         settings = self.settings
         return Decision(
             answers=[self.markers_due()] if self.prepared else (),
@@ -147,13 +147,13 @@ class TransactionMachine:
         )
 
     def on_timer(self, key: TimerKey, times: Times) -> Decision:
-        """Abort transactions past their timeout, or forget ids that nobody uses."""
+        """Abort transactions past their timeout, or remove unused ids."""
         if key == TIMEOUTS:
             return self._abort_late(times)
         return self._expire(times.expiry)
 
     def _abort_late(self, times: Times) -> Decision:
-        """Fence producers whose transaction has run out of time. Each record stands by itself."""
+        """Fence producers whose transaction has timed out. Each record is independent."""
         version = self.settings.server_version()
         self._deadlines = {
             each.transactional_id: self._deadline(each, times)
@@ -176,10 +176,10 @@ class TransactionMachine:
         )
 
     def _deadline(self, ongoing: Transaction, times: Times) -> tuple[Millis, Millis]:
-        """Return when a transaction began, by its record, and when it is due, monotonic.
+        """Return the start time of a transaction, by its record, and its deadline, monotonic.
 
-        Its age by wall time counts once, when it is first seen here: a clock that jumps later
-        neither aborts it nor keeps it open. One that began in the future has just begun.
+        Its age by wall time is measured once, when it is first checked here: a clock that jumps
+        later neither aborts it nor keeps it open. One that began in the future has just begun.
         """
         known = self._deadlines.get(ongoing.transactional_id)
         if known is not None and known[0] == ongoing.started_at:
@@ -203,5 +203,5 @@ class TransactionMachine:
         )
 
     def on_unloaded(self) -> Sequence[ReplyFuture]:
-        """Give up; nobody waits here."""
+        """Stop; no request waits here."""
         return ()

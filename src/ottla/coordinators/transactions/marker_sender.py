@@ -1,7 +1,7 @@
-"""Carries markers to the leaders of partitions: written here, or sent as WriteTxnMarkers.
+"""Delivers markers to the leaders of partitions: written here, or sent as WriteTxnMarkers.
 
-To each broker one request is under way at a time; the markers that come up meanwhile go together
-in the next. Whoever brought the first of them sends it, so no task of its own is needed.
+Each broker gets one request at a time; markers that arrive meanwhile are sent together in the next.
+The caller with the first of them sends it, so that no extra task is needed.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from ottla.protocol.messages.write_txn_markers import (
 from ottla.protocol.types import TopicPartition
 
 MARKERS_MAX: Final = 500
-"""Markers in one request: it stays small against what a broker lets in."""
+"""Markers in one request: it stays far below the request size that a broker accepts."""
 
 _LEAD: Final = object()
 
@@ -32,17 +32,17 @@ class _Waiting(NamedTuple):
 
 
 class MarkerSender:
-    """The way to all brokers, this one among them."""
+    """Delivers markers to all brokers, including this one."""
 
     def __init__(self, node_id: int, writer: MarkerWriter, links: BrokerLinks) -> None:
         self._node_id = node_id
         self._writer = writer
         self._links = links
-        # Markers that wait, by broker; there while a request is under way.
+        # Waiting markers, by broker; an entry exists while a request is in flight.
         self._lanes: dict[int, list[_Waiting]] = {}
 
     async def __call__(self, broker: int, ending: Ending, places: list[TopicPartition]) -> Codes:
-        """Have markers written; partitions without an answer count as not written."""
+        """Have markers written; partitions without a reply count as not written."""
         if broker == self._node_id:
             return await self._writer.write(ending, places)
         mine = _Waiting(_marker(ending, places), asyncio.get_running_loop().create_future())
@@ -58,7 +58,7 @@ class MarkerSender:
         return await self._lead(broker, lane)
 
     async def _lead(self, broker: int, lane: list[_Waiting]) -> Codes:
-        """Send what waits, the caller's first, and leave the rest to the next in line."""
+        """Send the waiting markers, the caller's first, and leave the rest to the next caller."""
         taken = lane[:MARKERS_MAX]
         del lane[:MARKERS_MAX]
         answers: dict[int, Codes] = {}
@@ -72,7 +72,7 @@ class MarkerSender:
         return answers.get(taken[0].marker.producer_id, {})
 
     def _pass_on(self, broker: int, lane: list[_Waiting]) -> None:
-        while lane and lane[0].outcome.done():  # nobody waits for it any more
+        while lane and lane[0].outcome.done():  # the caller was cancelled
             del lane[0]
         if lane:
             lane[0].outcome.set_result(_LEAD)
@@ -80,7 +80,7 @@ class MarkerSender:
             del self._lanes[broker]
 
     async def _ask(self, broker: int, markers: list[WritableTxnMarker]) -> dict[int, Codes]:
-        """Return the codes by producer id; nothing where the broker cannot be reached."""
+        """Return the codes by producer id; empty if the broker cannot be reached."""
         try:
             response = await self._links.ask(broker, WriteTxnMarkersRequest(markers))
         except UNREACHABLE:

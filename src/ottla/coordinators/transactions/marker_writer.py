@@ -1,7 +1,7 @@
-"""Writes the end of transactions into partitions led here: what WriteTxnMarkers asks for.
+"""Writes the markers that end transactions into partitions led here (WriteTxnMarkers).
 
-A marker counts when it is replicated as acks=all is. Markers of ``__consumer_offsets`` are written
-by the group coordinator, whose state they change.
+A marker is replicated as with acks=all. Markers of ``__consumer_offsets`` are written by the group
+coordinator, whose state they change.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ class Ending(NamedTuple):
 
 
 Written: TypeAlias = "asyncio.Future[Any] | None"
-"""What to await until a marker is committed; None where it is."""
+"""A future that completes when a marker is committed; None if it is."""
 
 EndGroupTransaction: TypeAlias = Callable[[int, Ending], Written]
 """Ends a transaction in a partition of ``__consumer_offsets``; raises faults of a coordinator."""
 
 
 class MarkerWriter(msgspec.Struct, frozen=True):
-    """The partitions led here. A marker is waited for ``timeout_ms`` long."""
+    """The partitions led here. Waits ``timeout_ms`` for a marker to be replicated."""
 
     partitions: Partitions
     clock: Clock
@@ -53,7 +53,7 @@ class MarkerWriter(msgspec.Struct, frozen=True):
     timeout_ms: int = 30_000
 
     async def write(self, ending: Ending, places: Iterable[TopicPartition]) -> Codes:
-        """Append to each partition; return what became of it once that is known."""
+        """Append to each partition; return the code of each once it is known."""
         codes: Codes = {}
         waiting: dict[TopicPartition, asyncio.Future[Any]] = {}
         for place in places:
@@ -71,12 +71,13 @@ class MarkerWriter(msgspec.Struct, frozen=True):
         return codes
 
     def _begin(self, ending: Ending, place: TopicPartition) -> Written:
-        """Append one marker; return None, or what to await until it is committed."""
+        """Append one marker; return None, or a future that completes when it is committed."""
         if place.topic == CONSUMER_OFFSETS:
             return self.end_group_transaction(place.partition, ending)
         partition = self.partitions.get(*place)
         if partition is None:
-            # As Kafka says it of what is not hosted here: the sender looks for the leader anew.
+            # As Kafka answers for a partition that is not hosted here: the sender looks up the
+            # leader again.
             raise UnknownTopicOrPartition(str(place))
         now = self.clock.now()
         appended = partition.append(
@@ -89,7 +90,7 @@ class MarkerWriter(msgspec.Struct, frozen=True):
         return _replicated(partition, Offset(appended.last_offset + 1))
 
     async def _settle(self, waiting: "dict[TopicPartition, asyncio.Future[Any]]") -> Codes:
-        """Wait for all; one that takes too long is told as that, and may still be written."""
+        """Wait for all; one that takes too long gets a timeout, and may still be written."""
         await asyncio.wait(waiting.values(), timeout=self.timeout_ms / 1000)
         codes: Codes = {}
         for place, future in waiting.items():
@@ -105,7 +106,7 @@ class MarkerWriter(msgspec.Struct, frozen=True):
 
 
 def _replicated(partition: Partition, end: Offset) -> Written:
-    """Return what to await for replication, None where it is replicated already."""
+    """Return a future for the replication, None if it is replicated already."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(fault: Fault | None) -> None:
@@ -124,7 +125,7 @@ def _replicated(partition: Partition, end: Offset) -> Written:
 
 
 def _code(fault: Fault) -> ErrorCode:
-    """Return what the transaction's coordinator understands: it knows partitions, no groups."""
+    """Return an error that the transaction coordinator understands: it knows no groups."""
     if isinstance(fault, NotCoordinator | CoordinatorLoading | CoordinatorNotAvailable):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return fault.code

@@ -1,13 +1,13 @@
-"""Service: tells every partition of an ended transaction how it ended, until all of them know.
+"""Service: sends markers to every partition of an ended transaction until all have them.
 
     prepared, committed --leaders by the image--> WriteTxnMarkers --all NONE--> complete
              ^                                         |
              +-------- not leader, timed out, ... -----+  after a pause
 
-What is prepared and committed is read from the shards themselves, so nothing is lost with this
-service: a coordinator that takes over finds the same work. A partition of a topic that is gone
-needs no marker. One that refuses because a newer epoch of the producer or of the coordinator has
-written there ends the attempt for good, as in Kafka: somebody else has taken over.
+Prepared and committed transactions are read from the shards, so nothing is lost with this service:
+a coordinator that takes over finds the same work. A partition of a deleted topic needs no marker. A
+partition that rejects the marker because a newer epoch of the producer or of the coordinator has
+written there ends the attempt for good, as in Kafka: another coordinator has taken over.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from ottla.protocol.types import TopicPartition
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
-"""The pause before the markers that failed are sent again: an election takes longer."""
+"""The pause before failed markers are sent again: an election takes longer."""
 
 GONE: Final = -2
 NO_LEADER: Final = -1
 
-# The data never got there, so there is nothing to end.
+# The transaction's records never arrived there, so there is nothing to end.
 _NEEDLESS: Final = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
 )
@@ -46,16 +46,16 @@ _FINAL: Final = frozenset(
 )
 
 LeaderOf: TypeAlias = Callable[[TopicPartition], int]
-"""The broker that leads a partition; `NO_LEADER` for now, `GONE` if there is no such partition."""
+"""The broker that leads a partition; `NO_LEADER` for now, `GONE` if the partition is deleted."""
 
 
 class SendMarkers(Protocol):
-    """The way to the leaders, this broker among them."""
+    """Delivers markers to the leaders, including this broker."""
 
     def __call__(
         self, broker: int, ending: Ending, places: list[TopicPartition]
     ) -> Awaitable[Codes]:
-        """Have markers written; partitions without an answer count as not written."""
+        """Have markers written; partitions without a reply count as not written."""
         ...
 
 
@@ -67,11 +67,11 @@ class _Work(msgspec.Struct, frozen=True):
 
 
 class Superseded(Exception):
-    """A partition knows of a newer producer or coordinator."""
+    """A partition has seen a newer producer or coordinator."""
 
 
 class Markers:
-    """The service. `wake` it, or set ``due``, when a prepared end of a transaction is committed."""
+    """The service. Call `wake` whenever a prepared transaction is committed."""
 
     name = "transaction-markers"
 
@@ -88,11 +88,11 @@ class Markers:
         self._send = send
         self._retry_ms = retry_ms
         self._due = due or asyncio.Event()
-        # Under way, or given up for as long as the reign lasts: in which epoch.
+        # The epoch in which a transaction is in progress, or was given up for this leadership.
         self._taken: dict[_Work, int] = {}
 
     def wake(self) -> None:
-        """Look for what has become due."""
+        """Look for transactions whose markers are due."""
         self._due.set()
 
     async def run(self, ready: Callable[[], None]) -> None:
@@ -107,7 +107,7 @@ class Markers:
                     group.create_task(self._end(work, epoch), name=work.ended.transactional_id)
 
     def _find(self) -> list[tuple[_Work, int]]:
-        """Return what is prepared and committed and not yet taken on in this reign."""
+        """Return the prepared and committed transactions not yet started in this leadership."""
         found: dict[_Work, int] = {}
         for index, shard in self._runtime.active():
             view = shard.committed()
@@ -135,17 +135,17 @@ class Markers:
         except Superseded as reason:
             log.warning("markers given up id=%r reason=%s", ended.transactional_id, reason)
         except Fault as fault:
-            # The shard is gone, or comes to it again by its timer.
+            # The shard is closed, or its timer will find the transaction again.
             self._put_back(work, epoch)
-            log.info("markers put off id=%r reason=%s", ended.transactional_id, fault)
+            log.info("markers delayed id=%r reason=%s", ended.transactional_id, fault)
 
     def _put_back(self, work: _Work, epoch: int) -> None:
-        """Let whoever finds it take it on."""
+        """Allow the transaction to be found again."""
         if self._taken.get(work) == epoch:
             del self._taken[work]
 
     def _is_current(self, work: _Work, epoch: int) -> bool:
-        """Whether this is still ours to end: the same reign, the same transaction."""
+        """Whether this is still current: the same leadership, the same transaction."""
         try:
             shard = self._runtime.shard(work.index)
         except Fault:
@@ -156,10 +156,10 @@ class Markers:
     async def _round(
         self, ended: Transaction, epoch: int, missing: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Send what is missing once; return what still is.
+        """Send the missing markers once; return what is still missing.
 
         Raises:
-            Superseded: a partition knows of somebody newer.
+            Superseded: a partition has seen a newer producer or coordinator.
         """
         by_leader: dict[int, list[TopicPartition]] = {}
         for place in missing:

@@ -1,7 +1,7 @@
-"""What a shard of transactional ids decides about each request. Pure.
+"""The decision of a shard of transactional ids about each request. Pure.
 
-Every decision is against the newest state, and its reply leaves when all it could have seen is
-committed, a refusal too: nobody is told to be fenced by what may still be lost.
+Every decision is made against the newest state, and its reply is sent when everything it could have
+read is committed, errors included: no producer is fenced by a record that may still be lost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ class NeedsProducerId:
 
 
 NEEDS_PRODUCER_ID: Final = NeedsProducerId()
-"""In place of a reply: ask again, with a producer id that nobody has."""
+"""Used as a reply: decide again, with an unused producer id."""
 
 # -- InitProducerId ------------------------------------------------------------------------
 
@@ -51,11 +51,11 @@ def decide_init(
     fresh: ProducerId | None,
     now: Millis,
 ) -> Decision:
-    """Give the producer of a transactional id an id and an epoch that nobody else has.
+    """Give the producer of a transactional id a unique id and epoch.
 
-    An open transaction is aborted first; until its markers are written the producer is told to
-    come again. A producer that names the id and epoch it has (KIP-360) gets the next epoch only
-    if nobody else got it meanwhile.
+    An open transaction is aborted first; until its markers are written the producer has to retry. A
+    producer that sends its id and epoch (KIP-360) gets the next epoch only if no other producer got
+    it meanwhile.
     """
     transactional_id = request.transactional_id or ""
     timeout_ms = request.transaction_timeout_ms
@@ -79,7 +79,7 @@ def decide_init(
 
 
 def _may_initialise(found: Transaction, request: InitProducerIdRequest) -> bool:
-    """Whether the id that a producer says it has is, or just was, this transactional id's."""
+    """Whether the id that a producer sends is, or just was, that of this transactional id."""
     if request.producer_id == NO_PRODUCER_ID or found.producer_epoch == NO_PRODUCER_EPOCH:
         return True
     if request.producer_id == found.producer_id:
@@ -126,7 +126,7 @@ def init_reply(
     producer_id: ProducerId = NO_PRODUCER_ID,
     producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
 ) -> InitProducerIdResponse:
-    """Return an answer to InitProducerId; without an id where there is none to give."""
+    """Return a reply to InitProducerId; without an id if it failed."""
     return InitProducerIdResponse(
         error_code=code, producer_id=producer_id, producer_epoch=producer_epoch
     )
@@ -147,16 +147,16 @@ def decide_add(
     client: Client,
     now: Millis,
 ) -> Decision:
-    """Make partitions part of the transaction; the reply is an error code.
+    """Add partitions to the transaction; the reply is an error code.
 
-    Nobody writes to a partition before it is in the log that the transaction must end there.
+    Nothing is written to a partition before the log says that the transaction must end there.
     """
     found = machine.transactions.get(transactional_id)
     code = _objection(found, producer)
     if found is not None and code is ErrorCode.NONE:
         machine.stale_end_txn.heard(transactional_id, _of(found), client)
     if found is not None and found.status in PREPARED:
-        # Before any objection: the producer may be the one that takes over with the markers.
+        # Before any check: the producer may be the one that takes over with the markers.
         return Decision(reply=ErrorCode.CONCURRENT_TRANSACTIONS)
     if found is None or code is not ErrorCode.NONE:
         return Decision(reply=code)
@@ -171,7 +171,7 @@ def decide_verify(
     producer: Producer,
     partitions: Iterable[TopicPartition],
 ) -> Decision:
-    """Say which partitions are part of the open transaction; the reply has a code for each."""
+    """Check which partitions are part of the open transaction; the reply has a code for each."""
     found = machine.transactions.get(transactional_id)
     code = _objection(found, producer)
     if code is ErrorCode.NONE and found is not None and found.status in PREPARED:
@@ -203,7 +203,7 @@ def decide_end(
     fresh: ProducerId | None,
     now: Millis,
 ) -> Decision:
-    """Commit or abort. Answered once the decision is committed; the markers follow.
+    """Commit or abort. The reply is sent once the decision is committed; the markers follow.
 
     Under version 2 the reply has the epoch for the next transaction, and a repeated request is
     recognised by the epoch it was sent with. Before version 2, see `stale_end_txn`. While markers
@@ -220,7 +220,7 @@ def decide_end(
         return _end_refused(ErrorCode.CONCURRENT_TRANSACTIONS)
     if code is not ErrorCode.NONE and not is_repeated:
         return _end_refused(code)
-    # A client of version 2 may abort what never began: it wants its next epoch.
+    # A client of version 2 may abort a transaction that never began, to get its next epoch.
     is_empty_abort = is_bumping and not is_repeated and not request.committed
     if found.status is Status.ONGOING or is_empty_abort:
         if not is_bumping and _is_late(machine, found, client):
@@ -230,7 +230,7 @@ def decide_end(
 
 
 def _is_late(machine: TransactionMachine, found: Transaction, client: Client) -> bool:
-    """Whether an end is meant for an earlier transaction; one that comes again is not."""
+    """Whether an end is for an earlier transaction; a repeated one is not."""
     if machine.stale_end_txn.is_late(found.transactional_id, _of(found), client):
         return True
     machine.stale_end_txn.heard(found.transactional_id, _of(found), client)
@@ -242,7 +242,7 @@ def _of(found: Transaction) -> tuple[int, int]:
 
 
 def _end_again(found: Transaction, commit: bool, *, is_known: bool) -> Decision:
-    """Answer an end that was decided before, if it was decided so."""
+    """Answer an end that was decided before, if it was the same."""
     ended = Status.COMPLETE_COMMIT if commit else Status.COMPLETE_ABORT
     if found.status is ended and is_known:
         return Decision(reply=_end_reply(found))
@@ -250,7 +250,7 @@ def _end_again(found: Transaction, commit: bool, *, is_known: bool) -> Decision:
 
 
 def _is_repeated(found: Transaction, request: EndTxnRequest) -> bool:
-    """Whether an end was decided at this very request before: its epoch says so (KIP-890)."""
+    """Whether this request has already ended the transaction: its epoch tells (KIP-890)."""
     if not found.bumps_epoch or found.status not in COMPLETE:
         return False
     sent = (request.producer_id, request.producer_epoch)
@@ -280,7 +280,7 @@ def _prepare(
 
 
 def _end_reply(found: Transaction) -> EndTxnResponse:
-    """Return the id and epoch to go on with."""
+    """Return the id and epoch for the next transaction."""
     if found.next_producer_id != NO_PRODUCER_ID and found.bumps_epoch:
         return EndTxnResponse(producer_id=found.next_producer_id, producer_epoch=0)
     return EndTxnResponse(producer_id=found.producer_id, producer_epoch=found.producer_epoch)
@@ -294,7 +294,7 @@ def _end_refused(code: ErrorCode) -> Decision:
 
 
 def decide_complete(machine: TransactionMachine, ended: Transaction, now: Millis) -> Decision:
-    """Note that every marker of ``ended`` is written; anything else meanwhile makes it moot."""
+    """Note that every marker of ``ended`` is written; ignored if the transaction has changed."""
     found = machine.transactions.get(ended.transactional_id)
     if found != ended:
         return Decision(reply=False)

@@ -1,7 +1,7 @@
-"""The transaction coordinator of a broker: finds the shard of a transactional id, has it decide.
+"""The transaction coordinator of a broker.
 
 Every method answers for this broker alone. An id whose shard is not here raises `NotCoordinator`,
-one still being read `CoordinatorLoading`.
+one still being loaded `CoordinatorLoading`.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -31,10 +31,10 @@ from ottla.protocol.types import Millis, ProducerId, TopicPartition
 
 
 class FreshProducerIds(Protocol):
-    """Where producer ids come from."""
+    """The source of producer ids."""
 
     def next(self) -> Awaitable[ProducerId]:
-        """Return one that nobody has; raises CoordinatorLoading where there is none."""
+        """Return an unused id; raises CoordinatorLoading if none is available."""
         ...
 
 
@@ -49,7 +49,7 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
         transactional_id: str,
         decide: Callable[[TransactionMachine, ProducerId | None, Millis], Decision],
     ) -> Any:  # noqa: ANN401 - each request has a reply of its own
-        """Have the shard decide, with a fresh producer id if it comes to need one."""
+        """Decide in the shard, with a new producer id if the decision needs one."""
         fresh: ProducerId | None = None
         while True:
 
@@ -64,7 +64,7 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
             fresh = await self.ids.next()
 
     async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
-        """InitProducerId with a transactional id. What fails as a whole is in the reply, too."""
+        """InitProducerId with a transactional id. Faults are part of the reply."""
         try:
             reply: InitProducerIdResponse = await self._decided(
                 request.transactional_id or "",
@@ -81,7 +81,7 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
         partitions: Iterable[TopicPartition],
         client: Client,
     ) -> ErrorCode:
-        """Make partitions part of a transaction."""
+        """Add partitions to a transaction."""
         wanted = frozenset(partitions)
         code: ErrorCode = await self._decided(
             transactional_id,
@@ -94,7 +94,7 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
     async def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Say of each partition whether it is part of the open transaction."""
+        """Check for each partition whether it is part of the open transaction."""
         wanted = list(partitions)
         codes: dict[TopicPartition, ErrorCode] = await self._decided(
             transactional_id,
@@ -113,10 +113,10 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
     # -- reading -------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> Transaction | None:
-        """Return what is committed of an id."""
+        """Return the committed state of an id."""
         view: TransactionsView = self.runtime.read(transactional_id)
         return view.transactions.get(transactional_id)
 
     def all(self) -> list[Transaction]:
-        """Return what is committed of all ids in shards that are loaded here."""
+        """Return the committed state of all ids in shards that are loaded here."""
         return [each for view in self.runtime.views() for each in view.transactions.values()]

@@ -1,4 +1,4 @@
-"""What the rules of transactions need of a broker's settings, and of the cluster's features."""
+"""The settings of transactions, from the broker and from the cluster's features."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,12 @@ from ottla.coordinators.transactions.transaction import EPOCH_BUMPING_VERSION
 
 
 def newest_version() -> int:
-    """Return the transaction version of a cluster whose features are all at their newest."""
+    """Return the newest transaction version."""
     return EPOCH_BUMPING_VERSION
 
 
 class TransactionSettings(msgspec.Struct, frozen=True):
-    """Times are milliseconds. ``server_version`` is the finalized ``transaction.version``, live."""
+    """Times are milliseconds. ``server_version`` returns the finalized ``transaction.version``."""
 
     timeout_ms_max: int = 900_000
     expiration_ms: int = 604_800_000

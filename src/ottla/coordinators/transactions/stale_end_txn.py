@@ -1,64 +1,64 @@
-"""Tells an end that arrives too late from one that is meant, for clients before version 2. Pure.
+"""Detects stale EndTxn requests of clients before transaction version 2. Pure.
 
 Before transaction version 2 all transactions of a producer share its epoch. An EndTxn that was
-held up on the way, and repeated meanwhile over another connection, would end whatever transaction
-the producer has begun since: half of it committed, or the wrong one aborted.
+delayed, and repeated meanwhile over another connection, would end the next transaction of the
+producer: half of it committed, or the wrong one aborted.
 
-A client speaks to its coordinator over one connection at a time, and once it has moved on to
-another it leaves nothing behind but what is late. So the connections of a producer are remembered
-in the order in which they spoke, and an end over one that was left is answered
-CONCURRENT_TRANSACTIONS. Nobody hears the answer to a late request. A client that does speak over
-several connections asks again, and then is believed: the connection has proved to be alive.
+A client uses one connection to its coordinator at a time; after it has switched to another, only
+stale requests arrive on the old one. So the connections of a producer are remembered in the order
+of use, and an EndTxn over an abandoned one is answered CONCURRENT_TRANSACTIONS. No client reads the
+reply to a stale request. A client that does use several connections retries, and then is accepted:
+the connection is evidently in use.
 """
 
 from typing import Final, NamedTuple
 
 CONNECTIONS_MAX: Final = 8
-"""How many connections that were left are remembered of one producer."""
+"""How many abandoned connections are remembered per producer."""
 
 IDS_MAX: Final = 100_000
-"""How many transactional ids are remembered; then the one that was heard first is forgotten."""
+"""How many transactional ids are remembered; above that the oldest one is dropped."""
 
 
 class Client(NamedTuple):
-    """Who asks: its transaction version and, where that matters, the connection it asks over."""
+    """The transaction version of a client and, where it matters, its connection."""
 
     version: int
     connection: str = ""
 
 
 class ProducerConnections(NamedTuple):
-    """The connections of one producer id and epoch: the one it uses, and those it has left."""
+    """The connections of one producer id and epoch: the current one, and the abandoned ones."""
 
     producer: tuple[int, int]
     current: str
     left: tuple[str, ...] = ()
 
     def now(self, connection: str) -> "ProducerConnections":
-        """Return what is known once a connection has spoken."""
+        """Return the connections after a request over ``connection``."""
         if connection == self.current:
             return self
         left = (*self.without(connection).left, self.current)
         return ProducerConnections(self.producer, connection, left[-CONNECTIONS_MAX:])
 
     def without(self, connection: str) -> "ProducerConnections":
-        """Return what is known if a connection was not left after all."""
+        """Return the connections if ``connection`` is in use after all."""
         return self._replace(left=tuple(each for each in self.left if each != connection))
 
 
 class StaleEndTxnDetector:
-    """What is known of the connections of a broker's producers, for all of its shards.
+    """The connections of all producers of a broker, shared by all shards.
 
-    A shard that goes and comes back finds it again, because the connections are still there. A
-    coordinator elsewhere, or after a restart, is reached over connections of its own: what is late
-    here never gets there.
+    A shard that is unloaded and loaded again finds it unchanged, because the connections are still
+    open. Another coordinator, or this one after a restart, has connections of its own: stale
+    requests to this one never reach it.
     """
 
     def __init__(self) -> None:
         self._speaking: dict[str, ProducerConnections] = {}
 
     def heard(self, transactional_id: str, producer: tuple[int, int], client: Client) -> None:
-        """Note that a producer has said something in its transaction."""
+        """Note that a producer has sent a request in its transaction."""
         if client.connection:
             known = self._speaking.get(transactional_id)
             if known is None and len(self._speaking) >= IDS_MAX:
@@ -68,7 +68,7 @@ class StaleEndTxnDetector:
             self._speaking[transactional_id] = known.now(client.connection)
 
     def is_late(self, transactional_id: str, producer: tuple[int, int], client: Client) -> bool:
-        """Whether an end comes over a connection that its producer has left; said of it once."""
+        """Whether an EndTxn came over an abandoned connection; True only once per connection."""
         known = self._speaking.get(transactional_id)
         if known is None or known.producer != producer or client.connection not in known.left:
             return False
@@ -76,5 +76,5 @@ class StaleEndTxnDetector:
         return True
 
     def forget(self, transactional_id: str) -> None:
-        """Forget an id."""
+        """Remove an id."""
         self._speaking.pop(transactional_id, None)

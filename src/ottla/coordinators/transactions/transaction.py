@@ -1,19 +1,20 @@
-"""One transactional id: its producer, and the transaction it is in. Pure.
+"""One transactional id: its producer, and its current transaction. Pure.
 
     EMPTY --add--> ONGOING --end--> PREPARE_COMMIT --markers--> COMPLETE_COMMIT
                       |   \\-end, fence, timeout--> PREPARE_ABORT --markers--> COMPLETE_ABORT
                       ^                                                         |
                       +----------------------add (next transaction)------------+
 
-Once a prepare record is committed the outcome stands; only the markers remain to be written, by
-this coordinator or the next. Until they are, the id begins nothing new.
+Once a prepare record is committed the outcome is final; only the markers remain to be written, by
+this coordinator or the next. Until they are, the id cannot begin another transaction.
 
 Transaction version 2 (KIP-890): the end of a transaction raises the producer's epoch, so that
-nothing sent in one transaction can be taken for a part of another. Its markers carry the raised
-epoch. Before that, transactions of one producer share an epoch.
+nothing sent in one transaction can become part of another. Its markers carry the raised epoch.
+Before that, transactions of one producer share an epoch.
 
-Invariants: the epoch of a producer id never falls; the epoch 32767 is never a client's own, so
-that every client can be fenced; a change that asks for an end has its partitions until complete.
+Invariants: the epoch of a producer id never decreases; the epoch 32767 is never given to a client,
+so that every client can be fenced; a prepared transaction keeps its partitions until it is
+complete.
 """
 
 import enum
@@ -44,11 +45,11 @@ EPOCH_BUMPING_VERSION: Final = 2
 """From this transaction version on the epoch rises with each transaction."""
 
 FLEXIBLE_VERSION: Final = 1
-"""From this transaction version on records have room for what came later."""
+"""From this transaction version on records have tagged fields for later additions."""
 
 
 class Status(enum.Enum):
-    """Where a transactional id is: Kafka's number in the log, and its name for operators."""
+    """The state of a transactional id: Kafka's number in the log, and its name for operators."""
 
     EMPTY = (0, "Empty")
     ONGOING = (1, "Ongoing")
@@ -61,12 +62,12 @@ class Status(enum.Enum):
 
     @property
     def number(self) -> int:
-        """As the log has it."""
+        """Its number in the log."""
         return self.value[0]
 
     @property
     def title(self) -> str:
-        """As operators read it."""
+        """Its name for operators."""
         return self.value[1]
 
 
@@ -78,11 +79,11 @@ EXPIRABLE: Final = frozenset({Status.EMPTY, *COMPLETE})
 
 
 class Transaction(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one transactional id, as its newest record has it. Times are wall time.
+    """The state of one transactional id, from its newest record. Times are wall time.
 
-    ``producer_epoch`` is -1 only before the first record. ``next_producer_id`` is the one that
-    takes over when the markers are written, because the epochs of the present one are used up.
-    ``version`` is the transaction version that the last change was made by.
+    ``producer_epoch`` is -1 only before the first record. ``next_producer_id`` takes over when the
+    markers are written, because the epochs of the current one are exhausted. ``version`` is the
+    transaction version of the last change.
     """
 
     transactional_id: str
@@ -109,13 +110,13 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_commit(self) -> bool:
-        """Which way a prepared transaction ends."""
+        """Whether a prepared transaction commits."""
         return self.status is Status.PREPARE_COMMIT
 
     # -- changes ---------------------------------------------------------------
 
     def with_next_epoch(self, timeout_ms: int, now: Millis) -> "Transaction":
-        """Give the producer its next epoch; nothing is open."""
+        """Give the producer its next epoch; no transaction is open."""
         assert not self.is_exhausted
         return replace(
             self._without_transaction(timeout_ms, now),
@@ -124,7 +125,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def with_producer_id(self, fresh: ProducerId, timeout_ms: int, now: Millis) -> "Transaction":
-        """Go on with another producer id: the epochs of this one are used up."""
+        """Continue with another producer id: the epochs of this one are exhausted."""
         return replace(
             self._without_transaction(timeout_ms, now),
             producer_id=fresh,
@@ -133,7 +134,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def initialised_again(self, timeout_ms: int, now: Millis) -> "Transaction":
-        """Repeat an initialisation whose answer was lost: the epoch stays."""
+        """Repeat an initialization whose reply was lost: the epoch stays."""
         return self._without_transaction(timeout_ms, now)
 
     def _without_transaction(self, timeout_ms: int, now: Millis) -> "Transaction":
@@ -150,7 +151,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     def with_partitions(
         self, added: frozenset[TopicPartition], version: int, now: Millis
     ) -> "Transaction":
-        """Add partitions; the first begin a transaction."""
+        """Add partitions; the first ones begin a transaction."""
         assert self.status is Status.ONGOING or self.status in EXPIRABLE
         is_first = self.status is not Status.ONGOING
         return replace(
@@ -166,7 +167,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     def prepared(
         self, *, commit: bool, version: int, next_producer_id: ProducerId, now: Millis
     ) -> "Transaction":
-        """Decide how the transaction ends, at a client's wish. Version 2 raises the epoch."""
+        """End the transaction as the client asks. Version 2 raises the epoch."""
         bump = 1 if version >= EPOCH_BUMPING_VERSION else 0
         is_open = self.status is Status.ONGOING
         return replace(
@@ -174,7 +175,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             status=Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT,
             producer_epoch=ProducerEpoch(self.producer_epoch + bump),
             next_producer_id=next_producer_id,
-            # A client of version 2 may abort what never began, to be told its next epoch.
+            # A client of version 2 may abort a transaction that never began, to get its next epoch.
             started_at=self.started_at if is_open else now,
             partitions=self.partitions if is_open else frozenset(),
             updated_at=now,
@@ -182,7 +183,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def fenced(self, version: int, now: Millis) -> "Transaction":
-        """Abort against the client's will: the raised epoch shuts it out."""
+        """Abort and fence the client by the raised epoch."""
         assert self.status is Status.ONGOING
         assert self.producer_epoch < EPOCH_MAX, "no client has the last epoch"
         return replace(
@@ -214,7 +215,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     # -- the log -----------------------------------------------------------------
 
     def record(self, server_version: int) -> CoordinatorRecord:
-        """Return the record that holds this state, as a cluster of that version writes it."""
+        """Return the record of this state, as a cluster of that version writes it."""
         topics: dict[str, list[int]] = {}
         for topic, index in sorted(self.partitions):
             topics.setdefault(topic, []).append(index)
@@ -238,12 +239,12 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:
-    """Return the record that forgets an id."""
+    """Return the tombstone of an id."""
     return CoordinatorRecord(TransactionLogKey(transactional_id), None)
 
 
 def transaction_of(transactional_id: str, value: TransactionLogValue) -> Transaction:
-    """Return the state that a record holds.
+    """Return the state in a record.
 
     Raises:
         ProtocolFault: a status that no version of Kafka writes.

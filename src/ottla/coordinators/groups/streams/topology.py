@@ -188,7 +188,7 @@ def check_topology(topology: Topology) -> None:
         raise InvalidTopology(f"Topic names {','.join(invalid[:10])} are not valid topic names.")
     twice = _twice(each.subtopology_id for each in topology.subtopologies)
     if twice is not None:
-        raise InvalidTopology(f"Subtopology {twice} is there more than once.")
+        raise InvalidTopology(f"Subtopology {twice} is listed more than once.")
     for subtopology in topology.subtopologies:
         _check_subtopology(subtopology)
 
@@ -227,7 +227,7 @@ def _check_internal(topics: tuple[InternalTopic, ...]) -> None:
     """Reject a topic or a config of one that is listed twice: neither may be chosen silently."""
     name = _twice(topic.name for topic in topics)
     if name is not None:
-        raise InvalidTopology(f"Topic {name} is there more than once.")
+        raise InvalidTopology(f"Topic {name} is listed more than once.")
     for topic in topics:
         key = _twice(key for key, _ in topic.configs)
         if key is not None:
