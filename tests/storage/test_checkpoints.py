@@ -55,7 +55,7 @@ def test_leader_epoch_checkpoint_text_is_kafkas() -> None:
     assert decode_epochs(b"0\n2\n0 0\n5 120\n") == entries
 
 
-def test_a_missing_or_empty_file_is_an_empty_table() -> None:
+def test_missing_or_empty_file_is_an_empty_table() -> None:
     disk = disk_with("/d/x", b"")
     assert read_offsets(disk, "/d/x") == {}
     assert read_offsets(disk, "/d/nothing") == {}
@@ -81,13 +81,13 @@ def test_a_missing_or_empty_file_is_an_empty_table() -> None:
         bytes(20),
     ],
 )
-def test_a_garbled_offset_checkpoint_is_never_half_believed(data: bytes) -> None:
+def test_corrupt_offset_checkpoint_is_rejected_as_a_whole(data: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
         decode_offsets(data)
 
 
 @pytest.mark.parametrize("data", [b"0\n1\n1\n", b"0\n1\n1 -2\n", b"0\n2\n1 2\n", bytes(8)])
-def test_a_garbled_epoch_checkpoint_is_never_half_believed(data: bytes) -> None:
+def test_corrupt_epoch_checkpoint_is_rejected_as_a_whole(data: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
         decode_epochs(data)
 
@@ -99,7 +99,7 @@ def test_any_bytes_are_a_table_or_corrupt(data: bytes) -> None:
             decode(data)
 
 
-def test_a_crash_leaves_the_old_table_or_the_new_one() -> None:
+def test_crash_leaves_the_old_table_or_the_new_one() -> None:
     old, new = {TopicPartition("a", 0): Offset(1)}, {TopicPartition("a", 0): Offset(2)}
     seen = set()
     for k in range(1, 20):
@@ -122,7 +122,7 @@ def test_a_crash_leaves_the_old_table_or_the_new_one() -> None:
     assert {(False, False), (True, True)} <= seen
 
 
-def test_a_failed_sync_is_an_error_and_replaces_nothing() -> None:
+def test_failed_sync_is_an_error_and_replaces_nothing() -> None:
     disk = SimDisk()
     disk.make_dirs("/d")
     write_epochs(disk, "/d", [EpochEntry(LeaderEpoch(1), Offset(0))])
@@ -156,24 +156,24 @@ def test_escapes_and_separators_of_java_properties() -> None:
     assert meta_properties.decode(text) == MetaProperties(NodeId(7), "a=bA\\")
 
 
-def test_a_directory_never_formatted_is_refused_by_name() -> None:
+def test_unformatted_directory_is_rejected_with_its_path() -> None:
     disk = SimDisk()
     disk.make_dirs("/d")
     with pytest.raises(MetaPropertiesRefused, match=r"/d: no meta.properties"):
         meta_properties.claim(disk, "/d", node_id=NodeId(1), cluster_id=None)
 
 
-def test_another_nodes_directory_is_refused_by_name() -> None:
+def test_directory_of_another_node_is_rejected_with_its_path() -> None:
     with pytest.raises(MetaPropertiesRefused, match="belongs to node 1, this is node 2"):
         claim(KAFKA_META, node_id=2)
 
 
-def test_another_clusters_directory_is_refused_by_name() -> None:
+def test_directory_of_another_cluster_is_rejected_with_its_path() -> None:
     with pytest.raises(MetaPropertiesRefused, match=r"belongs to cluster 'MkU3.*', this is .*'me'"):
         claim(KAFKA_META, cluster_id="me")
 
 
-def test_our_own_directory_is_claimed() -> None:
+def test_own_directory_is_claimed() -> None:
     assert claim(KAFKA_META, cluster_id=META.cluster_id) == META
 
 
@@ -193,12 +193,12 @@ def test_our_own_directory_is_claimed() -> None:
         b"#" * 100_000,
     ],
 )
-def test_garbage_is_refused_with_the_path(data: bytes) -> None:
+def test_malformed_meta_properties_are_rejected_with_the_path(data: bytes) -> None:
     with pytest.raises(MetaPropertiesRefused, match=r"^/d/meta.properties: "):
         claim(data)
 
 
-def test_a_missing_directory_id_is_minted_once_and_kept() -> None:
+def test_missing_directory_id_is_generated_once_and_kept() -> None:
     disk = disk_with("/d/meta.properties", b"version=1\nnode.id=1\ncluster.id=x\n")
     meta = meta_properties.claim(disk, "/d", node_id=NodeId(1), cluster_id="x")
     first = meta_properties.with_directory_id(disk, "/d", meta, SimRandom(1))
@@ -233,7 +233,7 @@ def test_partition_metadata_text_is_kafkas() -> None:
         b"\xff\xff",
     ],
 )
-def test_garbled_partition_metadata_is_corrupt(data: bytes) -> None:
+def test_malformed_partition_metadata_is_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptPartitionMetadata, match=r"/d/partition.metadata"):
         partition_metadata.read_topic_id(disk_with("/d/partition.metadata", data), "/d")
 
@@ -286,7 +286,7 @@ def test_names_are_kafkas() -> None:
         "..-1",
     ],
 )
-def test_other_names_are_no_partitions(name: str) -> None:
+def test_other_names_are_not_partition_directories(name: str) -> None:
     assert parse_name(name) is None
 
 

@@ -46,7 +46,7 @@ def test_only_the_newest_record_of_a_key_stays_at_its_offset() -> None:
     assert (result.stats.records_read, result.stats.records_written) == (5, 3)
 
 
-def test_the_active_segment_is_left_alone_and_does_not_count() -> None:
+def test_active_segment_is_left_alone_and_does_not_count() -> None:
     log = world()
     log.put((b"a", b"1"))
     log.roll()
@@ -55,7 +55,7 @@ def test_the_active_segment_is_left_alone_and_does_not_count() -> None:
     assert log.pairs() == [(0, b"a", b"1"), (1, b"a", b"2")]
 
 
-def test_a_later_round_removes_what_an_earlier_one_kept() -> None:
+def test_later_round_removes_records_that_an_earlier_one_kept() -> None:
     log = world()
     log.put((b"a", b"1"), (b"b", b"1"))
     log.roll()
@@ -66,7 +66,7 @@ def test_a_later_round_removes_what_an_earlier_one_kept() -> None:
     assert log.pairs() == [(1, b"b", b"1"), (2, b"a", b"2")]
 
 
-def test_a_record_without_a_key_is_dropped_and_counted() -> None:
+def test_record_without_a_key_is_dropped_and_counted() -> None:
     log = world()
     log.put((None, b"1"), (b"a", b"1"))
     log.roll()
@@ -74,7 +74,7 @@ def test_a_record_without_a_key_is_dropped_and_counted() -> None:
     assert log.pairs() == [(1, b"a", b"1")]
 
 
-def test_an_empty_key_is_a_key() -> None:
+def test_empty_key_is_a_key() -> None:
     log = world()
     log.put((b"", b"1"), (b"", b"2"), (b"a", b""))
     log.roll()
@@ -83,7 +83,7 @@ def test_an_empty_key_is_a_key() -> None:
 
 
 @pytest.mark.parametrize("codec", ["NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD"])
-def test_a_rewritten_batch_keeps_its_codec_timestamps_and_headers(codec: str) -> None:
+def test_rewritten_batch_keeps_its_codec_timestamps_and_headers(codec: str) -> None:
     log = world()
     pairs = [(b"k%d" % (at % 3), b"value" * 20) for at in range(9)]
     log.put(*pairs, compression=only(codec), timestamp=5000)
@@ -96,7 +96,7 @@ def test_a_rewritten_batch_keeps_its_codec_timestamps_and_headers(codec: str) ->
     assert header.max_timestamp == 5008
 
 
-def test_the_largest_timestamp_is_that_of_the_records_left() -> None:
+def test_largest_timestamp_is_that_of_the_records_left() -> None:
     log = world()
     log.put((b"a", b"1"), (b"b", b"1"), (b"c", b"1"), timestamp=5000)
     log.put((b"c", b"2"), timestamp=1000)
@@ -117,7 +117,7 @@ def test_log_append_time_stays_with_the_batch() -> None:
     assert log.records()[0].timestamp == log.clock.wall
 
 
-def test_a_batch_that_loses_nothing_is_copied_byte_for_byte() -> None:
+def test_batch_that_loses_nothing_is_copied_byte_for_byte() -> None:
     log = world()
     log.put((b"a", b"1"), (b"b", b"1"), compression=only("ZSTD"))
     log.roll()
@@ -165,7 +165,7 @@ def test_nothing_above_the_high_watermark_is_cleaned() -> None:
     assert len(log.pairs()) == 2
 
 
-def test_a_segment_younger_than_the_minimum_lag_waits() -> None:
+def test_segment_younger_than_the_minimum_lag_waits() -> None:
     log = world(min_compaction_lag_ms=100)
     log.put((b"a", b"1"), timestamp=1000)
     log.roll()
@@ -179,7 +179,7 @@ def test_a_segment_younger_than_the_minimum_lag_waits() -> None:
     assert log.pairs() == [(2, b"a", b"3")]
 
 
-def test_what_does_not_fit_the_map_is_cleaned_as_a_prefix() -> None:
+def test_only_a_prefix_is_cleaned_if_the_map_is_full() -> None:
     log = world()
     for at in range(10):
         log.put((b"k%d" % at, b"1"))
@@ -193,7 +193,7 @@ def test_what_does_not_fit_the_map_is_cleaned_as_a_prefix() -> None:
     assert [offset for offset, _, _ in log.pairs()] == list(range(10, 20))
 
 
-def test_a_map_too_small_for_one_batch_is_reported() -> None:
+def test_map_too_small_for_one_batch_is_reported() -> None:
     log = world()
     log.put(*[(b"k%d" % at, b"1") for at in range(10)])
     log.roll()
@@ -202,7 +202,7 @@ def test_a_map_too_small_for_one_batch_is_reported() -> None:
         log.clean()
 
 
-def test_a_partial_last_batch_never_hides_an_older_record() -> None:
+def test_partial_last_batch_never_hides_an_older_record() -> None:
     """The map holds some keys of the batch it stopped in; that batch stays whole."""
     log = world()
     log.put((b"a", b"1"))
@@ -236,7 +236,7 @@ def test_small_neighbours_become_one_segment() -> None:
     assert len(log.pairs()) == 6
 
 
-def test_segments_stay_apart_where_together_they_were_too_large() -> None:
+def test_segments_that_are_too_large_together_are_not_merged() -> None:
     log = world(segment_bytes=300)
     for at in range(8):
         log.put((b"k%d" % at, b"x" * 30))
@@ -245,7 +245,7 @@ def test_segments_stay_apart_where_together_they_were_too_large() -> None:
     assert [offset for offset, _, _ in log.pairs()] == list(range(8))
 
 
-def test_the_end_of_a_round_stays_known_when_its_records_go() -> None:
+def test_end_of_a_round_stays_known_when_its_records_are_removed() -> None:
     log = world()
     log.put((b"a", None))
     log.roll()
@@ -277,7 +277,7 @@ def test_files_are_the_cleaned_segments_and_nothing_is_left_over() -> None:
 # -- tombstones ----------------------------------------------------------------
 
 
-def test_a_tombstone_stays_until_its_horizon_has_passed() -> None:
+def test_tombstone_stays_until_its_horizon_has_passed() -> None:
     log = world()
     log.put((b"a", b"1"), (b"z", b"1"))
     log.put((b"a", None), (b"b", b"1"), timestamp=7000)
@@ -296,7 +296,7 @@ def test_a_tombstone_stays_until_its_horizon_has_passed() -> None:
     assert log.records()[1].timestamp == 7001
 
 
-def test_a_tombstone_first_seen_gets_a_horizon_however_old_it_is() -> None:
+def test_tombstone_first_seen_gets_a_horizon_however_old_it_is() -> None:
     log = world()
     log.put((b"a", None), timestamp=1)
     log.put((b"b", b"1"))
@@ -305,7 +305,7 @@ def test_a_tombstone_first_seen_gets_a_horizon_however_old_it_is() -> None:
     assert [o for o, _, _ in log.pairs()] == [0, 1]
 
 
-def test_a_superseded_tombstone_goes_at_once() -> None:
+def test_superseded_tombstone_is_removed_at_once() -> None:
     log = world()
     log.put((b"a", None))
     log.put((b"a", b"1"))
@@ -329,7 +329,7 @@ def test_setting_the_horizon_keeps_every_timestamp(codec: str) -> None:
 # -- transactions --------------------------------------------------------------
 
 
-def test_aborted_records_go_and_do_not_supersede_others() -> None:
+def test_aborted_records_are_removed_and_supersede_nothing() -> None:
     log = world()
     log.put((b"a", b"1"))
     log.put((b"a", b"2"), pid=1, txn=True)
@@ -362,7 +362,7 @@ def test_markers_are_never_deduplicated_by_their_key() -> None:
     assert [h.base_offset for h in log.batches() if h.is_control] == [1, 3, 5]
 
 
-def test_a_record_whose_key_looks_like_a_marker_supersedes_no_marker() -> None:
+def test_record_whose_key_looks_like_a_marker_supersedes_no_marker() -> None:
     log = world()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.end(1, commit=True)
@@ -372,7 +372,7 @@ def test_a_record_whose_key_looks_like_a_marker_supersedes_no_marker() -> None:
     assert [(h.base_offset, h.records_count) for h in log.batches() if h.is_control] == [(1, 1)]
 
 
-def test_a_marker_goes_only_after_its_data_and_its_horizon() -> None:
+def test_marker_is_removed_only_after_its_data_and_its_horizon() -> None:
     log = world()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.end(1, commit=True)
@@ -397,7 +397,7 @@ def test_a_marker_goes_only_after_its_data_and_its_horizon() -> None:
     assert markers() == [3]
 
 
-def test_the_transaction_index_keeps_aborted_transactions_with_data_left() -> None:
+def test_transaction_index_keeps_aborted_transactions_with_data_left() -> None:
     log = world()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.roll()
@@ -412,7 +412,7 @@ def test_the_transaction_index_keeps_aborted_transactions_with_data_left() -> No
     assert [(r.offset, r.key) for r in log.read_committed()] == [(2, b"b"), (3, b"z")]
 
 
-def test_a_later_transaction_of_the_same_producer_is_not_taken_for_aborted() -> None:
+def test_later_transaction_of_the_same_producer_is_not_taken_for_aborted() -> None:
     log = world()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.end(1, commit=False)
@@ -428,7 +428,7 @@ def test_a_later_transaction_of_the_same_producer_is_not_taken_for_aborted() -> 
 # -- producers -----------------------------------------------------------------
 
 
-def test_the_last_batch_of_a_producer_outlives_its_records() -> None:
+def test_last_batch_of_a_producer_outlives_its_records() -> None:
     log = world()
     log.put((b"a", b"1"), (b"b", b"1"), pid=1)
     log.put((b"a", b"2"), (b"b", b"2"), pid=2)
@@ -446,7 +446,7 @@ def test_the_last_batch_of_a_producer_outlives_its_records() -> None:
         log.put((b"c", b"2"), pid=1)
 
 
-def test_the_batch_of_an_unknown_producer_does_not() -> None:
+def test_batch_of_an_unknown_producer_is_removed_with_its_records() -> None:
     log = world(producer_id_expiration_ms=10)
     log.put((b"a", b"1"), pid=1)
     log.put((b"a", b"2"))
@@ -457,7 +457,7 @@ def test_the_batch_of_an_unknown_producer_does_not() -> None:
     assert [h.base_offset for h in log.batches()] == [1, 2]
 
 
-def test_the_last_marker_of_a_producer_keeps_its_epoch_fenced() -> None:
+def test_last_marker_of_a_producer_keeps_its_epoch_fenced() -> None:
     log = world()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.end(1, commit=True, epoch=1)
@@ -472,7 +472,7 @@ def test_the_last_marker_of_a_producer_keeps_its_epoch_fenced() -> None:
         log.put((b"b", b"1"), pid=1, epoch=0)
 
 
-def test_a_follower_takes_a_compacted_log_as_it_is_and_knows_the_same_producers() -> None:
+def test_follower_of_a_compacted_log_has_the_same_bytes_and_producers() -> None:
     """Gaps, bare headers and emptied markers included."""
     log = world()
     log.put((b"a", b"1"), pid=1, txn=True)
@@ -502,7 +502,7 @@ def test_a_follower_takes_a_compacted_log_as_it_is_and_knows_the_same_producers(
 # -- failures ------------------------------------------------------------------
 
 
-def test_a_damaged_batch_stops_the_cleaning_and_is_not_given_a_new_crc() -> None:
+def test_damaged_batch_stops_the_cleaning_and_is_not_given_a_new_crc() -> None:
     log = world()
     log.put((b"a", b"1"), (b"a", b"2"))
     log.roll()
@@ -513,7 +513,7 @@ def test_a_damaged_batch_stops_the_cleaning_and_is_not_given_a_new_crc() -> None
 
 
 @pytest.mark.parametrize("byte", range(8))
-def test_a_damaged_offset_stops_the_cleaning_although_no_crc_covers_it(byte: int) -> None:
+def test_damaged_offset_stops_the_cleaning_although_no_crc_covers_it(byte: int) -> None:
     log = world()
     log.put((b"a", b"1"))
     second = log.log.segments[0].size
@@ -538,7 +538,7 @@ def test_damage_in_the_clean_part_stops_the_cleaning_too() -> None:
 
 
 @pytest.mark.parametrize("kind", ["write", "sync", "create"])
-def test_a_failing_disk_leaves_the_log_as_it_was(kind: str) -> None:
+def test_failing_disk_leaves_the_log_as_it_was(kind: str) -> None:
     log = world()
     log.put((b"a", b"1"), (b"a", b"2"))
     log.roll()
@@ -551,7 +551,7 @@ def test_a_failing_disk_leaves_the_log_as_it_was(kind: str) -> None:
     assert log.pairs() == before
 
 
-def test_a_round_may_be_given_up_at_any_step() -> None:
+def test_round_may_be_cancelled_at_any_step() -> None:
     log = world()
     for at in range(4):
         log.put((b"a", b"%d" % at))
@@ -564,7 +564,7 @@ def test_a_round_may_be_given_up_at_any_step() -> None:
     assert not [name for name in names(log) if "cleaned" in name]
 
 
-def test_a_truncation_meanwhile_stops_the_round() -> None:
+def test_truncation_meanwhile_stops_the_round() -> None:
     log = world()
     for at in range(4):
         log.put((b"a", b"%d" % at))
@@ -601,7 +601,7 @@ def test_closing_the_log_meanwhile_stops_the_round() -> None:
         list(steps)
 
 
-def test_appends_meanwhile_go_on_and_survive() -> None:
+def test_appends_during_a_round_survive() -> None:
     log = world()
     log.put((b"a", b"1"))
     log.put((b"a", b"2"))

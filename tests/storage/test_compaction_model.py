@@ -113,7 +113,7 @@ def assert_only_obsolete_is_gone(before: list[Record], left: list[Record], upto:
 
 @settings(max_examples=120)
 @given(moves, st.sampled_from([Compression.NONE, Compression.LZ4]), st.sampled_from([6, 100]))
-def test_a_reader_of_committed_records_sees_the_same_before_and_after(
+def test_reader_of_committed_records_sees_the_same_before_and_after(
     steps: list[tuple[str, list[Pair]]], codec: Compression, map_slots: int
 ) -> None:
     checked = Checked(codec, map_slots)
@@ -158,7 +158,7 @@ def run_until_crash(world: World, k: int, work: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("is_power_lost", [True, False])
-def test_a_crash_at_any_disk_operation_of_a_round_loses_nothing(is_power_lost: bool) -> None:
+def test_crash_at_any_disk_operation_of_a_round_loses_nothing(is_power_lost: bool) -> None:
     outcomes: set[int] = set()
     for k in range(1, 500):
         world = filled(seed=k)
@@ -188,7 +188,7 @@ def test_a_crash_at_any_disk_operation_of_a_round_loses_nothing(is_power_lost: b
     assert len(outcomes) > 1
 
 
-def test_a_second_crash_while_recovering_loses_nothing_either() -> None:
+def test_second_crash_during_recovery_loses_nothing() -> None:
     for first in range(1, 500):
         probe = filled(seed=first)
         if run_until_crash(probe, first, probe.clean):

@@ -41,7 +41,7 @@ def dirty_world(config: LogConfig = CONFIG) -> World:
     return world
 
 
-def test_a_cleaned_log_is_not_chosen_again_and_that_survives_a_restart() -> None:
+def test_cleaned_log_is_not_chosen_again_even_after_a_restart() -> None:
     world = dirty_world()
     assert clean_all(cleaner_of(world), {T0: world.log}) == [T0]
     assert world.pairs() == [(2, b"a", b"2")]
@@ -51,12 +51,12 @@ def test_a_cleaned_log_is_not_chosen_again_and_that_survives_a_restart() -> None
     assert world.disk.read("/data/cleaner-offset-checkpoint") == b"0\n1\nt 0 3\n"
 
 
-def test_a_log_that_is_not_compacted_is_never_chosen() -> None:
+def test_log_that_is_not_compacted_is_never_chosen() -> None:
     world = dirty_world(replace(CONFIG, is_compacted=False, is_deleted=True))
     assert cleaner_of(world).choose({T0: world.log}, NOW) is None
 
 
-def test_a_little_dirt_waits_for_more() -> None:
+def test_log_below_the_dirty_ratio_is_not_chosen() -> None:
     world = dirty_world(replace(CONFIG, min_cleanable_dirty_ratio=0.5))
     for number in range(9):
         world.put((b"k%d" % number, b"x" * 50))
@@ -74,7 +74,7 @@ def test_a_little_dirt_waits_for_more() -> None:
     assert choice.dirty.first_dirty == 12
 
 
-def test_a_damaged_log_is_not_tried_again() -> None:
+def test_damaged_log_is_not_chosen_again() -> None:
     world = dirty_world()
     world.disk.rot("/data/t-0/00000000000000000000.log", 65)
     cleaner = cleaner_of(world)
@@ -87,7 +87,7 @@ def test_a_damaged_log_is_not_tried_again() -> None:
     assert dict(cleaner.checkpoint) == {}
 
 
-def test_too_little_memory_for_one_batch_is_not_tried_again() -> None:
+def test_log_with_a_batch_too_large_for_the_map_is_not_chosen_again() -> None:
     world = World()
     world.put(*[(b"k%d" % number, b"1") for number in range(9)])
     world.roll()
@@ -99,7 +99,7 @@ def test_too_little_memory_for_one_batch_is_not_tried_again() -> None:
     assert T0 in cleaner.uncleanable
 
 
-def test_a_garbled_checkpoint_means_everything_is_cleaned_again() -> None:
+def test_corrupt_checkpoint_makes_all_logs_dirty() -> None:
     world = dirty_world()
     clean_all(cleaner_of(world), {T0: world.log})
     world.disk.rot("/data/cleaner-offset-checkpoint", 0)
@@ -122,7 +122,7 @@ def test_after_a_truncation_new_records_count_as_dirty() -> None:
     assert world.pairs() == [(1, b"b", b"2")]
 
 
-def test_a_deleted_log_leaves_the_checkpoint() -> None:
+def test_deleted_log_is_removed_from_the_checkpoint() -> None:
     world = dirty_world()
     cleaner = cleaner_of(world)
     clean_all(cleaner, {T0: world.log})
@@ -130,7 +130,7 @@ def test_a_deleted_log_leaves_the_checkpoint() -> None:
     assert dict(cleaner_of(world).checkpoint) == {}
 
 
-def test_a_checkpoint_that_cannot_be_written_is_a_failed_directory() -> None:
+def test_checkpoint_write_failure_fails_the_directory() -> None:
     world = dirty_world()
     cleaner = cleaner_of(world)
     choice = cleaner.choose({T0: world.log}, NOW)
@@ -151,7 +151,7 @@ def aged(**settings: object) -> World:
     return world
 
 
-def test_old_segments_go_and_the_log_starts_behind_them() -> None:
+def test_old_segments_are_deleted_and_the_log_starts_after_them() -> None:
     world = aged(retention_ms=250)
     plan = delete_old_segments(world.log, Millis(1360))
     assert plan.base_offsets == (0, 1)
@@ -159,7 +159,7 @@ def test_old_segments_go_and_the_log_starts_behind_them() -> None:
     assert delete_old_segments(world.log, Millis(1360)).is_empty
 
 
-def test_everything_may_go_and_offsets_go_on() -> None:
+def test_offsets_continue_after_all_segments_are_deleted() -> None:
     world = aged(retention_ms=10)
     world.put((b"last", b"1"), timestamp=2000)
     delete_old_segments(world.log, Millis(5000))
@@ -167,7 +167,7 @@ def test_everything_may_go_and_offsets_go_on() -> None:
     assert world.put((b"next", b"1")) == 5
 
 
-def test_size_is_kept_at_the_limit() -> None:
+def test_retention_by_size_keeps_the_limit() -> None:
     world = aged(retention_ms=-1)
     sizes = [segment.size for segment in world.log.segments]
     world.log.configure(replace(world.log.config, retention_bytes=sizes[1] * 2))
@@ -175,7 +175,7 @@ def test_size_is_kept_at_the_limit() -> None:
     assert world.log.size == sizes[1] * 2
 
 
-def test_compact_and_delete_together_keep_the_newest_of_what_is_young() -> None:
+def test_compact_and_delete_keep_the_newest_of_the_young_records() -> None:
     world = World(replace(CONFIG, is_deleted=True, retention_ms=350, segment_bytes=150))
     for number in range(6):
         world.put((b"ab"[number % 2 : number % 2 + 1], b"%d" % number * 40), timestamp=number * 100)
@@ -188,7 +188,7 @@ def test_compact_and_delete_together_keep_the_newest_of_what_is_young() -> None:
     assert (world.log.log_start_offset, len(world.pairs())) == (5, 1)
 
 
-def test_upkeep_removes_files_later_and_forgets_idle_producers() -> None:
+def test_maintenance_removes_files_later_and_expires_idle_producers() -> None:
     world = aged(retention_ms=250, producer_id_expiration_ms=50, file_delete_delay_ms=1000)
     assert isinstance(world.clock, FixedClock)
     world.put((b"z", b"1"), pid=5, timestamp=1300)
@@ -200,7 +200,7 @@ def test_upkeep_removes_files_later_and_forgets_idle_producers() -> None:
     assert world.log.producers.expire(Millis(world.clock.wall + 50)) == 1
 
 
-def test_a_producer_keeps_its_sequence_when_all_it_wrote_is_deleted() -> None:
+def test_producer_keeps_its_sequence_when_all_it_wrote_is_deleted() -> None:
     world = aged(retention_ms=10)
     world.put((b"z", b"1"), pid=5, timestamp=2000)
     delete_old_segments(world.log, Millis(5000))

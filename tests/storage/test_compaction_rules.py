@@ -67,34 +67,34 @@ def test_without_a_checkpoint_everything_but_the_active_segment_is_dirty() -> No
     assert (found.clean_bytes, found.cleanable_bytes, found.ratio) == (0, 200, 1.0)
 
 
-def test_what_was_cleaned_before_counts_as_clean() -> None:
+def test_part_cleaned_before_counts_as_clean() -> None:
     found = dirty(segs(0, 10, 20, 30), offsets(checkpoint=20))
     assert (found.first_dirty, found.clean_bytes, found.cleanable_bytes) == (20, 200, 100)
 
 
-def test_the_segment_with_the_last_stable_offset_is_not_cleaned() -> None:
+def test_segment_with_the_last_stable_offset_is_not_cleaned() -> None:
     assert dirty(segs(0, 10, 20), offsets(stable=15)).first_uncleanable == 10
     assert dirty(segs(0, 10, 20), offsets(stable=10)).first_uncleanable == 10
     assert dirty(segs(0, 10, 20), offsets(stable=0)).first_uncleanable == 0
 
 
 @pytest.mark.parametrize(("checkpoint", "start"), [(5, 10), (101, 0), (101, 10)])
-def test_a_checkpoint_outside_the_log_is_replaced_by_its_start(checkpoint: int, start: int) -> None:
+def test_checkpoint_outside_the_log_is_replaced_by_its_start(checkpoint: int, start: int) -> None:
     found = dirty(segs(0, 10, 20), offsets(checkpoint=checkpoint, start=start))
     assert (found.first_dirty, found.is_checkpoint_wrong) == (start, True)
 
 
-def test_a_checkpoint_in_the_log_is_right() -> None:
+def test_checkpoint_inside_the_log_is_used() -> None:
     assert not dirty(segs(0, 10), offsets(checkpoint=100)).is_checkpoint_wrong
 
 
-def test_the_minimum_lag_goes_by_the_newest_record_of_a_segment() -> None:
+def test_minimum_lag_uses_the_newest_record_of_a_segment() -> None:
     segments = segs(0, 10) + segs(20, largest_timestamp=Millis(950)) + segs(30, 40)
     assert dirty(segments, offsets(), Lags(100, 2**63 - 1)).first_uncleanable == 20
     assert dirty(segments, offsets(), Lags(50, 2**63 - 1)).first_uncleanable == 40
 
 
-def test_a_log_is_overdue_by_its_oldest_dirty_segment() -> None:
+def test_log_is_overdue_by_its_oldest_dirty_segment() -> None:
     segments = segs(0, first_timestamp=Millis(100)) + segs(10, first_timestamp=Millis(700))
     segments += segs(20)
     assert dirty(segments, offsets(), Lags(0, 500)).overdue_ms == 400
@@ -102,7 +102,7 @@ def test_a_log_is_overdue_by_its_oldest_dirty_segment() -> None:
     assert dirty(segments, offsets(), NO_LAGS).overdue_ms == 0
 
 
-def test_an_empty_log_is_not_worth_cleaning() -> None:
+def test_empty_log_is_not_worth_cleaning() -> None:
     found = dirty(segs(0, size=0), offsets(end=0, stable=0))
     assert (found.ratio, found.is_worth_cleaning(0.0)) == (0.0, False)
 
@@ -120,16 +120,16 @@ def chosen(*candidates: Candidate) -> str | None:
     return None if best is None else best.name
 
 
-def test_the_dirtiest_log_is_cleaned_first() -> None:
+def test_dirtiest_log_is_cleaned_first() -> None:
     assert chosen(candidate("a", 60), candidate("b", 80), candidate("c", 70)) == "b"
 
 
-def test_a_log_must_be_dirtier_than_its_ratio() -> None:
+def test_log_must_be_dirtier_than_its_ratio() -> None:
     assert chosen(candidate("a", 50)) is None
     assert chosen(candidate("a", 51)) == "a"
 
 
-def test_a_log_past_its_maximum_lag_comes_before_dirtier_ones() -> None:
+def test_log_past_its_maximum_lag_comes_before_dirtier_ones() -> None:
     assert chosen(candidate("a", 90), candidate("b", 1, overdue=5)) == "b"
     assert chosen(candidate("b", 0, overdue=5)) is None
 
@@ -177,7 +177,7 @@ def packed(*keys: bytes | None, values: list[bytes | None] | None = None) -> tup
     return region, walk_spans(region, len(records))
 
 
-def test_the_hash_is_keyed_and_is_the_one_it_should_be() -> None:
+def test_hash_is_keyed_and_matches_the_reference() -> None:
     vectors = {b"": "a3817f04ba25a8e66df67214c7550293", b"\0": "da87c1d86b99af44347659119b22fc45"}
     for key, siphash in vectors.items():
         blake = hashlib.blake2b(key, digest_size=16, key=SECRET).hexdigest()
@@ -194,7 +194,7 @@ def test_every_length_of_key_is_hashed_whole() -> None:
         assert hash_key(SECRET, bytes(changed)) != hash_key(SECRET, bytes(40))
 
 
-def test_the_newest_offset_of_a_key_wins() -> None:
+def test_newest_offset_of_a_key_wins() -> None:
     offset_map = OffsetMap(24 * 100, SECRET)
     assert offset_map.put(*packed(b"a", b"b", b"a"), Offset(10), Offset(0))
     assert (offset_map.get(b"a"), offset_map.get(b"b"), offset_map.get(b"c")) == (12, 11, None)
@@ -202,14 +202,14 @@ def test_the_newest_offset_of_a_key_wins() -> None:
     offset_map.close()
 
 
-def test_records_below_the_start_are_not_noted() -> None:
+def test_records_below_the_start_are_not_added_to_the_map() -> None:
     offset_map = OffsetMap(24 * 100, SECRET)
     offset_map.put(*packed(b"a", b"b"), Offset(10), Offset(11))
     assert (offset_map.get(b"a"), offset_map.get(b"b")) == (None, 11)
     offset_map.close()
 
 
-def test_a_full_map_says_so_and_keeps_what_it_has() -> None:
+def test_full_map_returns_false_and_keeps_its_entries() -> None:
     offset_map = OffsetMap(24 * 4, SECRET, load_factor=0.5)
     assert not offset_map.put(*packed(b"a", b"b", b"c"), Offset(0), Offset(0))
     assert (offset_map.size, offset_map.utilization) == (2, 0.5)
@@ -217,14 +217,14 @@ def test_a_full_map_says_so_and_keeps_what_it_has() -> None:
     offset_map.close()
 
 
-def test_a_load_factor_of_one_still_leaves_a_free_slot_to_stop_at() -> None:
+def test_load_factor_of_one_still_leaves_a_free_slot_to_stop_at() -> None:
     offset_map = OffsetMap(24 * 4, SECRET, load_factor=1.0)
     offset_map.put(*packed(b"a", b"b", b"c", b"d"), Offset(0), Offset(0))
     assert offset_map.get(b"unknown") is None
     offset_map.close()
 
 
-def test_the_table_grows_to_the_memory_it_may_take_and_forgets_nothing() -> None:
+def test_table_grows_to_its_memory_limit_and_loses_nothing() -> None:
     offset_map = OffsetMap(24 * 50_000, SECRET)
     assert offset_map.capacity == 45_000
     keys = [b"key-%d" % number for number in range(46_000)]
@@ -243,7 +243,7 @@ def test_no_memory_is_an_error(memory: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=3), max_size=60), st.integers(20, 70))
-def test_the_map_agrees_with_a_dictionary(keys: list[bytes], slots: int) -> None:
+def test_map_agrees_with_a_dictionary(keys: list[bytes], slots: int) -> None:
     offset_map = OffsetMap(24 * slots, SECRET)
     expected: dict[bytes, int] = {}
     is_full = False
@@ -272,7 +272,7 @@ def test_marks_follow_the_rules_of_a_record() -> None:
     offset_map.close()
 
 
-def test_nothing_above_the_latest_offset_is_judged() -> None:
+def test_records_above_the_latest_offset_are_kept() -> None:
     offset_map = OffsetMap(24 * 100, SECRET)
     region, spans = packed(None, b"a", b"a", values=[b"1", b"1", None])
     offset_map.put(region, spans, Offset(0), Offset(0))
@@ -320,7 +320,7 @@ def test_rebased_records_differ_in_their_timestamp_delta_alone(
 
 
 @given(st.lists(st.tuples(st.booleans(), deltas), min_size=1, max_size=9))
-def test_the_largest_timestamp_counts_kept_records_only(rows: list[tuple[bool, int]]) -> None:
+def test_largest_timestamp_counts_kept_records_only(rows: list[tuple[bool, int]]) -> None:
     rows = [*rows, (True, -(2**41))]
     spans = Spans(len(rows))
     spans.timestamp_deltas = array("q", [delta for _, delta in rows])

@@ -293,7 +293,7 @@ def name_of(case: object) -> str:
 
 @pytest.mark.parametrize(("work", "config"), CASES, ids=name_of)
 @pytest.mark.parametrize("ending", ["kill", "nothing", "seeded"])
-def test_a_crash_at_every_operation_leaves_a_prefix_with_everything_synced(
+def test_crash_at_every_operation_leaves_a_prefix_with_everything_synced(
     work, ending, config
 ) -> None:
     count = operations_of(work, config)

@@ -91,7 +91,7 @@ def test_lookup_finds_the_last_entry_at_or_below(steps, tail, target) -> None:
 
 
 @given(steps, st.integers(1, 7), st.integers(0, 400))
-def test_truncation_forgets_what_is_at_or_above(steps, tail, cut) -> None:
+def test_truncation_drops_entries_at_or_above_the_offset(steps, tail, cut) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sparse_index, "TAIL_ENTRIES_MAX", tail)
         patch.setattr(sparse_index, "_BLOCK_ENTRIES", 3)
@@ -115,14 +115,14 @@ def test_truncation_forgets_what_is_at_or_above(steps, tail, cut) -> None:
         assert len(disk.read(offsets.path)) == 8 * (len(kept) + 1)
 
 
-def test_a_time_index_takes_only_growing_timestamps() -> None:
+def test_time_index_takes_only_growing_timestamps() -> None:
     index = time_index(fresh_disk())
     for entry in [(10, 1), (10, 2), (9, 3), (11, 4), (-1, 5)]:
         index.append(TimestampOffset(entry[0], BASE + entry[1]))
     assert list(index.entries()) == [(10, 1), (11, 4)]
 
 
-def test_an_index_is_full_at_segment_index_bytes_and_the_time_index_one_earlier() -> None:
+def test_index_is_full_at_segment_index_bytes_and_the_time_index_one_earlier() -> None:
     disk = fresh_disk()
     offsets, times = offset_index(disk, bytes_max=20), time_index(disk, bytes_max=25)
     assert not offsets.is_full and not times.is_full
@@ -180,7 +180,7 @@ def test_collecting_aborted_transactions_agrees_with_a_scan(spans, start, length
     ],
     ids=["short", "long", "zeroed", "absurd", "not growing"],
 )
-def test_a_damaged_transaction_index_says_so(damage) -> None:
+def test_damaged_transaction_index_raises(damage) -> None:
     disk = fresh_disk()
     index = txn_index(disk)
     index.append(AbortedTxn(7, BASE + 1, BASE + 3, BASE + 4))

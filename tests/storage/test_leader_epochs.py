@@ -33,7 +33,7 @@ def test_assigning_out_of_order_drops_what_no_longer_fits() -> None:
     assert cache.entries == ((1, 5), (3, 10))
 
 
-def test_an_epoch_that_wrote_nothing_is_replaced_by_the_next_at_the_same_offset() -> None:
+def test_epoch_that_wrote_nothing_is_replaced_by_the_next_at_the_same_offset() -> None:
     cache = epochs((1, 5), (2, 10))
     assert cache.assign(LeaderEpoch(3), Offset(10)) is True
     assert cache.entries == ((1, 5), (3, 10))
@@ -47,15 +47,15 @@ def test_end_of_an_older_epoch_is_the_start_of_the_next() -> None:
     assert end(epochs((1, 5), (2, 10), (4, 20)), 2) == (2, 20)
 
 
-def test_an_epoch_between_two_known_ones_answers_with_the_lower() -> None:
+def test_epoch_between_two_known_ones_answers_with_the_lower() -> None:
     assert end(epochs((1, 5), (2, 10), (4, 20)), 3) == (2, 20)
 
 
-def test_an_epoch_before_all_known_ones_ends_where_they_begin() -> None:
+def test_epoch_before_all_known_ones_ends_where_they_begin() -> None:
     assert end(epochs((5, 5), (6, 10)), 3) == (3, 5)
 
 
-def test_undefined_answers() -> None:
+def test_unknown_epochs_have_an_undefined_end() -> None:
     assert end(epochs(), 0) == (-1, -1)
     assert end(epochs((1, 5)), -1) == (-1, -1)
     assert end(epochs((1, 5)), 2) == (-1, -1)

@@ -57,7 +57,7 @@ def test_offsets_and_epoch_are_patched_in_place_and_the_crc_stays_valid() -> Non
     assert contents(log) == list(enumerate([b"a", b"b", b"c", b"d", b"e"]))
 
 
-def test_a_memoryview_is_taken_and_patched_too() -> None:
+def test_memoryview_is_patched_in_place_too() -> None:
     log = open_log(SimDisk(), LARGE)
     append(log, b"a")
     frame = bytearray(b"head") + batch_of(b"b") + b"tail"
@@ -65,7 +65,7 @@ def test_a_memoryview_is_taken_and_patched_too() -> None:
     assert read_header(frame, 4).base_offset == 1
 
 
-def test_log_append_time_replaces_the_producers_and_the_crc_is_made_anew() -> None:
+def test_log_append_time_replaces_timestamps_and_updates_the_crc() -> None:
     log = open_log(SimDisk(), LogConfig(is_log_append_time=True))
     batch = batch_of(b"a", timestamp=5)
     done = log.append_as_leader(batch, leader_epoch=EPOCH, now=NOW)
@@ -109,7 +109,7 @@ def refusals():
 
 
 @pytest.mark.parametrize(("batch", "fault"), [pytest.param(b, f, id=i) for i, b, f in refusals()])
-def test_b_what_a_client_must_not_send_is_refused_and_nothing_changes(batch, fault) -> None:
+def test_invalid_client_batch_is_rejected_and_nothing_changes(batch, fault) -> None:
     disk = SimDisk()
     log = open_log(disk, LogConfig(max_message_bytes=300, segment_bytes=1000))
     append(log, b"first")
@@ -122,7 +122,7 @@ def test_b_what_a_client_must_not_send_is_refused_and_nothing_changes(batch, fau
     assert values(log) == [b"first", b"second"]
 
 
-def test_a_batch_no_segment_could_hold_is_refused() -> None:
+def test_batch_larger_than_a_segment_is_rejected() -> None:
     log = open_log(SimDisk(), LogConfig(segment_bytes=200))
     with pytest.raises(BatchTooLargeForSegment) as raised:
         append(log, b"x" * 300)
@@ -130,7 +130,7 @@ def test_a_batch_no_segment_could_hold_is_refused() -> None:
     assert log.log_end_offset == 0
 
 
-def test_a_coordinator_may_append_several_batches_at_once() -> None:
+def test_coordinator_may_append_several_batches_at_once() -> None:
     log = open_log(SimDisk(), LARGE)
     append(log, b"0")
     done = lead(log, batch_of(b"a", b"b") + batch_of(b"c", timestamp=NOW + 5), from_client=False)
@@ -147,7 +147,7 @@ def test_of_several_batches_all_or_none_are_appended() -> None:
     assert log.log_end_offset == 0
 
 
-def test_a_new_epoch_is_on_disk_before_its_first_batch() -> None:
+def test_new_epoch_is_on_disk_before_its_first_batch() -> None:
     disk = SimDisk()
     log = open_log(disk, LARGE)
     append(log, b"a", epoch=3)
@@ -160,7 +160,7 @@ def test_a_new_epoch_is_on_disk_before_its_first_batch() -> None:
 # -- producers --------------------------------------------------------------------------------
 
 
-def test_a_duplicate_is_answered_with_the_old_offsets_and_not_written_again() -> None:
+def test_duplicate_returns_the_old_offsets_and_is_not_written_again() -> None:
     log = open_log(SimDisk(), LARGE)
     append(log, b"x")
     first = append(log, b"a", b"b", producer=Producer(9, 0, 0))
@@ -171,7 +171,7 @@ def test_a_duplicate_is_answered_with_the_old_offsets_and_not_written_again() ->
     assert values(log) == [b"x", b"a", b"b", b"c"]
 
 
-def test_a_gap_in_the_sequence_and_an_old_epoch_are_refused() -> None:
+def test_sequence_gap_and_old_epoch_are_rejected() -> None:
     log = open_log(SimDisk(), LARGE)
     append(log, b"a", producer=Producer(9, 1, 0))
     with pytest.raises(OutOfOrderSequence):
@@ -181,7 +181,7 @@ def test_a_gap_in_the_sequence_and_an_old_epoch_are_refused() -> None:
     assert values(log) == [b"a"]
 
 
-def test_an_abort_marker_is_indexed_and_bounds_read_committed() -> None:
+def test_abort_marker_is_indexed_and_bounds_read_committed() -> None:
     log = open_log(SimDisk(), LARGE)
     append_in_txn(log, 5, 0, b"a")
     append(log, b"plain")
@@ -197,7 +197,7 @@ def test_an_abort_marker_is_indexed_and_bounds_read_committed() -> None:
     assert log.collect_aborted(0, 0) == []
 
 
-def test_a_commit_marker_is_not_indexed() -> None:
+def test_commit_marker_is_not_indexed() -> None:
     log = open_log(SimDisk(), LARGE)
     append_in_txn(log, 5, 0, b"a")
     end_txn(log, 5, commit=True)
@@ -223,7 +223,7 @@ def test_aborted_transactions_are_found_over_several_segments() -> None:
 # -- as a follower ----------------------------------------------------------------------------
 
 
-def test_a_follower_keeps_offsets_and_epochs_and_takes_gaps() -> None:
+def test_follower_keeps_offsets_and_epochs_and_accepts_gaps() -> None:
     log = open_log(SimDisk(), LARGE)
     replicate(log, 5, b"a", b"b", epoch=2)
     done = replicate(log, 20, b"c", epoch=4)
@@ -233,7 +233,7 @@ def test_a_follower_keeps_offsets_and_epochs_and_takes_gaps() -> None:
     assert log.epochs.entries == ((2, 5), (4, 20))
 
 
-def test_a_follower_writes_exactly_what_the_leader_sent() -> None:
+def test_follower_writes_exactly_what_the_leader_sent() -> None:
     leader, follower = open_log(SimDisk(), LARGE), open_log(SimDisk(), LARGE)
     fill(leader, 20)
     part = leader.read(0, 1 << 20, upto=20)
@@ -241,7 +241,7 @@ def test_a_follower_writes_exactly_what_the_leader_sent() -> None:
     assert raw_batches(follower) == raw_batches(leader)
 
 
-def test_a_batch_cut_off_at_the_end_of_a_fetch_is_left_out() -> None:
+def test_incomplete_batch_at_the_end_of_a_fetch_is_ignored() -> None:
     log = open_log(SimDisk(), LARGE)
     data = batch_of(b"a") + batch_of(b"b", base_offset=1)
     assert log.append_at(bytes(data[:-1]), now=NOW).last_offset == 0
@@ -250,7 +250,7 @@ def test_a_batch_cut_off_at_the_end_of_a_fetch_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("second", [0, 1, 2])
-def test_going_back_is_refused(second) -> None:
+def test_replicated_batch_before_the_log_end_is_rejected(second) -> None:
     log = open_log(SimDisk(), LARGE)
     replicate(log, 0, b"a", b"b", b"c")
     with pytest.raises(UnexpectedAppendOffset):
@@ -262,7 +262,7 @@ def test_going_back_is_refused(second) -> None:
     assert values(log) == [b"a", b"b", b"c"]
 
 
-def test_a_damaged_batch_from_a_leader_is_refused_with_all_around_it() -> None:
+def test_damaged_replicated_batch_rejects_the_whole_append() -> None:
     log = open_log(SimDisk(), LARGE)
     data = batch_of(b"a") + batch_of(b"b", base_offset=1)
     data[-1] ^= 1
@@ -281,7 +281,7 @@ def test_one_fetch_that_fills_several_segments_is_spread_over_them() -> None:
     assert segment_bases(log) == sorted(set(segment_bases(log)))
 
 
-def test_a_follower_takes_a_batch_larger_than_its_own_limits() -> None:
+def test_follower_accepts_a_batch_larger_than_its_own_limits() -> None:
     """Its leader took it; refusing would stop replication for ever."""
     log = open_log(SimDisk(), LogConfig(segment_bytes=200, max_message_bytes=100))
     replicate(log, 0, b"x" * 500)
@@ -289,7 +289,7 @@ def test_a_follower_takes_a_batch_larger_than_its_own_limits() -> None:
     assert values(log) == [b"x" * 500, b"y" * 500]
 
 
-def test_a_follower_begins_a_segment_where_a_batch_is_too_new_for_the_last() -> None:
+def test_follower_rolls_when_a_batch_is_too_new_for_the_segment() -> None:
     log = open_log(SimDisk(), LogConfig(segment_ms=1000))
     replicate(log, 0, b"x")
     times = [NOW, NOW + 1001, NOW]
@@ -299,7 +299,7 @@ def test_a_follower_begins_a_segment_where_a_batch_is_too_new_for_the_last() -> 
     assert len(values(log)) == 4
 
 
-def test_a_follower_learns_of_producers_and_transactions() -> None:
+def test_follower_updates_producers_and_transactions() -> None:
     leader, follower = open_log(SimDisk(), LARGE), open_log(SimDisk(), LARGE)
     append_in_txn(leader, 5, 0, b"a", b"b")
     end_txn(leader, 5, commit=False)

@@ -93,7 +93,7 @@ def values(log: Log) -> list[bytes | None]:
 # -- who may work here ---------------------------------------------------------
 
 
-def test_a_second_process_is_refused_by_name() -> None:
+def test_directory_lock_of_another_process_is_reported() -> None:
     machine = Machine()
     first = machine.start()
     with pytest.raises(DirectoryInUse, match=r"/d1: another process holds \.lock"):
@@ -106,7 +106,7 @@ def test_a_second_process_is_refused_by_name() -> None:
     ("node_id", "cluster_id", "message"),
     [(2, CLUSTER, "belongs to node 1, this is node 2"), (1, "other", "this is cluster 'other'")],
 )
-def test_another_owners_directory_is_refused_and_left_as_it_was(
+def test_directory_of_another_owner_is_rejected_and_unchanged(
     node_id: int, cluster_id: str, message: str
 ) -> None:
     machine = Machine()
@@ -116,20 +116,20 @@ def test_another_owners_directory_is_refused_and_left_as_it_was(
     assert machine.start().last_shutdown is not None
 
 
-def test_an_unformatted_directory_is_refused() -> None:
+def test_unformatted_directory_is_rejected() -> None:
     machine = Machine()
     machine.disk.make_dirs("/new")
     with pytest.raises(MetaPropertiesRefused, match=r"no meta\.properties"):
         machine.start("/new")
 
 
-def test_formatting_twice_is_refused() -> None:
+def test_formatting_twice_is_rejected() -> None:
     machine = Machine()
     with pytest.raises(MetaPropertiesRefused, match="already formatted"):
         format_directory(machine.ports, "/d1", node_id=NODE, cluster_id=CLUSTER)
 
 
-def test_the_directory_id_survives_restarts() -> None:
+def test_directory_id_survives_restarts() -> None:
     machine = Machine()
     first = machine.start()
     identity = first.directory_id
@@ -137,7 +137,7 @@ def test_the_directory_id_survives_restarts() -> None:
     assert machine.start().directory_id == identity
 
 
-def test_a_directory_that_cannot_be_written_is_offline_and_the_others_start() -> None:
+def test_directory_that_cannot_be_written_is_offline_and_the_others_start() -> None:
     machine = Machine(("/d1", "/d2", "/d3"))
     machine.disk.fail("write", error=errno.EROFS, path_contains="/d2/", times=1)
     opened = open_directories(machine.ports, machine.paths, node_id=NODE)
@@ -156,7 +156,7 @@ def test_directories_of_two_clusters_do_not_start_together() -> None:
     assert again.last_shutdown.broker_epoch == 5
 
 
-def test_a_copied_directory_is_refused() -> None:
+def test_copied_directory_is_rejected() -> None:
     machine = Machine()
     machine.disk.make_dirs("/d2")
     copy = machine.disk.read("/d1/meta.properties")
@@ -168,7 +168,7 @@ def test_a_copied_directory_is_refused() -> None:
 # -- stop and start ------------------------------------------------------------
 
 
-def test_a_clean_stop_is_trusted_and_keeps_everything() -> None:
+def test_clean_stop_is_trusted_and_keeps_everything() -> None:
     machine = Machine()
     directory = machine.start()
     log = directory.create_log(ORDERS, TOPIC_ID, CONFIG).log
@@ -186,7 +186,7 @@ def test_a_clean_stop_is_trusted_and_keeps_everything() -> None:
     assert (values(hosted.log), hosted.log.high_watermark) == ([b"2", b"3"], 3)
 
 
-def test_the_marker_is_durably_gone_once_the_directory_is_open() -> None:
+def test_clean_shutdown_marker_is_durably_removed_on_open() -> None:
     machine = Machine()
     machine.start().close()
     assert machine.disk.durable(f"/d1/{MARKER}") is not None
@@ -194,7 +194,7 @@ def test_the_marker_is_durably_gone_once_the_directory_is_open() -> None:
     assert machine.disk.durable(f"/d1/{MARKER}") is None
 
 
-def test_an_unclean_stop_is_checked_from_the_recovery_point() -> None:
+def test_unclean_stop_is_checked_from_the_recovery_point() -> None:
     machine = Machine()
     directory = machine.start()
     log = directory.create_log(ORDERS, TOPIC_ID, CONFIG).log
@@ -208,7 +208,7 @@ def test_an_unclean_stop_is_checked_from_the_recovery_point() -> None:
     assert len(values(again.logs[ORDERS].log)) == 6
 
 
-def test_a_marker_from_an_older_broker_counts_although_it_is_empty() -> None:
+def test_empty_clean_shutdown_marker_of_an_older_broker_is_valid() -> None:
     machine = Machine()
     directory = machine.start()
     append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
@@ -220,7 +220,7 @@ def test_a_marker_from_an_older_broker_counts_although_it_is_empty() -> None:
     assert again.logs[ORDERS].log.report.segments_checked == []
 
 
-def test_a_garbled_recovery_checkpoint_makes_a_clean_stop_doubtful() -> None:
+def test_corrupt_recovery_checkpoint_makes_a_clean_stop_unclean() -> None:
     machine = Machine()
     directory = machine.start()
     append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
@@ -232,7 +232,7 @@ def test_a_garbled_recovery_checkpoint_makes_a_clean_stop_doubtful() -> None:
     assert values(again.logs[ORDERS].log) == [b"1"]
 
 
-def test_a_start_that_opens_no_log_promises_nothing_new() -> None:
+def test_start_that_opens_no_log_leaves_the_marker_as_it_was() -> None:
     machine = Machine()
     directory = machine.start()
     append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
@@ -257,7 +257,7 @@ def test_no_marker_is_left_while_a_log_could_not_be_opened() -> None:
     assert not machine.disk.exists(f"/d1/{MARKER}")
 
 
-def test_a_log_that_the_disk_keeps_from_opening_fails_the_directory_not_the_others() -> None:
+def test_disk_error_on_open_fails_only_that_directory() -> None:
     machine = Machine()
     directory = machine.start()
     for topic in ("a", "b", "c"):
@@ -275,7 +275,7 @@ def test_a_log_that_the_disk_keeps_from_opening_fails_the_directory_not_the_othe
     assert not machine.disk.exists(f"/d1/{MARKER}")
 
 
-def test_a_failed_log_leaves_no_marker() -> None:
+def test_failed_log_leaves_no_marker() -> None:
     machine = Machine()
     directory = machine.start()
     log = directory.create_log(ORDERS, TOPIC_ID, CONFIG).log
@@ -289,7 +289,7 @@ def test_a_failed_log_leaves_no_marker() -> None:
     assert machine.start().last_shutdown is None
 
 
-def test_a_failure_is_told_once() -> None:
+def test_directory_failure_is_reported_once() -> None:
     directory = Machine().start()
     assert [directory.fail("disk"), directory.fail("again")] == [True, False]
     assert directory.failure == "disk"
@@ -298,7 +298,7 @@ def test_a_failure_is_told_once() -> None:
 # -- what is in a directory ------------------------------------------------------
 
 
-def test_what_is_not_a_log_is_left_alone_and_reported() -> None:
+def test_unrecognized_directories_are_left_alone_and_reported() -> None:
     machine = Machine()
     for name in ("lost+found", "__cluster_metadata-0", "a-0.00ff-stray", "notes"):
         machine.disk.make_dirs(f"/d1/{name}")
@@ -308,7 +308,7 @@ def test_what_is_not_a_log_is_left_alone_and_reported() -> None:
     assert directory.logs == {}
 
 
-def test_a_future_log_is_kept_apart() -> None:
+def test_future_log_is_kept_apart() -> None:
     machine = Machine()
     directory = machine.start()
     directory.create_log(ORDERS, TOPIC_ID, CONFIG, DirectoryKind.FUTURE)
@@ -317,7 +317,7 @@ def test_a_future_log_is_kept_apart() -> None:
     assert (list(again.logs), list(again.future_logs)) == ([], [ORDERS])
 
 
-def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
+def test_deleted_log_is_removed_at_once_and_its_files_later() -> None:
     machine = Machine()
     directory = machine.start()
     append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
@@ -330,7 +330,7 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
     assert not [name for name in machine.disk.list("/d1") if "orders" in name]
 
 
-def test_a_stray_log_is_set_aside_with_its_data() -> None:
+def test_stray_log_is_renamed_with_its_data() -> None:
     machine = Machine()
     directory = machine.start()
     append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"1")
@@ -341,7 +341,7 @@ def test_a_stray_log_is_set_aside_with_its_data() -> None:
     assert again.logs == {}
 
 
-def test_a_log_of_an_older_topic_with_the_same_name_is_refused() -> None:
+def test_log_of_an_older_topic_with_the_same_name_is_rejected() -> None:
     directory = Machine().start()
     directory.create_log(ORDERS, TOPIC_ID, CONFIG)
     assert directory.claim_log(ORDERS, TOPIC_ID).topic_id == TOPIC_ID
@@ -349,7 +349,7 @@ def test_a_log_of_an_older_topic_with_the_same_name_is_refused() -> None:
         directory.claim_log(ORDERS, Uuid(bytes(15) + b"\x7f"))
 
 
-def test_a_log_without_a_topic_id_gets_the_one_it_is_claimed_with() -> None:
+def test_log_without_a_topic_id_gets_the_one_it_is_claimed_with() -> None:
     machine = Machine()
     directory = machine.start()
     directory.create_log(ORDERS, TOPIC_ID, CONFIG)
@@ -375,7 +375,7 @@ def recreated(machine: Machine) -> LogDirectory:
     return directory
 
 
-def test_a_log_made_again_under_its_name_inherits_no_checkpoint() -> None:
+def test_recreated_log_inherits_no_checkpoint() -> None:
     machine = Machine()
     recreated(machine).logs[ORDERS].log.flush()
     log = machine.reboot().logs[ORDERS].log
@@ -384,7 +384,7 @@ def test_a_log_made_again_under_its_name_inherits_no_checkpoint() -> None:
     assert values(log) == [b"1", b"2", b"3"]
 
 
-def test_a_checkpoint_that_a_thread_writes_late_does_not_bring_a_deleted_log_back() -> None:
+def test_checkpoint_that_a_thread_writes_late_does_not_bring_a_deleted_log_back() -> None:
     machine = Machine()
     directory = machine.start()
     append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, *[b"old" * 30] * 6)
@@ -401,7 +401,7 @@ def test_a_checkpoint_that_a_thread_writes_late_does_not_bring_a_deleted_log_bac
     assert log.report.segments_checked == [0]
 
 
-def test_a_log_that_was_deleted_before_the_start_leaves_nothing_to_its_successor() -> None:
+def test_log_deleted_before_the_start_leaves_no_checkpoint_to_its_successor() -> None:
     machine = Machine()
     directory = machine.start()
     append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, *[b"old" * 30] * 6)
@@ -416,7 +416,7 @@ def test_a_log_that_was_deleted_before_the_start_leaves_nothing_to_its_successor
     assert (log.log_start_offset, values(log)) == (0, [b"1"])
 
 
-def test_a_new_name_costs_no_checkpoint() -> None:
+def test_new_name_costs_no_checkpoint() -> None:
     machine = Machine()
     directory = machine.start()
     directory.write_checkpoints()
@@ -425,7 +425,7 @@ def test_a_new_name_costs_no_checkpoint() -> None:
     assert machine.disk.read("/d1/recovery-point-offset-checkpoint") == before
 
 
-def test_names_that_come_and_go_are_not_remembered_without_bound() -> None:
+def test_number_of_removed_names_is_bounded() -> None:
     machine = Machine()
     directory = machine.start()
     for index in range(REMOVED_MAX + 2):
@@ -454,7 +454,7 @@ def life(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("is_second_life", [False, True])
-def test_a_crash_anywhere_between_start_and_stop_keeps_what_was_flushed(
+def test_crash_anywhere_between_start_and_stop_keeps_what_was_flushed(
     is_second_life: bool,
 ) -> None:
     for k in range(1, 400):
@@ -485,7 +485,7 @@ def test_a_crash_anywhere_between_start_and_stop_keeps_what_was_flushed(
     assert is_done
 
 
-def test_future_log_that_was_cut_has_lost_nothing() -> None:
+def test_truncated_future_log_has_no_loss() -> None:
     machine = Machine()
     directory = machine.start()
     future = directory.create_future(ORDERS, TOPIC_ID, CONFIG)

@@ -44,7 +44,7 @@ class Always:
 # -- roll -------------------------------------------------------------------------------------
 
 
-def test_a_segment_is_rolled_when_the_next_batch_would_not_fit() -> None:
+def test_segment_is_rolled_when_the_next_batch_would_not_fit() -> None:
     log = open_log(SimDisk())
     fill(log, 30)
     assert len(log.segments) > 5
@@ -52,7 +52,7 @@ def test_a_segment_is_rolled_when_the_next_batch_would_not_fit() -> None:
     assert log.segments[0].size + log.segments[1].size // 4 > SMALL.segment_bytes - 90
 
 
-def test_a_segment_is_rolled_by_the_age_its_records_tell() -> None:
+def test_segment_is_rolled_by_the_age_of_its_records() -> None:
     log = open_log(SimDisk(), LogConfig(segment_ms=HOUR))
     for at in (0, HOUR, HOUR + 1):
         batch = batch_of(b"x", timestamp=NOW + at)
@@ -70,7 +70,7 @@ def test_without_timestamps_a_segment_is_rolled_by_the_clock() -> None:
     assert segment_bases(log) == [0, 1]
 
 
-def test_jitter_makes_it_earlier() -> None:
+def test_segment_jitter_rolls_earlier() -> None:
     config = LogConfig(segment_ms=HOUR, segment_jitter_ms=1000)
     log = Log.open(SimDisk(), DIRECTORY, config, clock=HandClock(), random=Always())
     append(log, b"a", timestamp=NOW)
@@ -87,7 +87,7 @@ def test_compaction_in_time_rolls_earlier() -> None:
     assert segment_bases(log) == [0, 1]
 
 
-def test_a_full_index_rolls_the_segment() -> None:
+def test_full_index_rolls_the_segment() -> None:
     config = LogConfig(index_interval_bytes=0, segment_index_bytes=8 * 4)
     log = open_log(SimDisk(), config)
     for at in range(40):
@@ -109,14 +109,14 @@ def test_offsets_too_far_from_the_base_go_to_a_new_segment() -> None:
     assert [at for at, _ in contents(log)] == [0, 2**31 - 1, 2**31 + 5, 2**33]
 
 
-def test_a_segment_begins_where_the_one_before_it_ends_even_before_a_gap() -> None:
+def test_segment_begins_where_the_one_before_it_ends_even_before_a_gap() -> None:
     log = open_log(SimDisk())
     replicate(log, 0, b"x" * 200)
     replicate(log, 9, b"y" * 200)
     assert segment_bases(log) == [0, 1]
 
 
-def test_a_roll_leaves_a_snapshot_of_the_producers_at_the_new_base() -> None:
+def test_roll_leaves_a_snapshot_of_the_producers_at_the_new_base() -> None:
     disk = SimDisk()
     log = open_log(disk)
     append(log, b"a", producer=Producer(4, 0, 0))
@@ -166,7 +166,7 @@ def test_truncation_inside_a_batch_removes_all_of_it() -> None:
     assert append(log, b"x").first_offset == 2
 
 
-def test_truncation_takes_epochs_producers_and_aborted_transactions_along() -> None:
+def test_truncation_removes_epochs_producers_and_aborted_transactions() -> None:
     log = open_log(SimDisk())
     append_in_txn(log, 5, 0, b"a")
     end_txn(log, 5, commit=False)
@@ -182,7 +182,7 @@ def test_truncation_takes_epochs_producers_and_aborted_transactions_along() -> N
     assert [entry.epoch for entry in log.epochs.entries] == [EPOCH]
 
 
-def test_truncation_takes_the_snapshots_behind_it_along() -> None:
+def test_truncation_removes_later_snapshots() -> None:
     disk = SimDisk()
     log = open_log(disk, LogConfig())
     for at in range(8):
@@ -207,7 +207,7 @@ def test_truncation_lowers_recovery_point_and_high_watermark() -> None:
     assert (log.recovery_point, log.high_watermark) == (11, 11)
 
 
-def test_truncation_below_the_first_segment_starts_anew_there() -> None:
+def test_truncation_below_the_first_segment_restarts_the_log_there() -> None:
     log = open_log(SimDisk())
     fill(log, 30)
     log.set_high_watermark(30)
@@ -217,7 +217,7 @@ def test_truncation_below_the_first_segment_starts_anew_there() -> None:
     assert (log.log_start_offset, log.log_end_offset) == (first - 1, first - 1)
 
 
-def test_starting_anew_forgets_everything() -> None:
+def test_restarting_the_log_removes_everything() -> None:
     disk = SimDisk()
     log = open_log(disk)
     fill(log, 10)
@@ -235,7 +235,7 @@ def test_starting_anew_forgets_everything() -> None:
 # -- the front --------------------------------------------------------------------------------
 
 
-def test_par06_the_log_start_advances_without_deleting_anything() -> None:
+def test_log_start_advances_without_deleting_anything() -> None:
     disk = SimDisk()
     log = open_log(disk)
     fill(log, 20)
@@ -248,7 +248,7 @@ def test_par06_the_log_start_advances_without_deleting_anything() -> None:
     assert names(disk) == before
 
 
-def test_the_log_start_never_passes_the_high_watermark() -> None:
+def test_log_start_never_passes_the_high_watermark() -> None:
     log = open_log(SimDisk())
     fill(log, 20)
     log.set_high_watermark(10)
@@ -260,7 +260,7 @@ def test_the_log_start_never_passes_the_high_watermark() -> None:
     assert len(contents(log)) == 20
 
 
-def test_deleted_segments_wait_for_readers_before_their_files_go() -> None:
+def test_files_of_deleted_segments_are_kept_for_readers() -> None:
     disk, clock = SimDisk(), HandClock()
     log = open_log(disk, clock=clock)
     fill(log, 20)
@@ -312,7 +312,7 @@ def test_what_a_flush_plan_covers_survives_power_loss_and_nothing_else_need() ->
     assert values(reopen(disk, recovery_point=20)) == expected
 
 
-def test_a_second_plan_has_only_what_is_new() -> None:
+def test_second_plan_has_only_what_is_new() -> None:
     log = open_log(SimDisk())
     fill(log, 20)
     plan = log.flush_plan()
@@ -321,7 +321,7 @@ def test_a_second_plan_has_only_what_is_new() -> None:
     assert [file.path for file in log.flush_plan().files] == [log.segments[-1].path]
 
 
-def test_a_plan_from_before_a_truncation_proves_nothing() -> None:
+def test_flush_plan_made_before_a_truncation_is_invalid() -> None:
     log = open_log(SimDisk())
     fill(log, 20)
     plan = log.flush_plan()
@@ -332,7 +332,7 @@ def test_a_plan_from_before_a_truncation_proves_nothing() -> None:
     assert log.recovery_point <= 10
 
 
-def test_a_segment_rolled_while_a_plan_is_carried_out_is_in_the_next() -> None:
+def test_segment_rolled_while_a_plan_is_carried_out_is_in_the_next() -> None:
     disk = SimDisk()
     log = open_log(disk)
     fill(log, 4)
@@ -346,7 +346,7 @@ def test_a_segment_rolled_while_a_plan_is_carried_out_is_in_the_next() -> None:
     assert values(reopen(disk, recovery_point=log.recovery_point)) == expected
 
 
-def test_a_segment_deleted_before_it_was_synced_is_left_alone() -> None:
+def test_segment_deleted_before_it_was_synced_is_left_alone() -> None:
     disk, clock = SimDisk(), HandClock()
     log = open_log(disk, clock=clock)
     fill(log, 20)
@@ -358,7 +358,7 @@ def test_a_segment_deleted_before_it_was_synced_is_left_alone() -> None:
     assert log.recovery_point == 20
 
 
-def test_a_clean_close_is_durable_whole_and_needs_no_reading() -> None:
+def test_clean_close_is_durable_whole_and_needs_no_reading() -> None:
     disk = SimDisk()
     log = open_log(disk)
     expected = fill(log, 30)
@@ -372,7 +372,7 @@ def test_a_clean_close_is_durable_whole_and_needs_no_reading() -> None:
     assert append(log, b"p", producer=Producer(4, 0, 0)).is_duplicate
 
 
-def test_a_closed_log_takes_nothing_more() -> None:
+def test_closed_log_rejects_appends() -> None:
     log = open_log(SimDisk())
     log.close()
     with pytest.raises(StorageFailed):
@@ -419,7 +419,7 @@ def check_failed(log: Log, disk: SimDisk, expected: list[bytes]) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
-def test_a_write_that_fails_halfway_leaves_no_partial_batch(seed, error) -> None:
+def test_write_that_fails_halfway_leaves_no_partial_batch(seed, error) -> None:
     disk = SimDisk(seed)
     log = open_log(disk)
     expected = fill(log, 6)
@@ -434,7 +434,7 @@ def test_a_write_that_fails_halfway_leaves_no_partial_batch(seed, error) -> None
     check_failed(log, disk, expected)
 
 
-def test_a_full_disk_after_a_short_write() -> None:
+def test_full_disk_after_a_short_write() -> None:
     disk = SimDisk()
     log = open_log(disk)
     expected = fill(log, 6)
@@ -449,7 +449,7 @@ def test_a_full_disk_after_a_short_write() -> None:
     "error", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EMFILE]
 )
 @pytest.mark.parametrize("path", [".log", ".index", ".timeindex", ".snapshot"])
-def test_a_roll_that_fails_corrupts_nothing(kind, error, path) -> None:
+def test_roll_that_fails_corrupts_nothing(kind, error, path) -> None:
     disk = SimDisk()
     log = open_log(disk)
     expected = fill(log, 3)
@@ -462,7 +462,7 @@ def test_a_roll_that_fails_corrupts_nothing(kind, error, path) -> None:
         pytest.fail("the fault did not strike")
 
 
-def test_a_failed_fsync_is_final() -> None:
+def test_failed_fsync_is_final() -> None:
     disk = SimDisk()
     log = open_log(disk)
     expected = fill(log, 6)
@@ -477,7 +477,7 @@ def test_a_failed_fsync_is_final() -> None:
     assert values(log) == expected
 
 
-def test_a_read_that_fails_says_so() -> None:
+def test_failed_read_raises_storage_failed() -> None:
     disk = SimDisk()
     log = open_log(disk)
     fill(log, 6)
@@ -487,7 +487,7 @@ def test_a_read_that_fails_says_so() -> None:
     assert log.is_failed
 
 
-def test_a_log_that_cannot_be_opened_says_so() -> None:
+def test_failed_open_raises_storage_failed() -> None:
     disk = SimDisk()
     open_log(disk).close()
     disk.fail("list", error=errno.EIO)
@@ -495,7 +495,7 @@ def test_a_log_that_cannot_be_opened_says_so() -> None:
         reopen(disk)
 
 
-def test_an_aborted_transaction_that_cannot_be_indexed_fails_the_log() -> None:
+def test_aborted_transaction_that_cannot_be_indexed_fails_the_log() -> None:
     disk = SimDisk()
     log = open_log(disk)
     append_in_txn(log, 5, 0, b"a")

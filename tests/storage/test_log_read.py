@@ -54,7 +54,7 @@ def test_every_offset_of_every_batch_can_be_fetched(sizes) -> None:
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=25), st.data())
-def test_nothing_at_or_behind_the_bound_is_given(sizes, data) -> None:
+def test_read_returns_nothing_at_or_after_the_bound(sizes, data) -> None:
     log = open_log(SimDisk())
     ends = []
     for size in sizes:
@@ -73,7 +73,7 @@ def test_nothing_at_or_behind_the_bound_is_given(sizes, data) -> None:
     assert [last + 1 for _, last in got] == wanted
 
 
-def test_a_large_batch_that_does_not_fit_is_not_sent_in_part() -> None:
+def test_large_batch_that_does_not_fit_is_not_sent_in_part() -> None:
     """Its reader would throw the part away and ask for all of it again."""
     log = open_log(SimDisk(), LogConfig())
     for _ in range(5):
@@ -88,7 +88,7 @@ def test_a_large_batch_that_does_not_fit_is_not_sent_in_part() -> None:
 
 
 @given(st.lists(st.integers(1, 60_000), min_size=1, max_size=12), st.data())
-def test_whatever_the_sizes_a_reader_gets_all_and_little_that_is_useless(sizes, data) -> None:
+def test_reader_of_any_batch_sizes_gets_everything_with_little_waste(sizes, data) -> None:
     log = open_log(SimDisk(), LogConfig())
     for size in sizes:
         append(log, b"x" * size)
@@ -109,7 +109,7 @@ def _size(log: Log, offset: int) -> int:
     return found.header.size
 
 
-def test_a_damaged_index_never_cuts_the_first_batch() -> None:
+def test_damaged_index_never_cuts_the_first_batch() -> None:
     """Not even where it points at what looks like a batch that does not fit."""
     log = open_log(SimDisk(), LogConfig())
     looks_like_one = build_batch([Record(0, NOW, None, b"y" * 150_000)])[:61]
@@ -127,7 +127,7 @@ def test_a_damaged_index_never_cuts_the_first_batch() -> None:
         assert log.read(0, first.header.size + 20_000, upto=4).length >= first.header.size
 
 
-def test_a_slice_is_cut_at_bytes_max_but_never_inside_its_first_batch() -> None:
+def test_slice_is_cut_at_bytes_max_but_never_inside_its_first_batch() -> None:
     log = open_log(SimDisk(), LogConfig())
     fill(log, 10)
     size = log.segments[0].size // 10
@@ -138,7 +138,7 @@ def test_a_slice_is_cut_at_bytes_max_but_never_inside_its_first_batch() -> None:
     assert log.read(0, size, upto=10, minimum_one=False).length == size
 
 
-def test_a_slice_is_a_place_in_the_file_and_not_a_copy() -> None:
+def test_slice_is_a_file_position_and_not_a_copy() -> None:
     log = open_log(SimDisk(), LogConfig())
     fill(log, 3)
     part = log.read(1, ALL, upto=3)
@@ -158,7 +158,7 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
     assert fetched(log, 20) == []
 
 
-def test_an_offset_in_a_gap_gives_the_next_batch_also_in_a_later_segment() -> None:
+def test_read_in_a_gap_returns_the_next_batch_also_in_a_later_segment() -> None:
     log = open_log(SimDisk())
     replicate(log, 0, b"a" * 100)
     replicate(log, 10, b"b" * 100)
@@ -173,7 +173,7 @@ def test_an_offset_in_a_gap_gives_the_next_batch_also_in_a_later_segment() -> No
     assert fetched(log, 11, upto=40) == []
 
 
-def test_a_batch_that_reaches_behind_the_bound_is_not_given() -> None:
+def test_batch_that_reaches_past_the_bound_is_not_returned() -> None:
     log = open_log(SimDisk(), LogConfig())
     append(log, b"a", b"b", b"c")
     append(log, b"d")
@@ -182,7 +182,7 @@ def test_a_batch_that_reaches_behind_the_bound_is_not_given() -> None:
     assert fetched(log, 1, upto=4) == [(0, 2), (3, 3)]
 
 
-def test_a_bit_flip_in_an_old_segment_is_never_served_as_good() -> None:
+def test_bit_flip_in_an_old_segment_is_never_served_as_good() -> None:
     """Whatever is hit behind offset and epoch: an error, or bytes whose CRC gives it away."""
     size = len(batch_of(b"value-000000"))
     for position in [*range(8, 12), *range(16, size)]:
@@ -227,7 +227,7 @@ def brute_force(log: Log, timestamp: int):
     st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=3), min_size=1, max_size=25),
     st.integers(0, 10),
 )
-def test_the_first_record_not_older_is_found_whatever_the_order(batches_of_stamps, start) -> None:
+def test_first_record_not_older_is_found_whatever_the_order(batches_of_stamps, start) -> None:
     log = open_log(SimDisk())
     for stamps in batches_of_stamps:
         records = [Record(at, NOW + t, b"k", b"x" * 25) for at, t in enumerate(stamps)]
@@ -257,7 +257,7 @@ def test_records_without_a_timestamp_have_no_largest() -> None:
     assert log.segments[0].largest.timestamp == -1
 
 
-def test_reads_go_on_after_a_clean_restart_with_nothing_in_memory() -> None:
+def test_reads_work_after_a_clean_restart_with_nothing_in_memory() -> None:
     disk = SimDisk()
     log = open_log(disk)
     expected = list(enumerate(fill(log, 30)))
@@ -266,7 +266,7 @@ def test_reads_go_on_after_a_clean_restart_with_nothing_in_memory() -> None:
     assert contents(log) == expected
 
 
-def test_a_damaged_header_is_reported_to_the_reader() -> None:
+def test_damaged_header_is_reported_to_the_reader() -> None:
     disk = SimDisk()
     log = open_log(disk, LogConfig(index_interval_bytes=1 << 20))
     fill(log, 5)

@@ -94,11 +94,11 @@ class Written:
 # -- sequences -----------------------------------------------------------------
 
 
-def test_an_unknown_producer_may_start_at_any_sequence() -> None:
+def test_unknown_producer_may_start_at_any_sequence() -> None:
     assert ProducerState().check(header(12345), from_client=True) is None
 
 
-def test_the_next_sequence_is_accepted_and_a_gap_is_not() -> None:
+def test_next_sequence_is_accepted_and_a_gap_is_not() -> None:
     log = Written()
     log.append(header(0, records=3))
     assert log.state.check(header(3), from_client=True) is None
@@ -114,7 +114,7 @@ def test_after_the_largest_sequence_comes_zero() -> None:
         log.state.check(header(1), from_client=True)
 
 
-def test_a_batch_across_the_wrap_is_continued_and_known_as_a_duplicate() -> None:
+def test_batch_across_the_sequence_wrap_is_continued_and_recognized_as_a_duplicate() -> None:
     log = Written()
     across = header(SEQUENCE_MAX - 1, records=4)
     log.append(across)
@@ -123,7 +123,7 @@ def test_a_batch_across_the_wrap_is_continued_and_known_as_a_duplicate() -> None
 
 
 @pytest.mark.parametrize("back", [1, 2, 3, 4, 5])
-def test_each_of_the_last_five_batches_is_known_as_a_duplicate(back: int) -> None:
+def test_each_of_the_last_five_batches_is_recognized_as_a_duplicate(back: int) -> None:
     log = Written()
     for number in range(8):
         log.append(header(number * 2, records=2, timestamp=number))
@@ -132,7 +132,7 @@ def test_each_of_the_last_five_batches_is_known_as_a_duplicate(back: int) -> Non
     assert log.append(header(number * 2, records=2)) == expected
 
 
-def test_the_sixth_last_batch_is_out_of_order() -> None:
+def test_sixth_last_batch_is_out_of_order() -> None:
     log = Written()
     for number in range(8):
         log.append(header(number * 2, records=2))
@@ -140,14 +140,14 @@ def test_the_sixth_last_batch_is_out_of_order() -> None:
         log.append(header(4, records=2))
 
 
-def test_a_duplicate_has_the_same_first_and_last_sequence() -> None:
+def test_duplicate_has_the_same_first_and_last_sequence() -> None:
     log = Written()
     log.append(header(0, records=3))
     with pytest.raises(OutOfOrderSequence):
         log.append(header(0, records=2))
 
 
-def test_a_check_changes_nothing() -> None:
+def test_check_changes_nothing() -> None:
     log = Written()
     log.append(header(0))
     before = list(log.state.entries())
@@ -158,7 +158,7 @@ def test_a_check_changes_nothing() -> None:
     assert log.state.first_unstable_offset is None
 
 
-def test_a_coordinator_writes_without_sequences() -> None:
+def test_coordinator_writes_without_sequences() -> None:
     log = Written()
     log.replay(header(-1))
     assert log.state.check(header(-1), from_client=False) is None
@@ -167,7 +167,7 @@ def test_a_coordinator_writes_without_sequences() -> None:
 # -- epochs --------------------------------------------------------------------
 
 
-def test_a_lower_epoch_is_refused() -> None:
+def test_lower_producer_epoch_is_rejected() -> None:
     log = Written()
     log.append(header(0, epoch=2))
     with pytest.raises(InvalidProducerEpoch):
@@ -176,7 +176,7 @@ def test_a_lower_epoch_is_refused() -> None:
         log.state.check(header(-1, epoch=1), from_client=False)
 
 
-def test_a_higher_epoch_starts_at_sequence_zero() -> None:
+def test_higher_epoch_starts_at_sequence_zero() -> None:
     log = Written()
     log.append(header(0, epoch=0))
     with pytest.raises(OutOfOrderSequence):
@@ -184,7 +184,7 @@ def test_a_higher_epoch_starts_at_sequence_zero() -> None:
     assert log.append(header(0, epoch=1)) is None
 
 
-def test_a_batch_of_another_epoch_is_no_duplicate() -> None:
+def test_batch_of_another_epoch_is_not_a_duplicate() -> None:
     log = Written()
     log.append(header(0, epoch=0))
     log.append(header(0, epoch=1))
@@ -193,7 +193,7 @@ def test_a_batch_of_another_epoch_is_no_duplicate() -> None:
         log.append(header(0, epoch=0))
 
 
-def test_a_replicated_batch_is_taken_whatever_its_epoch_and_sequence() -> None:
+def test_replicated_batch_is_applied_whatever_its_epoch_and_sequence() -> None:
     log = Written()
     log.append(header(0, epoch=5))
     log.replay(header(90, epoch=3))
@@ -203,14 +203,14 @@ def test_a_replicated_batch_is_taken_whatever_its_epoch_and_sequence() -> None:
 # -- transactions --------------------------------------------------------------
 
 
-def test_a_non_transactional_batch_inside_a_transaction_is_refused() -> None:
+def test_non_transactional_batch_inside_a_transaction_is_rejected() -> None:
     log = Written()
     log.append(header(0, txn=True))
     with pytest.raises(InvalidTransactionState):
         log.append(header(1))
 
 
-def test_the_first_unstable_offset_is_where_the_open_transaction_began() -> None:
+def test_first_unstable_offset_is_where_the_open_transaction_began() -> None:
     log = Written()
     log.append(header(0, pid=1))
     log.append(header(0, txn=True))
@@ -219,7 +219,7 @@ def test_the_first_unstable_offset_is_where_the_open_transaction_began() -> None
     assert log.state.first_undecided_offset == 1
 
 
-def test_an_ended_transaction_is_unstable_until_its_marker_is_replicated() -> None:
+def test_ended_transaction_is_unstable_until_its_marker_is_replicated() -> None:
     log = Written()
     log.append(header(0, txn=True))
     log.end_txn(commit())
@@ -239,7 +239,7 @@ def test_read_committed_ends_at_the_first_open_transaction_or_the_high_watermark
     assert log.state.last_stable_offset(Offset(4)) == 3
 
 
-def test_an_ended_transaction_that_is_not_replicated_comes_before_a_newer_open_one() -> None:
+def test_ended_transaction_that_is_not_replicated_comes_before_a_newer_open_one() -> None:
     log = Written()
     log.append(header(0, pid=1, txn=True))
     log.append(header(0, pid=2, txn=True))
@@ -250,7 +250,7 @@ def test_an_ended_transaction_that_is_not_replicated_comes_before_a_newer_open_o
     assert log.state.first_unstable_offset == 1
 
 
-def test_an_older_transaction_ending_first_leaves_the_newer_one_open() -> None:
+def test_older_transaction_ending_first_leaves_the_newer_one_open() -> None:
     log = Written()
     log.append(header(0, pid=1, txn=True))
     log.append(header(0, pid=2, txn=True))
@@ -260,7 +260,7 @@ def test_an_older_transaction_ending_first_leaves_the_newer_one_open() -> None:
     assert log.state.first_unstable_offset == 1
 
 
-def test_a_newer_transaction_ending_first_leaves_the_older_one_open() -> None:
+def test_newer_transaction_ending_first_leaves_the_older_one_open() -> None:
     log = Written()
     log.append(header(0, pid=1, txn=True))
     log.append(header(0, pid=2, txn=True))
@@ -270,7 +270,7 @@ def test_a_newer_transaction_ending_first_leaves_the_older_one_open() -> None:
     assert log.state.first_unstable_offset == 0
 
 
-def test_the_only_transaction_ending_is_stable_behind_its_marker() -> None:
+def test_only_transaction_ending_is_stable_behind_its_marker() -> None:
     log = Written()
     log.append(header(0, txn=True))
     completed = log.end_txn(abort())
@@ -278,7 +278,7 @@ def test_the_only_transaction_ending_is_stable_behind_its_marker() -> None:
     assert completed.last_stable_offset == 2
 
 
-def test_a_marker_without_a_transaction_ends_nothing_and_is_remembered() -> None:
+def test_marker_without_a_transaction_ends_nothing_and_is_applied() -> None:
     log = Written()
     assert log.end_txn(commit(coordinator_epoch=4), epoch=3) is None
     assert PID in log.state
@@ -286,14 +286,14 @@ def test_a_marker_without_a_transaction_ends_nothing_and_is_remembered() -> None
         log.state.check_marker(marker_header(epoch=3), commit(3), transaction_version=1)
 
 
-def test_a_producer_goes_on_with_its_sequences_after_a_marker_of_the_same_epoch() -> None:
+def test_sequences_continue_after_a_marker_of_the_same_epoch() -> None:
     log = Written()
     log.append(header(0, txn=True))
     log.end_txn(commit())
     assert log.append(header(1, txn=True)) is None
 
 
-def test_a_marker_with_a_bumped_epoch_makes_the_next_batch_start_at_zero() -> None:
+def test_marker_with_a_bumped_epoch_makes_the_next_batch_start_at_zero() -> None:
     log = Written()
     log.append(header(0, txn=True))
     log.end_txn(commit(), epoch=1)
@@ -304,20 +304,20 @@ def test_a_marker_with_a_bumped_epoch_makes_the_next_batch_start_at_zero() -> No
     assert log.append(header(0, epoch=1, txn=True)) is None
 
 
-def test_a_marker_of_an_older_epoch_is_refused() -> None:
+def test_marker_of_an_older_epoch_is_rejected() -> None:
     log = Written()
     log.append(header(0, epoch=2, txn=True))
     with pytest.raises(InvalidProducerEpoch):
         log.state.check_marker(marker_header(epoch=1), abort(), transaction_version=1)
 
 
-def test_a_marker_of_the_data_epoch_is_right_before_transaction_version_2() -> None:
+def test_marker_of_the_data_epoch_is_accepted_before_transaction_version_2() -> None:
     log = Written()
     log.append(header(0, epoch=2, txn=True))
     log.state.check_marker(marker_header(epoch=2), abort(), transaction_version=1)
 
 
-def test_a_delayed_marker_cannot_end_the_next_transaction_under_version_2() -> None:
+def test_delayed_marker_cannot_end_the_next_transaction_under_version_2() -> None:
     log = Written()
     log.append(header(0, epoch=0, txn=True))
     log.end_txn(commit(), epoch=1)
@@ -326,7 +326,7 @@ def test_a_delayed_marker_cannot_end_the_next_transaction_under_version_2() -> N
         log.state.check_marker(marker_header(epoch=1), commit(), transaction_version=2)
 
 
-def test_a_marker_sent_again_after_it_worked_is_let_through_under_version_2() -> None:
+def test_repeated_marker_is_accepted_under_transaction_version_2() -> None:
     log = Written()
     log.append(header(0, epoch=0, txn=True))
     log.end_txn(commit(), epoch=1)
@@ -335,7 +335,7 @@ def test_a_marker_sent_again_after_it_worked_is_let_through_under_version_2() ->
         log.state.check_marker(marker_header(epoch=0), commit(), transaction_version=2)
 
 
-def test_a_marker_of_a_replaced_coordinator_is_refused() -> None:
+def test_marker_of_a_replaced_coordinator_is_rejected() -> None:
     log = Written()
     log.append(header(0, txn=True))
     log.end_txn(commit(coordinator_epoch=5))
@@ -348,7 +348,7 @@ def test_a_marker_of_a_replaced_coordinator_is_refused() -> None:
 # -- forgetting ----------------------------------------------------------------
 
 
-def test_an_idle_producer_expires_and_may_then_send_any_sequence() -> None:
+def test_idle_producer_expires_and_may_then_send_any_sequence() -> None:
     log = Written(expiration_ms=100)
     log.append(header(0, timestamp=1000), now=1000)
     assert log.state.expire(Millis(1099)) == 0
@@ -356,7 +356,7 @@ def test_an_idle_producer_expires_and_may_then_send_any_sequence() -> None:
     assert log.append(header(17)) is None
 
 
-def test_a_producer_with_an_open_transaction_never_expires() -> None:
+def test_producer_with_an_open_transaction_never_expires() -> None:
     log = Written(expiration_ms=100)
     log.append(header(0, txn=True, timestamp=1000))
     assert log.state.expire(Millis(10_000)) == 0
@@ -364,7 +364,7 @@ def test_a_producer_with_an_open_transaction_never_expires() -> None:
     assert log.state.expire(Millis(10_000)) == 1
 
 
-def test_a_producer_at_work_on_old_timestamps_does_not_expire() -> None:
+def test_active_producer_with_old_timestamps_does_not_expire() -> None:
     log = Written(expiration_ms=100)
     log.append(header(0, timestamp=5), now=1000)
     assert log.state.expire(Millis(1050)) == 0
@@ -382,7 +382,7 @@ def test_producers_outlive_the_records_they_wrote() -> None:
     assert log.append(header(1)) is None
 
 
-def test_clearing_forgets_everything() -> None:
+def test_clear_removes_all_state() -> None:
     log = Written()
     log.append(header(0, txn=True))
     log.state.clear(Offset(30))
@@ -393,7 +393,7 @@ def test_clearing_forgets_everything() -> None:
 # -- snapshots -----------------------------------------------------------------
 
 
-def test_a_loaded_snapshot_knows_the_last_batch_and_the_open_transaction() -> None:
+def test_loaded_snapshot_has_the_last_batch_and_the_open_transaction() -> None:
     log = Written()
     log.append(header(0, pid=3, txn=True))
     log.append(header(0, records=2))
@@ -408,7 +408,7 @@ def test_a_loaded_snapshot_knows_the_last_batch_and_the_open_transaction() -> No
     assert (again.first_unstable_offset, again.map_end_offset) == (0, 6)
 
 
-def test_a_batch_across_the_sequence_wrap_survives_a_snapshot() -> None:
+def test_batch_across_the_sequence_wrap_survives_a_snapshot() -> None:
     log = Written()
     across = header(SEQUENCE_MAX - 1, records=4)
     log.append(across)

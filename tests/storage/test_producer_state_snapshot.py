@@ -19,22 +19,22 @@ ENTRIES = [
 ]
 
 
-def test_the_bytes_are_kafkas() -> None:
+def test_bytes_are_kafkas() -> None:
     assert encode(ENTRIES) == KAFKA_BYTES
     assert decode(KAFKA_BYTES) == ENTRIES
 
 
-def test_no_producers_is_a_snapshot_too() -> None:
+def test_snapshot_without_producers_is_valid() -> None:
     assert decode(encode([])) == []
 
 
 @pytest.mark.parametrize("length", range(len(KAFKA_BYTES)))
-def test_a_short_file_is_corrupt(length: int) -> None:
+def test_short_file_is_corrupt(length: int) -> None:
     with pytest.raises(CorruptSnapshot):
         decode(KAFKA_BYTES[:length])
 
 
-def test_a_long_file_is_corrupt() -> None:
+def test_long_file_is_corrupt() -> None:
     with pytest.raises(CorruptSnapshot):
         decode(KAFKA_BYTES + b"\0")
 

@@ -83,7 +83,7 @@ TAILS = {
 
 
 @pytest.mark.parametrize("tail", TAILS)
-def test_a_tail_that_is_no_batch_is_cut_off(tail) -> None:
+def test_invalid_tail_is_cut_off(tail) -> None:
     disk, expected = stopped()
     path = path_of(0, Kind.LOG)
     size = disk.size(path)
@@ -98,7 +98,7 @@ def test_a_tail_that_is_no_batch_is_cut_off(tail) -> None:
 
 
 @pytest.mark.parametrize("tail", ["zeros", "half a batch", "one byte"])
-def test_even_where_the_stop_was_called_clean(tail) -> None:
+def test_invalid_tail_is_cut_off_even_after_a_clean_stop(tail) -> None:
     disk, expected = stopped()
     put(disk, path_of(0, Kind.LOG), TAILS[tail], disk.size(path_of(0, Kind.LOG)))
     log = reopen(disk, ONE_SEGMENT, is_clean=True)
@@ -107,7 +107,7 @@ def test_even_where_the_stop_was_called_clean(tail) -> None:
 
 
 @pytest.mark.parametrize("cut", range(0, 3 * SIZE + 1, 5))
-def test_a_log_cut_off_anywhere_ends_with_its_last_whole_batch(cut) -> None:
+def test_log_cut_anywhere_ends_with_its_last_complete_batch(cut) -> None:
     disk, expected = stopped(3)
     path = path_of(0, Kind.LOG)
     put(disk, path, disk.read(path)[:cut])
@@ -117,7 +117,7 @@ def test_a_log_cut_off_anywhere_ends_with_its_last_whole_batch(cut) -> None:
 
 
 @given(st.integers(0, 10 * SIZE - 1), st.integers(0, 2**16))
-def test_a_flipped_bit_cuts_the_log_before_it(position, seed) -> None:
+def test_flipped_bit_cuts_the_log_before_it(position, seed) -> None:
     disk = SimDisk(seed)
     log = open_log(disk, ONE_SEGMENT)
     expected = fill(log, 10)
@@ -132,7 +132,7 @@ def test_a_flipped_bit_cuts_the_log_before_it(position, seed) -> None:
     goes_on(log)
 
 
-def test_segments_behind_a_corrupt_one_are_dropped_and_reported() -> None:
+def test_segments_after_a_corrupt_one_are_dropped_and_reported() -> None:
     disk, expected = stopped(30, SMALL)
     log = reopen(disk, is_clean=True)
     bases = segment_bases(log)
@@ -156,7 +156,7 @@ def test_below_the_recovery_point_nothing_is_read_again() -> None:
     assert log.report.segments_checked == bases[4:]
 
 
-def test_the_end_of_a_segment_lost_with_the_power_ends_the_log_there() -> None:
+def test_end_of_a_segment_lost_with_the_power_ends_the_log_there() -> None:
     """The file ends at a batch, so no CRC tells: the gap to the next segment does."""
     disk, expected = stopped(30, SMALL)
     log = reopen(disk, is_clean=True)
@@ -169,7 +169,7 @@ def test_the_end_of_a_segment_lost_with_the_power_ends_the_log_there() -> None:
     goes_on(log)
 
 
-def test_under_compaction_a_gap_between_segments_is_no_loss() -> None:
+def test_gap_between_segments_of_a_compacted_log_is_not_a_loss() -> None:
     config = LogConfig(segment_bytes=400, index_interval_bytes=100, is_compacted=True)
     disk = SimDisk()
     log = open_log(disk, config)
@@ -184,7 +184,7 @@ def test_under_compaction_a_gap_between_segments_is_no_loss() -> None:
     assert not log.report.is_loss
 
 
-def test_gaps_left_by_an_earlier_compaction_are_no_loss_either() -> None:
+def test_gaps_left_by_an_earlier_compaction_are_not_a_loss() -> None:
     disk = SimDisk()
     log = open_log(disk, COMPACTED)
     fill(log, 20)
@@ -197,7 +197,7 @@ def test_gaps_left_by_an_earlier_compaction_are_no_loss_either() -> None:
     assert not log.report.is_loss
 
 
-def test_preallocated_zeros_after_a_crash_are_no_records() -> None:
+def test_preallocated_zeros_after_a_crash_are_not_records() -> None:
     config = LogConfig(segment_bytes=4096, index_interval_bytes=100, preallocate=True)
     disk = SimDisk()
     log = open_log(disk, config)
@@ -209,7 +209,7 @@ def test_preallocated_zeros_after_a_crash_are_no_records() -> None:
     goes_on(log)
 
 
-def test_what_recovery_cut_off_does_not_come_back() -> None:
+def test_bytes_that_recovery_cut_off_do_not_come_back() -> None:
     disk, expected = stopped()
     put(disk, path_of(0, Kind.LOG), bytes(batch_of(b"ghost", base_offset=11)), 10 * SIZE + 7)
     disk.open(path_of(0, Kind.LOG), OpenMode.READ_WRITE).sync()
@@ -249,7 +249,7 @@ GARBAGE = {
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("garbage", GARBAGE)
 @pytest.mark.parametrize("kind", [Kind.OFFSET_INDEX, Kind.TIME_INDEX])
-def test_every_index_may_be_garbage(kind, garbage, is_clean) -> None:
+def test_log_with_corrupt_indexes_reads_correctly(kind, garbage, is_clean) -> None:
     disk, expected = stopped(30, SMALL)
     for name in names(disk):
         if name.endswith(kind.value):
@@ -277,7 +277,7 @@ def producers_and_aborts(disk: SimDisk):
 
 
 @pytest.mark.parametrize("garbage", [each for each in GARBAGE if each not in ("missing", "empty")])
-def test_a_garbage_transaction_index_is_built_again(garbage) -> None:
+def test_corrupt_transaction_index_is_rebuilt(garbage) -> None:
     disk = SimDisk()
     aborted = producers_and_aborts(disk)
     for name in names(disk):
@@ -288,7 +288,7 @@ def test_a_garbage_transaction_index_is_built_again(garbage) -> None:
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_after_a_crash_the_transaction_index_is_built_from_the_log(garbage) -> None:
+def test_transaction_index_is_rebuilt_from_the_log_after_a_crash(garbage) -> None:
     disk = SimDisk()
     aborted = producers_and_aborts(disk)
     for name in names(disk):
@@ -302,7 +302,7 @@ def test_after_a_crash_the_transaction_index_is_built_from_the_log(garbage) -> N
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("garbage", GARBAGE)
 @pytest.mark.parametrize("only_newest", [True, False])
-def test_a_bad_snapshot_is_replaced_by_replaying_the_log(garbage, is_clean, only_newest) -> None:
+def test_bad_snapshot_is_replaced_by_replaying_the_log(garbage, is_clean, only_newest) -> None:
     disk = SimDisk()
     producers_and_aborts(disk)
     taken = [name for name in names(disk) if name.endswith(".snapshot")]
@@ -318,7 +318,7 @@ def test_a_bad_snapshot_is_replaced_by_replaying_the_log(garbage, is_clean, only
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_bad_leader_epochs_are_found_in_the_log(garbage, is_clean) -> None:
+def test_corrupt_leader_epochs_are_rebuilt_from_the_log(garbage, is_clean) -> None:
     disk = SimDisk()
     log = open_log(disk)
     for at in range(20):
@@ -334,7 +334,7 @@ def test_bad_leader_epochs_are_found_in_the_log(garbage, is_clean) -> None:
     assert reopen(disk, is_clean=True).epochs.entries == expected
 
 
-def test_epochs_beyond_the_end_are_forgotten() -> None:
+def test_epochs_beyond_the_log_end_are_dropped() -> None:
     disk = SimDisk()
     log = open_log(disk)
     append(log, b"a", epoch=2)
@@ -344,7 +344,7 @@ def test_epochs_beyond_the_end_are_forgotten() -> None:
     assert reopen(disk).epochs.entries == ((2, 0),)
 
 
-def test_an_open_transaction_is_known_after_a_restart() -> None:
+def test_open_transaction_is_known_after_a_restart() -> None:
     disk = SimDisk()
     log = open_log(disk)
     append(log, b"x")
@@ -361,7 +361,7 @@ def test_an_open_transaction_is_known_after_a_restart() -> None:
 # -- files on their way -----------------------------------------------------------------------
 
 
-def test_leftovers_are_removed_and_strangers_left_alone() -> None:
+def test_leftovers_are_removed_and_unknown_files_left_alone() -> None:
     disk, expected = stopped(10, SMALL)
     left = [
         "00000000000000000000.log.deleted",
@@ -416,7 +416,7 @@ def test_replaced_segments_are_read_at_once_and_after_a_restart() -> None:
     assert contents(reopen(disk, COMPACTED)) == after
 
 
-def test_a_swap_interrupted_anywhere_is_all_or_nothing() -> None:
+def test_swap_interrupted_anywhere_is_all_or_nothing() -> None:
     def work(disk: SimDisk, log) -> None:
         bases = segment_bases(log)
         fresh = [cleaned(disk, 0, [1]), cleaned(disk, bases[2], [bases[2] + 1, bases[4] - 1])]
@@ -460,7 +460,7 @@ def test_a_swap_interrupted_anywhere_is_all_or_nothing() -> None:
 # -- where the log starts ---------------------------------------------------------------------
 
 
-def test_the_log_start_is_remembered_or_where_the_first_segment_begins() -> None:
+def test_log_start_is_the_checkpointed_one_or_the_first_segment() -> None:
     disk, expected = stopped(20, SMALL)
     log = reopen(disk, is_clean=True, log_start_offset=9)
     assert log.log_start_offset == 9
@@ -473,7 +473,7 @@ def test_the_log_start_is_remembered_or_where_the_first_segment_begins() -> None
     assert reopen(disk, is_clean=True).log_start_offset == first
 
 
-def test_a_log_that_ends_before_its_start_begins_anew() -> None:
+def test_log_that_ends_before_its_start_restarts_there() -> None:
     disk, _ = stopped(5, SMALL)
     log = reopen(disk, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
@@ -481,12 +481,12 @@ def test_a_log_that_ends_before_its_start_begins_anew() -> None:
     goes_on(log)
 
 
-def test_an_empty_directory_begins_at_the_remembered_start() -> None:
+def test_log_in_an_empty_directory_begins_at_the_checkpointed_start() -> None:
     log = reopen(SimDisk(), log_start_offset=42)
     assert (log.log_start_offset, log.log_end_offset, segment_bases(log)) == (42, 42, [42])
     goes_on(log)
 
 
-def test_an_empty_directory_begins_at_nothing() -> None:
+def test_log_in_an_empty_directory_begins_at_zero() -> None:
     log = reopen(SimDisk())
     assert (log.log_start_offset, log.log_end_offset) == (0, 0)

@@ -47,13 +47,13 @@ def shorten(disk: SimDisk, path: str, length: int) -> None:
     file.close()
 
 
-def test_whole_log_has_no_loss() -> None:
+def test_undamaged_log_has_no_loss() -> None:
     disk, _ = stopped(10)
     assert reopen(disk, ONE_SEGMENT, recovery_point=10, high_watermark=10).report.losses == []
     assert reopen(disk, ONE_SEGMENT, is_clean=True, recovery_point=10).report.losses == []
 
 
-def test_torn_tail_behind_recovery_point_and_high_watermark_is_no_known_loss() -> None:
+def test_torn_tail_after_recovery_point_and_high_watermark_is_not_a_known_loss() -> None:
     disk, _ = stopped(10)
     shorten(disk, LOG, 10 * SIZE - 3)
     loss = only_loss(reopen(disk, ONE_SEGMENT, recovery_point=9, high_watermark=9))
@@ -62,7 +62,7 @@ def test_torn_tail_behind_recovery_point_and_high_watermark_is_no_known_loss() -
     assert not any(map(is_set_aside, names(disk)))
 
 
-def test_reserved_space_is_no_loss() -> None:
+def test_reserved_space_is_not_a_loss() -> None:
     disk, _ = stopped(10)
     put(disk, LOG, bytes(1000), 10 * SIZE)
     assert reopen(disk, ONE_SEGMENT, recovery_point=10).report.losses == []
@@ -142,7 +142,7 @@ def test_batch_behind_a_gap_that_reaches_into_the_next_segment_is_cut() -> None:
     assert len(loss.kept) == len(bases)
 
 
-def test_segments_behind_a_known_loss_are_kept() -> None:
+def test_segments_after_a_known_loss_are_kept() -> None:
     disk, _ = stopped(16, SEGMENTS)
     bases = segment_bases(disk)
     flip(disk, path_of(bases[1], Kind.LOG), 65)

@@ -39,41 +39,41 @@ def plan(
     )
 
 
-def test_segments_older_than_the_limit_go_from_the_front() -> None:
+def test_segments_older_than_the_limit_are_deleted_from_the_front() -> None:
     done = plan(seg(0, age=30), seg(10, age=20), seg(20, age=10), seg(30), ms=15)
     assert done == RetentionPlan((Offset(0), Offset(10)), Offset(20), is_roll_needed=False)
 
 
-def test_a_segment_exactly_as_old_as_the_limit_stays() -> None:
+def test_segment_exactly_as_old_as_the_limit_stays() -> None:
     assert plan(seg(0, age=15), seg(10), ms=15).is_empty
     assert not plan(seg(0, age=16), seg(10), ms=15).is_empty
 
 
-def test_an_old_segment_behind_a_young_one_stays() -> None:
+def test_old_segment_after_a_young_one_stays() -> None:
     assert plan(seg(0), seg(10, age=99), seg(20), ms=15).is_empty
 
 
-def test_without_limits_nothing_goes() -> None:
+def test_nothing_is_deleted_without_limits() -> None:
     assert plan(seg(0, age=999_999), seg(10, age=999_999)).is_empty
 
 
-def test_the_active_segment_goes_by_time_after_a_roll() -> None:
+def test_active_segment_is_deleted_by_time_after_a_roll() -> None:
     done = plan(seg(0, age=30), seg(10, age=20), ms=15)
     assert done == RetentionPlan((Offset(0), Offset(10)), Offset(100), is_roll_needed=True)
 
 
-def test_an_empty_active_segment_is_not_rolled_for_ever() -> None:
+def test_empty_active_segment_is_not_rolled_for_ever() -> None:
     done = plan(seg(0, age=30), seg(10, size=0, age=20), ms=15, end=10)
     assert done == RetentionPlan((Offset(0),), Offset(10), is_roll_needed=False)
 
 
-def test_a_segment_that_compaction_emptied_does_not_hold_up_those_behind_it() -> None:
+def test_segment_emptied_by_compaction_does_not_block_later_ones() -> None:
     segments = [seg(0, size=0), seg(10, age=30), seg(20)]
     assert plan(*segments, ms=15).base_offsets == (0, 10)
     assert plan(*segments, ms=-1).is_empty
 
 
-def test_by_size_a_segment_goes_only_if_enough_remains() -> None:
+def test_segment_is_deleted_by_size_only_if_enough_remains() -> None:
     segments = [seg(0), seg(10), seg(20), seg(30)]
     assert plan(*segments, size=250).base_offsets == (0,)
     assert plan(*segments, size=200).base_offsets == (0, 10)
@@ -86,7 +86,7 @@ def test_size_and_time_together_delete_what_either_would() -> None:
     assert plan(*segments, size=380, ms=15).base_offsets == (0,)
 
 
-def test_what_lies_below_the_log_start_goes_under_either_policy() -> None:
+def test_segments_below_the_log_start_are_deleted_under_either_policy() -> None:
     segments = [seg(0), seg(10), seg(20)]
     for policy in ("delete", "compact"):
         assert plan(*segments, policy=policy, start=9).is_empty
@@ -95,12 +95,12 @@ def test_what_lies_below_the_log_start_goes_under_either_policy() -> None:
         assert (done.base_offsets, done.log_start) == ((0, 10), 25)
 
 
-def test_a_compacted_topic_is_not_deleted_by_time_or_size() -> None:
+def test_compacted_topic_is_not_deleted_by_time_or_size() -> None:
     assert plan(seg(0, age=99), seg(10, age=99), policy="compact", ms=15, size=0).is_empty
 
 
 @pytest.mark.parametrize("limits", [{"ms": 15}, {"size": 0}, {"start": 25}])
-def test_nothing_above_the_high_watermark_goes(limits: dict[str, int]) -> None:
+def test_nothing_above_the_high_watermark_is_deleted(limits: dict[str, int]) -> None:
     segments = [seg(0, age=30), seg(10, age=30), seg(20, age=30)]
     assert plan(*segments, hw=19, **limits).base_offsets == (0,)
 
@@ -115,7 +115,7 @@ segment_lists = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_si
     st.integers(0, 20),
     st.integers(0, 20),
 )
-def test_a_plan_is_a_replicated_prefix_and_respects_both_limits(
+def test_plan_is_a_replicated_prefix_and_respects_both_limits(
     shapes: list[tuple[int, int]], ms: int, size: int, start: int, high_watermark: int
 ) -> None:
     segments = [seg(at * 4, size=s, age=a) for at, (s, a) in enumerate(shapes)]

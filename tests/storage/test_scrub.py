@@ -88,7 +88,7 @@ def _all_batches(segment: Segment) -> list[tuple[int, bytes]]:
     return [(header.base_offset, data[at : at + header.size]) for at, header in batches(data)]
 
 
-def test_a_batch_larger_than_a_window_is_checked_whole() -> None:
+def test_batch_larger_than_a_window_is_checked_whole() -> None:
     log = open_log(SimDisk(), LogConfig(max_message_bytes=WINDOW_BYTES * 2))
     append(log, b"x" * (WINDOW_BYTES + 5000))
     append(log, b"y")
@@ -98,7 +98,7 @@ def test_a_batch_larger_than_a_window_is_checked_whole() -> None:
     assert (damage.offset, damage.offset_end) == (0, 1)
 
 
-def test_a_known_damage_is_never_read_and_all_else_is() -> None:
+def test_known_damage_is_never_read_and_all_else_is() -> None:
     log = open_log(SimDisk())
     fill(log, COUNT)
     segment = log.segments[1]
@@ -119,7 +119,7 @@ def test_a_known_damage_is_never_read_and_all_else_is() -> None:
     assert [base for base, _ in read_from(log, bases[2])] == bases[2:]
 
 
-def test_truncation_forgets_damages_that_it_removes() -> None:
+def test_truncation_forgets_damage_that_it_removes() -> None:
     log = open_log(SimDisk())
     fill(log, COUNT)
     segment = log.segments[1]
@@ -134,7 +134,7 @@ def test_truncation_forgets_damages_that_it_removes() -> None:
     assert read_from(log, base)
 
 
-def test_a_repaired_segment_reads_as_before() -> None:
+def test_repaired_segment_reads_as_before() -> None:
     log = open_log(SimDisk())
     fill(log, COUNT)
     before = contents(log)
@@ -153,7 +153,7 @@ def test_a_repaired_segment_reads_as_before() -> None:
     assert contents(log) == before
 
 
-def test_a_damage_that_reads_right_the_second_time_is_none(tmp_path) -> None:
+def test_damage_that_reads_right_the_second_time_is_ignored(tmp_path) -> None:
     log = open_log(RealDisk(), directory=str(tmp_path / "orders-0"))
     fill(log, COUNT)
     segment, cursor, part = spans(log)[0]

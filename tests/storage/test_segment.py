@@ -62,7 +62,7 @@ def test_names_are_kafkas() -> None:
 
 
 @given(st.integers(0, 2**63 - 1), st.sampled_from(Kind), st.sampled_from(State))
-def test_names_come_apart_as_they_were_put_together(offset, kind, state) -> None:
+def test_file_names_round_trip(offset, kind, state) -> None:
     assert parse_name(file_name(offset, kind, state)) == (offset, kind, state)
 
 
@@ -79,14 +79,14 @@ def test_names_come_apart_as_they_were_put_together(offset, kind, state) -> None
         "00000000000000001500-0000000001.checkpoint",
     ],
 )
-def test_other_names_are_not_ours(name) -> None:
+def test_other_file_names_are_not_parsed(name) -> None:
     assert parse_name(name) is None
 
 
 # -- what is indexed --------------------------------------------------------------------------
 
 
-def test_a_batch_is_indexed_when_more_than_the_interval_came_since_the_last_entry() -> None:
+def test_batch_is_indexed_when_more_than_the_interval_came_since_the_last_entry() -> None:
     where = files()
     segment = Segment.create(where, BASE, CONFIG, now=NOW)
     size = len(batch_of(b"a0000", b"b"))
@@ -105,7 +105,7 @@ def test_a_batch_is_indexed_when_more_than_the_interval_came_since_the_last_entr
     assert list(segment.time_index.entries()) == [*times, (NOW + 19, 39)]
 
 
-def test_the_index_of_a_rebuilt_segment_has_the_same_bytes() -> None:
+def test_index_of_a_rebuilt_segment_has_the_same_bytes() -> None:
     where = files()
     filled(where)
     before = {kind: where.disk.read(where.path(BASE, kind)) for kind in SPARSE}
@@ -136,7 +136,7 @@ def test_every_offset_is_found_also_inside_a_batch_and_in_a_gap() -> None:
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=25), st.integers(-2, 35))
-def test_the_first_batch_with_a_timestamp_is_found_whatever_the_order(stamps, wanted) -> None:
+def test_first_batch_with_a_timestamp_is_found_whatever_the_order(stamps, wanted) -> None:
     where = files()
     segment = Segment.create(where, BASE, CONFIG, now=NOW)
     for at, stamp in enumerate(stamps):
@@ -186,7 +186,7 @@ HARMLESS_TO_LOOKUPS = {"middle garbage", "one entry off"}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_offset_index_gives_right_answers_and_is_rebuilt(damage) -> None:
+def test_damaged_offset_index_gives_correct_results_and_is_rebuilt(damage) -> None:
     where = files()
     filled(where)
     path = where.path(BASE, Kind.OFFSET_INDEX)
@@ -201,7 +201,7 @@ def test_a_damaged_offset_index_gives_right_answers_and_is_rebuilt(damage) -> No
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_time_index_gives_right_answers(damage) -> None:
+def test_damaged_time_index_gives_correct_results(damage) -> None:
     where = files()
     filled(where)
     path = where.path(BASE, Kind.TIME_INDEX)
@@ -217,7 +217,7 @@ def test_a_damaged_time_index_gives_right_answers(damage) -> None:
 
 
 @pytest.mark.parametrize("kind", SPARSE)
-def test_a_missing_index_is_built_again(kind) -> None:
+def test_missing_index_is_rebuilt(kind) -> None:
     where = files()
     filled(where)
     path = where.path(BASE, kind)
@@ -230,14 +230,14 @@ def test_a_missing_index_is_built_again(kind) -> None:
 
 
 @given(st.data())
-def test_any_bytes_as_an_offset_index_give_right_answers(data) -> None:
+def test_offset_index_of_any_bytes_gives_correct_results(data) -> None:
     where = files()
     filled(where, count=12)
     overwrite(where, Kind.OFFSET_INDEX, data.draw(st.binary(max_size=40)))
     check_everything(opened(where), BASE + 26)
 
 
-def test_damage_in_the_batches_is_reported_and_not_stepped_over() -> None:
+def test_damaged_batch_is_reported_and_not_skipped() -> None:
     where = files()
     filled(where)
     position = opened(where).find(BASE + 41).position
@@ -249,7 +249,7 @@ def test_damage_in_the_batches_is_reported_and_not_stepped_over() -> None:
     assert segment.find(BASE + 2).position == brute_force(segment, BASE + 2)
 
 
-def test_a_batch_that_claims_more_than_the_file_holds_is_refused_before_it_is_read() -> None:
+def test_batch_longer_than_the_file_is_rejected_before_it_is_read() -> None:
     where = files()
     filled(where, count=3)
     data = bytearray(where.disk.read(where.path(BASE, Kind.LOG)))
@@ -291,7 +291,7 @@ def test_truncation_is_durable() -> None:
     assert len(where.disk.durable(segment.path)) == segment.size
 
 
-def test_reserved_space_is_no_part_of_the_segment_and_goes_when_it_is_sealed() -> None:
+def test_reserved_space_is_not_part_of_the_segment_and_released_on_seal() -> None:
     where = files()
     config = LogConfig(segment_bytes=4096, index_interval_bytes=INTERVAL, preallocate=True)
     segment = Segment.create(where, BASE, config, now=NOW)
@@ -302,7 +302,7 @@ def test_reserved_space_is_no_part_of_the_segment_and_goes_when_it_is_sealed() -
     assert segment.file.size() == segment.size < 4096
 
 
-def test_marking_a_segment_deleted_leaves_its_batches_to_readers() -> None:
+def test_deleted_segment_stays_readable() -> None:
     where = files()
     segment = filled(where)
     file = segment.file

@@ -38,9 +38,7 @@ def open_descriptors() -> int:
 
 
 @pytest.mark.parametrize("end", [delete_and_purge, close])
-def test_a_slice_outlives_its_segment(
-    tmp_path: Path, end: Callable[[Log, HandClock], None]
-) -> None:
+def test_slice_outlives_its_segment(tmp_path: Path, end: Callable[[Log, HandClock], None]) -> None:
     gc.collect()
     before = open_descriptors()
     clock = HandClock()

@@ -52,7 +52,7 @@ def refusal(partition: Partition, offset: int) -> ErrorCode:
     return caught.value.code
 
 
-def test_the_only_replica_says_that_the_batch_is_corrupt() -> None:
+def test_read_of_damage_on_the_only_replica_returns_corrupt_message() -> None:
     machine = Machine()
     partition = led(machine)
     damage_second_batch(partition)
@@ -61,7 +61,7 @@ def test_the_only_replica_says_that_the_batch_is_corrupt() -> None:
     assert partition.read(ReadRequest(Offset(2), 1)).slice.length
 
 
-def test_a_leader_with_in_sync_followers_asks_for_a_retry() -> None:
+def test_read_of_damage_with_in_sync_followers_is_retriable() -> None:
     machine = Machine()
     partition = led(machine, 1, 2)
     partition.log.set_high_watermark(Offset(3))
@@ -70,7 +70,7 @@ def test_a_leader_with_in_sync_followers_asks_for_a_retry() -> None:
     assert partition.offline is None, "the directory stays online"
 
 
-def test_a_follower_that_asks_twice_for_what_it_was_sent_makes_its_leader_look() -> None:
+def test_follower_that_asks_twice_for_an_offset_makes_its_leader_check_it() -> None:
     machine = Machine()
     partition = led(machine, 1)
     for offset in (0, 1, 1, 3, 3):
@@ -78,7 +78,7 @@ def test_a_follower_that_asks_twice_for_what_it_was_sent_makes_its_leader_look()
     assert machine.fake_host.suspected == [("orders-0", 1)], "at the end of the log it just waits"
 
 
-def test_a_coordinator_that_cannot_load_has_its_log_checked() -> None:
+def test_coordinator_that_cannot_load_has_its_log_checked() -> None:
     machine = Machine()
     partition = led(machine, 1)
     partition.log.segments[0].file.pwrite(b"\xff", 80)
@@ -92,7 +92,7 @@ def test_a_coordinator_that_cannot_load_has_its_log_checked() -> None:
     assert machine.fake_host.suspected == [("orders-0", 0)]
 
 
-def test_a_coordinator_that_cannot_read_a_known_damage_has_it_checked() -> None:
+def test_coordinator_that_cannot_read_a_known_damage_has_it_checked() -> None:
     machine = Machine()
     partition = led(machine)
     damage_second_batch(partition)
@@ -109,7 +109,7 @@ def lost_broker() -> tuple[Broker, DirectoryReports, Controller]:
     return broker, reports, controller
 
 
-def test_a_lost_replica_is_reported_as_lost_until_it_is_placed_again() -> None:
+def test_lost_replica_is_reported_as_lost_until_it_is_placed_again() -> None:
     broker, reports, controller = lost_broker()
     broker.publish(image_of({"orders": (1, {0: partition_of(1, 2)})}))
     partition = broker.partitions.get("orders", 0)
@@ -126,7 +126,7 @@ def test_a_lost_replica_is_reported_as_lost_until_it_is_placed_again() -> None:
     assert told == [DIRECTORY_LOST, partition.directory.directory_id]
 
 
-def test_a_replica_found_lost_at_the_start_is_checked_before_it_is_placed() -> None:
+def test_replica_found_lost_at_the_start_is_checked_before_it_is_placed() -> None:
     broker, _, _ = lost_broker()
     asked: list[tuple[Partition, object]] = []
     repairs = ReplicaRepair(broker.host, None)
@@ -142,7 +142,7 @@ def test_a_replica_found_lost_at_the_start_is_checked_before_it_is_placed() -> N
     assert broker.reported == [f"orders-0 {partition.directory.path}"]
 
 
-def test_a_damaged_replica_is_not_placed_by_a_new_image() -> None:
+def test_damaged_replica_is_not_placed_by_a_new_image() -> None:
     broker, _, _ = lost_broker()
     repairs = ReplicaRepair(broker.host, None)
     broker.host.repairer = repairs
@@ -179,7 +179,7 @@ class Controlling:
         raise ConnectionRefusedError(str(broker))
 
 
-def test_a_damaged_leader_leaves_the_isr_before_it_is_repaired() -> None:
+def test_damaged_leader_leaves_the_isr_before_it_is_repaired() -> None:
     broker = Broker().start()
     broker.publish(image_of({"orders": (1, {0: partition_of(1, 2)})}))
     partition = broker.partitions.get("orders", 0)
@@ -209,7 +209,7 @@ def test_damage_that_was_truncated_ends_as_a_repair() -> None:
     assert repaired == [partition]
 
 
-def test_a_partition_is_checked_on_suspicion_no_more_than_now_and_then() -> None:
+def test_suspected_partition_is_checked_at_a_limited_rate() -> None:
     broker = Broker().start()
     broker.publish(image_of({"orders": (1, {0: partition_of(1)})}))
     partition = broker.partitions.get("orders", 0)
@@ -238,7 +238,7 @@ def rotten() -> tuple[Broker, Partition]:
     return broker, partition
 
 
-def test_a_pass_finds_damage_in_old_segments() -> None:
+def test_pass_finds_damage_in_old_segments() -> None:
     broker, partition = rotten()
     found: list[tuple[Partition, Segment, DamagedRange]] = []
     scrubbing = LogScrubber(broker.host, ScrubSettings(0, 1e9), lambda *each: found.append(each))
@@ -248,7 +248,7 @@ def test_a_pass_finds_damage_in_old_segments() -> None:
     assert scrubbing.bytes_read > 0
 
 
-def test_a_log_in_which_a_reader_failed_is_checked_whole_and_every_asker_is_told() -> None:
+def test_failed_read_checks_the_whole_log_and_calls_every_callback() -> None:
     broker, partition = rotten()
     found: list[Segment] = []
     done: list[str] = []

@@ -61,14 +61,14 @@ def mover(count: int = 20, **configs: str) -> Mover:
         ((0, 10), (3, 12), Restart(0)),
     ],
 )
-def test_the_next_step(source: tuple[int, int], future: tuple[int, int], step: object) -> None:
+def test_next_step(source: tuple[int, int], future: tuple[int, int], step: object) -> None:
     assert decide_step(Span(*map(Offset, source)), Span(*map(Offset, future))) == step
 
 
 # -- beginning -----------------------------------------------------------------
 
 
-def test_only_directories_of_the_broker_are_a_target() -> None:
+def test_move_to_an_unknown_directory_is_rejected() -> None:
     made = mover()
     with pytest.raises(LogDirNotFound) as caught:
         made.moves.alter(ORDERS, "/elsewhere")
@@ -78,7 +78,7 @@ def test_only_directories_of_the_broker_are_a_target() -> None:
         made.moves.alter(TopicPartition("nope", 0), "/elsewhere")
 
 
-def test_a_path_that_no_file_system_has_is_no_directory() -> None:
+def test_path_with_a_nul_is_not_found() -> None:
     made = Mover().start()
     settings = MoveSettings(paths=("/d1", "/d2"), canonical=os.path.realpath)
     moves = LogDirMoves(made.host, made.broker.replicas, settings)
@@ -86,13 +86,13 @@ def test_a_path_that_no_file_system_has_is_no_directory() -> None:
         moves.alter(ORDERS, "/d2\0")
 
 
-def test_two_spellings_of_a_path_are_one() -> None:
+def test_two_spellings_of_a_path_are_equal() -> None:
     made = mover()
     made.moves.alter(ORDERS, "/x/../d2/")
     assert made.moves.moves[ORDERS].target.path == "/d2"
 
 
-def test_a_path_is_what_the_node_says_it_is() -> None:
+def test_paths_are_compared_in_canonical_form() -> None:
     made = Mover().start()
     links = {"/link": "/d2"}
     settings = MoveSettings(paths=("/d1", "/d2"), canonical=lambda path: links.get(path, path))
@@ -101,7 +101,7 @@ def test_a_path_is_what_the_node_says_it_is() -> None:
     assert moves.moves[ORDERS].target.path == "/d2"
 
 
-def test_a_partition_that_is_not_here_comes_into_the_directory_that_was_wished_for() -> None:
+def test_replica_created_later_uses_the_preferred_directory() -> None:
     made = mover()
     other = TopicPartition("orders", 1)
     with pytest.raises(UnknownTopicOrPartition) as caught:
@@ -115,13 +115,13 @@ def test_a_partition_that_is_not_here_comes_into_the_directory_that_was_wished_f
     assert sorted(made.there.logs) == [TopicPartition("orders", index) for index in (1, 2, 3, 4)]
 
 
-def test_a_partition_stays_where_it_is_without_a_move() -> None:
+def test_move_to_the_current_directory_does_nothing() -> None:
     made = mover()
     made.moves.alter(ORDERS, made.here.path)
     assert made.moves.moves == {} and made.names("/d2") == []
 
 
-def test_asking_twice_is_asking_once() -> None:
+def test_repeated_move_request_is_idempotent() -> None:
     made = mover()
     made.move()
     first = made.moves.moves[ORDERS]
@@ -143,7 +143,7 @@ def test_another_target_replaces_a_move() -> None:
     assert made.here.path == "/d3" and made.values() == numbered(20)
 
 
-def test_staying_gives_a_move_up() -> None:
+def test_move_back_to_the_current_directory_cancels_the_move() -> None:
     made = mover()
     made.move()
     begun = made.moves.moves[ORDERS]
@@ -154,14 +154,14 @@ def test_staying_gives_a_move_up() -> None:
     assert made.here.path == "/d1" and made.values() == numbered(20)
 
 
-def test_a_target_that_is_offline() -> None:
+def test_move_to_an_offline_directory_is_rejected() -> None:
     made = mover()
     made.there.fail("pulled out")
     with pytest.raises(StorageFailed):
         made.move()
 
 
-def test_a_target_that_was_offline_at_the_start() -> None:
+def test_move_to_a_directory_offline_since_the_start_is_rejected() -> None:
     made = Mover(paths=("/d1", "/d2"))
     settings = MoveSettings(paths=("/d1", "/d2", "/lost"))
     moves = LogDirMoves(made.host, made.broker.replicas, settings)
@@ -170,14 +170,14 @@ def test_a_target_that_was_offline_at_the_start() -> None:
         moves.alter(ORDERS, "/lost")
 
 
-def test_a_partition_that_is_offline() -> None:
+def test_move_of_an_offline_partition_is_rejected() -> None:
     made = mover()
     made.host.storage_failed(made.here, "pulled out")
     with pytest.raises(StorageFailed):
         made.moves.alter(ORDERS, "/d2")
 
 
-def test_a_directory_that_cannot_begin_a_log_is_offline() -> None:
+def test_failed_creation_of_a_future_log_takes_the_directory_offline() -> None:
     made = mover()
     assert made.disk is not None
     made.disk.fail("create", error=errno.ENOSPC, path_contains="-future", times=1)
@@ -187,7 +187,7 @@ def test_a_directory_that_cannot_begin_a_log_is_offline() -> None:
     made.append(b"goes on")
 
 
-def test_something_that_is_in_the_way_is_left_alone_and_the_directory_too() -> None:
+def test_unknown_directory_in_the_way_rejects_the_move_only() -> None:
     made = mover()
     made.disk.make_dirs("/d2/orders-0/somebody's")
     with pytest.raises(StorageFailed, match="could not be opened"):
@@ -195,7 +195,7 @@ def test_something_that_is_in_the_way_is_left_alone_and_the_directory_too() -> N
     assert not made.there.is_failed and made.disk.exists("/d2/orders-0/somebody's")
 
 
-def test_a_name_too_long_for_a_future_log() -> None:
+def test_topic_name_too_long_for_a_future_log_is_rejected() -> None:
     topic = "t" * 240
     made = Mover()
     made.broker.start(image_of({topic: (1, {0: partition_of(1)})}))
@@ -206,7 +206,7 @@ def test_a_name_too_long_for_a_future_log() -> None:
 # -- on the way ----------------------------------------------------------------
 
 
-def test_a_partition_moves_with_everything() -> None:
+def test_partition_moves_with_everything() -> None:
     made = mover()
     made.append(b"last", producer=Producer(7, 0, 0))
     old = made.partition.log
@@ -225,7 +225,7 @@ def test_a_partition_moves_with_everything() -> None:
     assert made.moves.moves == {}
 
 
-def test_the_old_files_go_after_a_while() -> None:
+def test_old_files_are_removed_after_the_delay() -> None:
     made = mover()
     made.move()
     made.carry_out()
@@ -235,7 +235,7 @@ def test_the_old_files_go_after_a_while() -> None:
     assert made.names("/d1") == []
 
 
-def test_a_duplicate_is_still_one_after_a_move() -> None:
+def test_duplicate_is_recognized_after_a_move() -> None:
     made = mover()
     made.append(b"once", producer=Producer(7, 0, 0))
     # Also when the record that told of the producer has been trimmed.
@@ -246,7 +246,7 @@ def test_a_duplicate_is_still_one_after_a_move() -> None:
     assert again.is_duplicate
 
 
-def test_a_reign_without_a_record_moves_too() -> None:
+def test_leader_epoch_without_a_record_moves_too() -> None:
     made = mover()
     made.broker.publish(led(5, configs=SMALL))
     made.move()
@@ -254,7 +254,7 @@ def test_a_reign_without_a_record_moves_too() -> None:
     assert made.partition.log.epochs.latest_epoch == 5
 
 
-def test_there_and_back_again() -> None:
+def test_partition_moves_there_and_back() -> None:
     made = mover()
     for at in range(4):
         made.move()
@@ -264,7 +264,7 @@ def test_there_and_back_again() -> None:
     assert made.values() == [*numbered(20), *(b"more-%d" % at for at in range(4))]
 
 
-def test_what_is_appended_on_the_way_comes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_appended_during_a_move_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_dir_moves, "CHUNK_BYTES", 200)
     made = mover()
     made.move()
@@ -305,7 +305,7 @@ def test_no_acknowledged_record_is_lost_while_producers_go_on(
     assert made.values() == [*acknowledged, b"after"]
 
 
-def test_readers_and_waiters_are_told_of_the_swap() -> None:
+def test_readers_and_waiters_are_notified_of_the_swap() -> None:
     made = mover()
     woken: list[str] = []
     made.partition.on_appended(lambda: woken.append(made.here.path))
@@ -314,7 +314,7 @@ def test_readers_and_waiters_are_told_of_the_swap() -> None:
     assert woken == ["/d2"]
 
 
-def test_a_reader_of_the_old_log_finishes() -> None:
+def test_reader_of_the_old_log_finishes() -> None:
     made = mover()
     log = made.partition.log
     part = log.read(Offset(0), 1 << 20, upto=log.log_end_offset)
@@ -324,7 +324,7 @@ def test_a_reader_of_the_old_log_finishes() -> None:
     assert part.file.pread(part.length, part.position) == before
 
 
-def test_a_source_trimmed_past_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_trimmed_past_the_copy_restarts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_dir_moves, "CHUNK_BYTES", 100)
     made = mover(**{"retention.bytes": "500"})
     made.move()
@@ -339,7 +339,9 @@ def test_a_source_trimmed_past_the_copy(monkeypatch: pytest.MonkeyPatch) -> None
     assert made.partition.log.segments[0].base_offset > 0
 
 
-def test_a_source_that_starts_within_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_that_starts_within_a_batch_is_copied_from_the_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(log_dir_moves, "CHUNK_BYTES", 100)
     made = mover(4)
     made.partition.append(batch_of(*numbered(10)), now=NOW)
@@ -351,7 +353,7 @@ def test_a_source_that_starts_within_a_batch(monkeypatch: pytest.MonkeyPatch) ->
     assert made.partition.log.log_start_offset == 7
 
 
-def test_a_source_of_which_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_source_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_dir_moves, "CHUNK_BYTES", 100)
     made = mover(**{"retention.bytes": "0"})
     made.move()
@@ -363,7 +365,7 @@ def test_a_source_of_which_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> N
     assert made.partition.log.log_end_offset == 21
 
 
-def test_a_compacted_source_that_ends_with_a_gap() -> None:
+def test_compacted_source_that_ends_with_a_gap_is_moved() -> None:
     made = Mover().start(led(configs={"cleanup.policy": "compact"}))
     made.append(*numbered(3))
     made.partition.log.roll(Offset(9))
@@ -375,7 +377,7 @@ def test_a_compacted_source_that_ends_with_a_gap() -> None:
     assert made.values() == [*numbered(3), b"next"]
 
 
-def test_settings_changed_on_the_way() -> None:
+def test_settings_changed_during_a_move_are_applied() -> None:
     made = mover()
     made.move()
     made.broker.publish(led(0, configs={**SMALL, "retention.ms": "5"}))
@@ -383,7 +385,7 @@ def test_settings_changed_on_the_way() -> None:
     assert made.partition.log.config.retention_ms == 5
 
 
-def test_a_deleted_partition_takes_its_future_with_it() -> None:
+def test_deleted_partition_deletes_its_future_log() -> None:
     made = mover()
     made.move()
     begun = made.moves.moves[ORDERS]
@@ -395,7 +397,7 @@ def test_a_deleted_partition_takes_its_future_with_it() -> None:
         assert [name[-7:] for name in made.names(path)] == ["-delete"]
 
 
-def test_a_topic_made_again_may_move_at_once() -> None:
+def test_recreated_topic_may_move_at_once() -> None:
     made = mover()
     made.move()
     made.step(2)
@@ -425,7 +427,7 @@ def following(count: int) -> Mover:
     return made
 
 
-def test_a_future_log_is_cut_with_its_source() -> None:
+def test_future_log_is_cut_with_its_source() -> None:
     made = following(10)
     made.move()
     made.step(2)
@@ -442,7 +444,7 @@ def test_a_future_log_is_cut_with_its_source() -> None:
     assert made.values() == [*numbered(3), *[b"other"] * 9]
 
 
-def test_a_cut_is_written_down_before_more_is_copied() -> None:
+def test_cut_is_written_down_before_more_is_copied() -> None:
     made = following(10)
     made.move()
     made.step(2)
@@ -465,7 +467,7 @@ def test_a_cut_is_written_down_before_more_is_copied() -> None:
 
 
 @pytest.mark.parametrize("kind", ["write", "sync", "rename"])
-def test_a_target_that_fails_leaves_the_partition_where_it_is(kind: str) -> None:
+def test_target_that_fails_leaves_the_partition_where_it_is(kind: str) -> None:
     made = mover()
     made.move()
     made.step()
@@ -478,7 +480,7 @@ def test_a_target_that_fails_leaves_the_partition_where_it_is(kind: str) -> None
     made.append(b"goes on")
 
 
-def test_a_full_target_leaves_the_partition_where_it_is() -> None:
+def test_full_target_leaves_the_partition_where_it_is() -> None:
     made = mover()
     made.move()
     assert made.disk is not None
@@ -487,7 +489,7 @@ def test_a_full_target_leaves_the_partition_where_it_is() -> None:
     assert made.there.is_failed and made.values() == numbered(20)
 
 
-def test_a_source_that_cannot_be_read_is_offline_and_the_future_waits() -> None:
+def test_unreadable_source_goes_offline_and_keeps_the_future_log() -> None:
     made = mover()
     made.move()
     made.step()
@@ -506,7 +508,7 @@ def test_a_source_that_cannot_be_read_is_offline_and_the_future_waits() -> None:
     assert again.here.path == "/d2" and again.values() == numbered(20)
 
 
-def test_a_source_that_cannot_be_left_is_offline_and_the_partition_is_not() -> None:
+def test_source_that_cannot_be_left_goes_offline_and_the_partition_does_not() -> None:
     made = mover()
     made.move()
     assert made.disk is not None
@@ -525,7 +527,7 @@ def test_a_source_that_cannot_be_left_is_offline_and_the_partition_is_not() -> N
     assert [name[-6:] for name in again.names("/d1")] == ["-stray"]
 
 
-def test_an_error_on_the_way_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_during_a_copy_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     made = mover()
     made.move()
     move = made.moves.moves[ORDERS]
@@ -566,7 +568,7 @@ def test_move_of_a_damaged_log_has_it_checked(monkeypatch: pytest.MonkeyPatch) -
     assert made.here.path == "/d2" and made.values() == numbered(20)
 
 
-def test_a_move_that_waits_can_be_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_move_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_dir_moves, "RETRY_MS", 60_000)
     made = mover()
     made.move()
@@ -614,7 +616,7 @@ def test_one_move_that_fails_leaves_the_others_alone() -> None:
 # -- starting again ------------------------------------------------------------
 
 
-def test_a_move_goes_on_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_move_continues_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_dir_moves, "CHUNK_BYTES", 300)
     made = mover()
     made.move()
@@ -630,7 +632,7 @@ def test_a_move_goes_on_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None
     assert again.here.path == "/d2" and again.values() == [*numbered(20), b"more"]
 
 
-def test_a_future_log_with_more_than_its_source_is_cut_at_the_start() -> None:
+def test_future_log_with_more_than_its_source_is_cut_at_the_start() -> None:
     made = mover(4)
     made.partition.log.flush()
     made.append(*numbered(6, 4))
@@ -648,7 +650,7 @@ def test_a_future_log_with_more_than_its_source_is_cut_at_the_start() -> None:
     assert again.values() == [*numbered(4), b"other"]
 
 
-def test_a_future_log_of_another_history_is_cut_at_the_start() -> None:
+def test_future_log_of_another_history_is_cut_at_the_start() -> None:
     made = mover(4)
     made.broker.publish(led(1, configs=SMALL))
     made.append(*numbered(6, 4))
@@ -665,7 +667,7 @@ def test_a_future_log_of_another_history_is_cut_at_the_start() -> None:
     assert made.values() == [*numbered(4), *[b"other"] * 8]
 
 
-def test_a_future_log_without_a_partition_is_deleted_at_the_start() -> None:
+def test_future_log_without_a_partition_is_deleted_at_the_start() -> None:
     made = mover()
     made.move()
     made.broker.stop()
@@ -674,7 +676,7 @@ def test_a_future_log_without_a_partition_is_deleted_at_the_start() -> None:
     assert [name[-7:] for name in again.names("/d2")] == ["-delete"]
 
 
-def test_a_future_log_of_an_older_topic_is_deleted_at_the_start() -> None:
+def test_future_log_of_an_older_topic_is_deleted_at_the_start() -> None:
     made = mover()
     made.move()
     made.broker.stop()
@@ -683,7 +685,7 @@ def test_a_future_log_of_an_older_topic_is_deleted_at_the_start() -> None:
     assert "future" not in str(again.names("/d2"))
 
 
-def test_a_future_log_beside_its_own_log_is_deleted_at_the_start() -> None:
+def test_future_log_beside_its_own_log_is_deleted_at_the_start() -> None:
     made = mover()
     made.move()
     made.broker.stop()
@@ -694,7 +696,7 @@ def test_a_future_log_beside_its_own_log_is_deleted_at_the_start() -> None:
     assert again.values() == numbered(20)
 
 
-def test_a_future_log_whose_log_is_in_a_lost_directory_is_kept() -> None:
+def test_future_log_whose_log_is_in_a_lost_directory_is_kept() -> None:
     made = mover()
     made.move()
     home = made.here.directory_id
@@ -711,7 +713,7 @@ def test_a_future_log_whose_log_is_in_a_lost_directory_is_kept() -> None:
     assert third.here.path == "/d2" and third.values() == numbered(20)
 
 
-def test_the_image_decides_between_two_logs_alike() -> None:
+def test_image_decides_between_two_logs_alike() -> None:
     made = Broker()
     made.start(led(3))
     first, second = made.directories

@@ -134,7 +134,7 @@ CASES.remove((there_and_back, {}, "nothing"))
 @pytest.mark.parametrize(
     ("work", "configs", "ending"), CASES, ids=[f"{work.__name__}-{end}" for work, _, end in CASES]
 )
-def test_a_crash_at_every_operation_of_a_move(
+def test_crash_at_every_operation_of_a_move(
     work: Callable[[Story], None],
     configs: dict[str, str],
     ending: str,
@@ -157,7 +157,7 @@ def test_a_crash_at_every_operation_of_a_move(
         check(story)
 
 
-def test_a_crash_never_needs_the_loop_of_the_one_before() -> None:
+def test_crash_recovery_uses_a_new_event_loop() -> None:
     """The stories run each step in a loop of its own: nothing of a move is bound to one."""
     story = Story()
     story.mover.move()

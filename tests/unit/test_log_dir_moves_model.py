@@ -51,7 +51,7 @@ class Model:
     def retain(self) -> None:
         delete_old_segments(self.mover.partition.log, NOW)
 
-    def reign(self) -> None:
+    def new_leader_epoch(self) -> None:
         self.epoch += 1
         self.mover.broker.publish(led(self.epoch, configs=CONFIGS))
 
@@ -94,7 +94,7 @@ class Model:
     def run(self) -> int:
         """Run random steps; return how often the log changed its directory."""
         often = [self.append, self.step, self.step, self.move]
-        seldom = [self.flush, self.trim, self.retain, self.reign, self.tidy]
+        seldom = [self.flush, self.trim, self.retain, self.new_leader_epoch, self.tidy]
         rarely = [self.restart, self.crash]
         changes, before = 0, self.mover.here.path
         for _ in range(OPERATIONS):
@@ -108,7 +108,7 @@ class Model:
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_whatever_happens_the_log_is_what_was_written(
+def test_log_is_what_was_written_after_any_history(
     part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_dir_moves, "CHUNK_BYTES", 250)

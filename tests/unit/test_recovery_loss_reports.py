@@ -28,7 +28,7 @@ TORN = Loss(Offset(9), Offset(9), "/data/t-0/0.log", 900, 30, "half a header")
         (TORN, (NODE, 2), logging.WARNING),
     ],
 )
-def test_loss_is_an_error_where_nobody_else_has_the_records(
+def test_loss_is_an_error_if_no_other_replica_has_the_records(
     loss: Loss, replicas: tuple[int, ...], level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     image = image_of({"t": (1, {0: partition_of(*replicas)})})
@@ -56,7 +56,7 @@ def test_loss_is_an_error_where_nobody_else_has_the_records(
     assert [row["severity"] for row in rows] == ["error" if is_error else "warning"]
 
 
-def test_start_without_losses_forgets_those_of_the_start_before() -> None:
+def test_start_without_losses_removes_the_previous_report() -> None:
     broker = Broker(("/d1",))
     path = f"{broker.host.directories[0].path}/{FILE_NAME}"
     note = ReportedLoss("t-0", "/data/t-0", KNOWN, is_only_replica=True)

@@ -14,7 +14,7 @@ def batch(base: int, count: int = 1) -> bytes:
     return bytes(build_batch(records, base_offset=base))
 
 
-def test_the_leader_is_asked_first_then_the_isr_then_the_rest() -> None:
+def test_leader_is_asked_first_then_the_isr_then_the_rest() -> None:
     order = order_sources(1, 3, (1, 2, 3), (4, 1, 2, 3), lambda broker: broker != 9)
     assert order == [3, 2, 4]
 
@@ -23,13 +23,13 @@ def test_brokers_that_are_not_alive_and_missing_leaders_are_not_asked() -> None:
     assert order_sources(1, -1, (1, 2), (1, 2, 3), lambda broker: broker != 2) == [3]
 
 
-def test_a_leader_leaves_only_if_another_in_sync_replica_is_alive() -> None:
+def test_leader_leaves_only_if_another_in_sync_replica_is_alive() -> None:
     assert should_leave_isr(1, 1, (1, 2), lambda broker: True)
     assert not should_leave_isr(1, 1, (1, 2), lambda broker: broker != 2)
     assert not should_leave_isr(1, 1, (1,), lambda broker: True)
 
 
-def test_a_follower_leaves_while_there_is_a_leader() -> None:
+def test_follower_leaves_while_there_is_a_leader() -> None:
     assert should_leave_isr(1, 2, (1, 2), lambda broker: True)
     assert not should_leave_isr(1, -1, (1, 2), lambda broker: True)
 
@@ -41,14 +41,14 @@ def test_batches_of_the_range_are_taken_and_neighbours_left_out() -> None:
     assert (piece.expected, piece.is_last) == (4, True)
 
 
-def test_a_range_that_goes_on_is_continued_behind_the_last_whole_batch() -> None:
+def test_long_range_is_continued_after_the_last_complete_batch() -> None:
     sent = batch(1) + batch(2)[:-3]
     piece = sound_batches(sent, Offset(1), Offset(9))
     assert [bytes(each) for each in piece.batches] == [batch(1)]
     assert (piece.expected, piece.is_last) == (2, False)
 
 
-def test_a_damaged_copy_is_no_source() -> None:
+def test_damaged_copy_is_no_source() -> None:
     sent = bytearray(batch(1) + batch(2))
     sent[-5] ^= 1
     with pytest.raises(CorruptBatch):

@@ -62,7 +62,7 @@ TOPICS = st.lists(st.lists(SIZES, min_size=1, max_size=3), min_size=1, max_size=
 
 @settings(max_examples=60, deadline=None)
 @given(topics=TOPICS, step=st.integers(1, 300), least=st.integers(1, 500), cut=st.integers(0, 60))
-def test_batches_are_found_in_order_whole_and_once(topics, step, least, cut) -> None:
+def test_batches_are_found_in_order_complete_and_once(topics, step, least, cut) -> None:
     answer = response_of(*([row_of(i, sizes) for i, sizes in enumerate(rows)] for rows in topics))
     for topic in answer.responses:
         for row in topic.partitions:
@@ -86,7 +86,7 @@ def test_all_but_the_last_bytes_are_found_before_the_end() -> None:
     assert [len(b"".join(parts)) // size for parts in found.values()] == [2, 1, 3]
 
 
-def test_a_part_follows_on_the_one_before() -> None:
+def test_part_follows_the_previous_one() -> None:
     found = parts_of(encode(response_of([row_of(0, [300] * 9)]), VERSION), 130)
     (parts,) = found.values()
     assert [len(part) // len(batch_of(bytes(300))) for part in parts] == [1] * 8
@@ -105,17 +105,17 @@ def test_a_part_follows_on_the_one_before() -> None:
         FetchResponse(),
     ],
 )  # fmt: skip
-def test_whatever_is_unusual_is_left_to_the_end(answer) -> None:
+def test_unusual_responses_are_not_parsed_early(answer) -> None:
     assert parts_of(encode(answer, VERSION) + bytes(200), 40) == {}
 
 
-def test_a_partition_behind_tagged_fields_is_left_to_the_end() -> None:
+def test_partition_after_tagged_fields_is_not_parsed_early() -> None:
     told = row_of(0, [300], diverging_epoch=EpochEndOffset(1, 2))
     found = parts_of(encode(response_of([told, row_of(1, [300])]), VERSION), 40)
     assert list(found) == [(topic_id(0), 0)]
 
 
-def test_topics_without_ids_are_left_to_the_end() -> None:
+def test_topics_without_ids_are_not_parsed_early() -> None:
     # With its length the name is as long as an id.
     rows = [FetchableTopicResponse("orders-of-today", partitions=[row_of(0, [300] * 3)])]
     body = encode(FetchResponse(responses=rows), VERSION_MIN - 1)
@@ -124,7 +124,7 @@ def test_topics_without_ids_are_left_to_the_end() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=600), st.integers(0, 300))
-def test_hostile_bytes_are_no_batches(noise: bytes, at: int) -> None:
+def test_hostile_bytes_yield_no_batches(noise: bytes, at: int) -> None:
     body = bytearray(encode(response_of([row_of(0, [100] * 3), row_of(1, [100])]), VERSION))
     body[at : at + len(noise)] = noise
     parts_of(bytes(body), 37)
@@ -184,7 +184,7 @@ def first_bytes(world: World) -> list[int]:
     return [value[0] for value in values if value]
 
 
-def test_batches_are_appended_while_others_come() -> None:
+def test_batches_are_appended_while_others_arrive() -> None:
     world = followed()
     reached: list[int] = []
     world.leader.at_piece = {
@@ -196,7 +196,7 @@ def test_batches_are_appended_while_others_come() -> None:
     assert 0 < reached[3] < 8, "before the answer was whole"
 
 
-def test_no_fetch_asks_from_behind_what_is_appended() -> None:
+def test_no_fetch_starts_after_what_is_appended() -> None:
     world = followed()
     world.leader.lost_at = 5
     world.until(lambda: world.mine.log.high_watermark == 8)
@@ -205,7 +205,7 @@ def test_no_fetch_asks_from_behind_what_is_appended() -> None:
     assert first_bytes(world) == list(range(8))
 
 
-def test_a_damaged_batch_ends_what_is_taken() -> None:
+def test_damaged_batch_ends_the_appending() -> None:
     world = followed()
 
     def spoil(body: bytearray) -> None:
@@ -222,7 +222,7 @@ def test_a_damaged_batch_ends_what_is_taken() -> None:
     assert world.broker.host.damaged_fetches == 1
 
 
-def test_an_image_that_moves_on_ends_what_is_taken() -> None:
+def test_new_image_ends_the_appending() -> None:
     world = followed()
     (fetcher,) = world.fetchers._fetchers.values()
     ends: list[int] = []
@@ -237,7 +237,7 @@ def test_an_image_that_moves_on_ends_what_is_taken() -> None:
     assert 0 < ends[0] < 8
 
 
-def test_a_disk_that_fails_within_an_answer_stops_that_partition() -> None:
+def test_disk_failure_during_a_response_stops_that_partition() -> None:
     world = followed()
     world.leader.at_piece[4] = lambda: world.broker.disk.fail(
         "write", error=errno.EIO, path_contains="/d1/orders-0"
@@ -259,7 +259,7 @@ def answer_of(world: World) -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse("", topic_id(1), [row])])
 
 
-def test_a_part_that_was_left_out_leaves_out_all_behind_it() -> None:
+def test_skipped_part_skips_all_later_ones() -> None:
     world = followed()
     answer = answer_of(world)
     body = memoryview(encode(answer, VERSION))
@@ -275,7 +275,7 @@ def test_a_part_that_was_left_out_leaves_out_all_behind_it() -> None:
     assert appender.rejected == {}
 
 
-def test_an_answer_is_taken_once() -> None:
+def test_response_is_appended_once() -> None:
     world = followed()
     answer = answer_of(world)
     appender = appender_of(world)
@@ -286,7 +286,7 @@ def test_an_answer_is_taken_once() -> None:
     assert answer.responses[0].partitions[0].records is None
 
 
-def test_records_beside_a_diverging_epoch_are_not_taken() -> None:
+def test_records_beside_a_diverging_epoch_are_not_appended() -> None:
     world = followed()
     answer = answer_of(world)
     answer.responses[0].partitions[0].diverging_epoch = EpochEndOffset(0, 0)
@@ -311,15 +311,15 @@ def test_records_beside_a_diverging_epoch_are_not_taken() -> None:
         (FetchRound(1000, 10, 0), 100),
     ],
 )
-def test_who_is_behind_asks_for_more(last: FetchRound, wanted: int) -> None:
+def test_follower_that_is_behind_fetches_more(last: FetchRound, wanted: int) -> None:
     assert decide_bytes(last, 100, 1000) == wanted
 
 
-def test_what_is_usual_may_be_more_than_a_response_holds() -> None:
+def test_usual_bytes_may_exceed_the_limit_of_a_response() -> None:
     assert decide_bytes(FetchRound(100, 100, 0), 100, 50) == 100
 
 
-def test_a_follower_asks_for_more_until_it_keeps_up() -> None:
+def test_follower_fetches_more_until_it_keeps_up() -> None:
     world = followed(30, bytes_max=LARGE * 2, response_bytes_max=LARGE * 9)
     asked: list[int] = []
     answered = world.leader.answer
@@ -334,11 +334,11 @@ def test_a_follower_asks_for_more_until_it_keeps_up() -> None:
     assert asked[-1] == 2
 
 
-def test_the_usual_settings_ask_for_a_megabyte() -> None:
+def test_default_settings_fetch_a_megabyte() -> None:
     assert FAST.bytes_max == 1 << 20
 
 
-def test_a_batch_with_a_negative_span_is_no_batch() -> None:
+def test_batch_with_a_negative_offset_delta_is_rejected() -> None:
     world = followed(0)
     batch = batch_of(b"a")
     batch[23:27] = b"\xff\xff\xff\xff"

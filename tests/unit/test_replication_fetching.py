@@ -40,7 +40,7 @@ from ottla.replication.partition_reads import Isolation, ReadRequest
 from ottla.storage.checkpoints import RECOVERY_POINT, read_offsets
 
 
-def test_a_follower_gets_everything_and_the_leader_learns_of_it() -> None:
+def test_follower_fetches_everything_and_the_leader_records_its_progress() -> None:
     world = World()
     append(world.leader.partition, b"a")
     append(world.leader.partition, b"b")
@@ -52,7 +52,7 @@ def test_a_follower_gets_everything_and_the_leader_learns_of_it() -> None:
     assert woken[-1] == 2, "who reads here is told"
 
 
-def test_follower_goes_on_when_the_number_of_fetchers_changes() -> None:
+def test_follower_continues_when_the_number_of_fetchers_changes() -> None:
     world = World()
     append(world.leader.partition, b"a")
     wanted = 1
@@ -73,7 +73,7 @@ def test_follower_goes_on_when_the_number_of_fetchers_changes() -> None:
     world.until(resized)
 
 
-def test_a_follower_names_itself_its_epoch_and_its_history() -> None:
+def test_fetch_names_the_replica_its_epoch_and_its_last_epoch() -> None:
     world = World()
     append(world.leader.partition, b"a")
     world.until(lambda: world.mine.log.high_watermark == 1)
@@ -84,7 +84,7 @@ def test_a_follower_names_itself_its_epoch_and_its_history() -> None:
     assert (row.current_leader_epoch, row.fetch_offset, row.last_fetched_epoch) == (0, 1, 0)
 
 
-def test_a_quiet_partition_is_not_named_until_something_changes_here() -> None:
+def test_idle_partition_is_not_sent_until_it_changes() -> None:
     world = World()
     world.leader.session_id = 7
     for value in (b"a", b"b", b"c"):
@@ -109,7 +109,7 @@ def test_a_quiet_partition_is_not_named_until_something_changes_here() -> None:
     assert named == [[0, 0, 0], [2]]
 
 
-def test_a_history_that_differs_is_cut_and_the_cut_is_written_down_first() -> None:
+def test_diverging_history_is_truncated_and_checkpointed_first() -> None:
     world = World()
     append(world.leader.partition, b"a")
     world.until(lambda: world.mine.log.log_end_offset == 1)
@@ -125,7 +125,7 @@ def test_a_history_that_differs_is_cut_and_the_cut_is_written_down_first() -> No
     assert read_offsets(world.broker.disk, f"/d1/{RECOVERY_POINT}")[ORDERS] <= 1
 
 
-def test_a_follower_that_lags_behind_the_log_start_begins_anew() -> None:
+def test_follower_behind_the_leaders_log_start_restarts_there() -> None:
     world = World()
     leader = world.leader.partition
     for _ in range(5):
@@ -136,7 +136,7 @@ def test_a_follower_that_lags_behind_the_log_start_begins_anew() -> None:
     assert world.mine.log.log_start_offset == 3
 
 
-def test_a_log_start_within_a_batch_is_followed_from_the_batch() -> None:
+def test_log_start_inside_a_batch_is_followed_from_the_batch() -> None:
     world = World()
     leader = world.leader.partition
     append(leader, b"a", b"b", b"c")
@@ -148,7 +148,7 @@ def test_a_log_start_within_a_batch_is_followed_from_the_batch() -> None:
     assert values_in(world.mine.log) == [b"b", b"c", b"d"]
 
 
-def test_what_comes_from_leaders_is_counted() -> None:
+def test_replicated_bytes_are_counted() -> None:
     world = World()
     world.broker.host.events = meter = TopicMeter()
     append(world.leader.partition, b"a", b"b")
@@ -156,7 +156,7 @@ def test_what_comes_from_leaders_is_counted() -> None:
     assert meter.of("orders").replicationbytesin == world.mine.log.size
 
 
-def test_a_leader_that_knows_less_does_not_lower_the_high_watermark() -> None:
+def test_leader_with_a_lower_high_watermark_does_not_lower_it() -> None:
     world = World()
     append(world.leader.partition, b"a")
     world.until(lambda: world.mine.log.high_watermark == 1)
@@ -165,7 +165,7 @@ def test_a_leader_that_knows_less_does_not_lower_the_high_watermark() -> None:
     assert world.mine.log.high_watermark == 1
 
 
-def test_a_leader_that_is_not_up_is_dialled_again() -> None:
+def test_unreachable_leader_is_retried() -> None:
     world = World()
     world.leader.failures = 3
     append(world.leader.partition, b"a")
@@ -173,14 +173,14 @@ def test_a_leader_that_is_not_up_is_dialled_again() -> None:
     assert world.leader.dialled == 4
 
 
-def test_a_leader_that_does_not_know_yet_is_asked_again() -> None:
+def test_leader_that_rejects_a_partition_is_retried() -> None:
     world = World()
     world.leader.refusals = [ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER]
     append(world.leader.partition, b"a")
     world.until(lambda: world.mine.log.log_end_offset == 1)
 
 
-def test_a_fenced_follower_waits_for_the_image() -> None:
+def test_fenced_follower_waits_for_the_image() -> None:
     world = World()
     world.lead(1, 1)
     append(world.leader.partition, b"a")
@@ -191,7 +191,7 @@ def test_a_fenced_follower_waits_for_the_image() -> None:
     world.until(lambda: world.mine.log.log_end_offset == 1)
 
 
-def test_a_disk_that_fails_under_a_follower_stops_it_alone() -> None:
+def test_disk_failure_of_a_follower_stops_only_that_partition() -> None:
     world = World()
     world.broker.disk.fail("write", error=errno.EIO, path_contains="/d1/orders-0")
     append(world.leader.partition, b"a")
@@ -199,7 +199,7 @@ def test_a_disk_that_fails_under_a_follower_stops_it_alone() -> None:
     assert world.mine.log.log_end_offset == 0
 
 
-def test_what_comes_after_the_image_moved_on_is_thrown_away() -> None:
+def test_response_after_a_new_image_is_discarded() -> None:
     world = World()
     append(world.leader.partition, b"a")
     (fetcher,) = world.fetchers._fetchers.values()
@@ -217,7 +217,7 @@ def test_what_comes_after_the_image_moved_on_is_thrown_away() -> None:
     assert world.mine.log.log_end_offset == 0
 
 
-def test_a_topic_deleted_while_its_records_come_harms_no_directory() -> None:
+def test_topic_deleted_during_a_response_fails_no_directory() -> None:
     for gone_at in (FetchRequest, ListOffsetsRequest):
         world = World()
         append(world.leader.partition, b"a")
@@ -296,7 +296,7 @@ def led_by_us(*answers):
     return broker, controller, partition
 
 
-def test_a_proposal_is_sent_until_the_controller_agrees() -> None:
+def test_proposal_is_sent_until_the_controller_accepts() -> None:
     refused = AlterPartitionResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
     broker, controller, partition = led_by_us(None, refused, AlterPartitionResponse(), agree)
     partition.follower_fetched(2, 0, log_start=0, broker_epoch=20)
@@ -311,7 +311,7 @@ def test_a_proposal_is_sent_until_the_controller_agrees() -> None:
     assert broker.host.isr.changes == (0, 1)
 
 
-def test_laggards_are_proposed_to_leave() -> None:
+def test_lagging_replicas_are_proposed_for_removal() -> None:
     broker, controller, partition = led_by_us(agree, agree)
     partition.follower_fetched(2, 0, log_start=0, broker_epoch=20)
     run_until(broker.host.isr, lambda: partition.isr == (1, 2))
@@ -361,7 +361,7 @@ def test_directories_are_reported_until_the_controller_has_them(monkeypatch) -> 
     assert told == {(p.directory.directory_id, p.index) for p in broker.partitions}
 
 
-def test_what_moves_while_it_is_reported_is_reported_again(monkeypatch) -> None:
+def test_replica_that_moves_while_it_is_reported_is_reported_again(monkeypatch) -> None:
     monkeypatch.setattr("ottla.replication.directory_reports.RETRY_MS", 0)
     broker = Broker().start()
     first, second = broker.directories
@@ -378,7 +378,7 @@ def test_what_moves_while_it_is_reported_is_reported_again(monkeypatch) -> None:
     assert told == [first.directory_id, second.directory_id]
 
 
-def test_a_replica_in_a_directory_that_failed_is_reported_all_the_same() -> None:
+def test_replica_in_a_directory_that_failed_is_reported_all_the_same() -> None:
     """Else the controller would believe it in a directory that works, and let it lead."""
     broker = Broker().start()
     controller = Controller(took)
@@ -390,7 +390,7 @@ def test_a_replica_in_a_directory_that_failed_is_reported_all_the_same() -> None
     assert controller.requests[0].directories[0].id == failed.directory_id
 
 
-def test_what_left_is_not_reported() -> None:
+def test_replica_that_left_is_not_reported() -> None:
     broker = Broker().start()
     controller = Controller(took)
     reports = broker.host.reports = DirectoryReports(broker.host, controller)
@@ -400,7 +400,7 @@ def test_what_left_is_not_reported() -> None:
     assert controller.requests == []
 
 
-def test_a_follower_syncs_what_it_appends_where_flush_messages_asks_for_it() -> None:
+def test_follower_syncs_appends_if_flush_messages_requires_it() -> None:
     """Its next fetch tells the leader that it has the records, and they may be acknowledged."""
     leader, machine = Machine(2, seed=2), Machine(NODE)
     theirs, mine = leader.host(), machine.host(config=TopicConfig(flush_messages=2))

@@ -33,7 +33,7 @@ from ottla.replication.partition_reads import Isolation, ReadRequest
 THREE = (0, 1, 2)
 
 
-def test_a_lone_leader_acknowledges_at_once() -> None:
+def test_lone_leader_acknowledges_at_once() -> None:
     partition = lone_leader()
     told: list[Fault | None] = []
     assert append(partition, b"a", b"b", required_acks=-1).last_offset == 1
@@ -43,7 +43,7 @@ def test_a_lone_leader_acknowledges_at_once() -> None:
     assert values_in(partition.log) == [b"a", b"b"]
 
 
-def test_readers_are_woken_by_every_append_until_they_leave() -> None:
+def test_readers_are_woken_by_every_append_until_they_unsubscribe() -> None:
     partition = lone_leader()
     woken: list[int] = []
     leave = partition.on_appended(lambda: woken.append(partition.log.high_watermark))
@@ -56,7 +56,7 @@ def test_readers_are_woken_by_every_append_until_they_leave() -> None:
     assert woken == [1, 2]
 
 
-def test_a_waker_may_unsubscribe_others() -> None:
+def test_waker_may_unsubscribe_others() -> None:
     partition = lone_leader()
     woken: list[str] = []
 
@@ -70,7 +70,7 @@ def test_a_waker_may_unsubscribe_others() -> None:
     assert woken == ["first"]
 
 
-def test_what_was_appended_is_read_as_a_slice() -> None:
+def test_appended_batch_is_read_as_a_slice() -> None:
     partition = lone_leader()
     batch = batch_of(b"a")
     partition.append(batch, now=1)
@@ -87,7 +87,7 @@ def test_offsets_outside_the_log_are_out_of_range() -> None:
         partition.read(ReadRequest(2, 1000))
 
 
-def test_every_path_is_fenced_by_the_leader_epoch() -> None:
+def test_every_request_is_fenced_by_the_leader_epoch() -> None:
     partition = Machine().host()
     partition.apply(registration(epoch=5))
     for call in (
@@ -102,7 +102,7 @@ def test_every_path_is_fenced_by_the_leader_epoch() -> None:
         call(5)
 
 
-def test_a_follower_refuses_what_only_a_leader_may_do() -> None:
+def test_follower_rejects_leader_requests() -> None:
     partition = Machine().host()
     partition.apply(registration(leader=1, replicas=(0, 1)))
     for call in (
@@ -129,7 +129,7 @@ def fetch(partition, broker: int, offset: int, **more) -> None:
     partition.follower_fetched(broker, offset, log_start=0, **more)
 
 
-def test_acks_all_wait_for_every_replica_in_sync() -> None:
+def test_acks_all_waits_for_every_in_sync_replica() -> None:
     _, partition = leader_of_three()
     told: list[Fault | None] = []
     append(partition, b"a", required_acks=-1)
@@ -144,7 +144,7 @@ def test_acks_all_wait_for_every_replica_in_sync() -> None:
     assert partition.log.high_watermark == 1
 
 
-def test_a_reader_sees_only_what_is_replicated_and_a_replica_sees_all() -> None:
+def test_consumer_sees_only_replicated_records_and_a_replica_sees_all() -> None:
     _, partition = leader_of_three()
     append(partition, b"a")
     assert partition.read(ReadRequest(0, 1000)).slice.length == 0
@@ -152,7 +152,7 @@ def test_a_reader_sees_only_what_is_replicated_and_a_replica_sees_all() -> None:
     assert partition.read(want).slice.length > 0
 
 
-def test_waiters_are_told_when_leadership_is_lost() -> None:
+def test_waiters_are_notified_when_leadership_is_lost() -> None:
     _, partition = leader_of_three()
     told: list[Fault | None] = []
     woken: list[bool] = []
@@ -166,7 +166,7 @@ def test_waiters_are_told_when_leadership_is_lost() -> None:
     assert isinstance(told[1], NotLeader)
 
 
-def test_a_leader_that_is_elected_again_keeps_its_waiters() -> None:
+def test_leader_that_is_elected_again_keeps_its_waiters() -> None:
     _, partition = leader_of_three()
     told: list[Fault | None] = []
     append(partition, b"a")
@@ -178,7 +178,7 @@ def test_a_leader_that_is_elected_again_keeps_its_waiters() -> None:
     assert partition.log.epochs.latest_epoch == 1
 
 
-def test_a_waiter_that_left_is_not_told() -> None:
+def test_removed_waiter_is_not_called() -> None:
     _, partition = leader_of_three()
     told: list[Fault | None] = []
     append(partition, b"a")
@@ -189,7 +189,7 @@ def test_a_waiter_that_left_is_not_told() -> None:
     assert told == []
 
 
-def test_too_few_in_sync_refuse_acks_all_and_nothing_else() -> None:
+def test_too_small_isr_rejects_acks_all_and_nothing_else() -> None:
     _, partition = leader_of_three(min_insync=2)
     partition.apply(registration(replicas=THREE, isr=(0,), partition_epoch=1))
     with pytest.raises(NotEnoughReplicas):
@@ -199,13 +199,13 @@ def test_too_few_in_sync_refuse_acks_all_and_nothing_else() -> None:
     assert partition.log.high_watermark == 0, "it stands still under min ISR (KIP-966)"
 
 
-def test_more_than_all_replicas_cannot_be_asked_for() -> None:
+def test_min_insync_replicas_is_limited_to_the_replicas() -> None:
     partition = lone_leader(TopicConfig(min_insync_replicas=2))
     append(partition, b"a", required_acks=-1)
     assert partition.log.high_watermark == 1
 
 
-def test_an_isr_that_shrank_meanwhile_is_told_after_the_append() -> None:
+def test_isr_shrunk_after_the_append_fails_the_acknowledgement() -> None:
     _, partition = leader_of_three(min_insync=2)
     told: list[Fault | None] = []
     append(partition, b"a", required_acks=-1)
@@ -216,7 +216,7 @@ def test_an_isr_that_shrank_meanwhile_is_told_after_the_append() -> None:
     assert isinstance(told[0], NotEnoughReplicasAfterAppend)
 
 
-def test_the_newest_offset_is_not_told_before_the_reign_is_known() -> None:
+def test_latest_offset_is_not_available_before_the_leader_epoch_start_is_replicated() -> None:
     _, partition = leader_of_three()
     append(partition, b"a")
     partition.apply(registration(replicas=THREE, epoch=1, partition_epoch=1))
@@ -227,7 +227,7 @@ def test_the_newest_offset_is_not_told_before_the_reign_is_known() -> None:
     partition.check_offset_available()
 
 
-def test_a_stale_image_changes_nothing() -> None:
+def test_stale_image_changes_nothing() -> None:
     _, partition = leader_of_three(epoch=3)
     partition.apply(registration(replicas=THREE, epoch=3, partition_epoch=7))
     assert not partition.apply(registration(leader=1, replicas=THREE, epoch=4, partition_epoch=6))
@@ -235,7 +235,7 @@ def test_a_stale_image_changes_nothing() -> None:
     assert partition.partition_epoch == 7
 
 
-def test_a_history_that_differs_is_told_to_cut_back() -> None:
+def test_diverging_follower_receives_the_diverging_epoch() -> None:
     partition = Machine().host()
     partition.apply(registration(epoch=1))
     append(partition, b"a", b"b")
@@ -268,7 +268,7 @@ def test_records_are_deleted_up_to_the_high_watermark() -> None:
         partition.read(ReadRequest(0, 100))
 
 
-def test_a_deletion_is_done_when_all_that_live_have_deleted() -> None:
+def test_deletion_completes_when_all_live_replicas_have_deleted() -> None:
     machine, partition = leader_of_three()
     machine.fake_host.dead.add(2)
     append(partition, b"a")
@@ -281,14 +281,14 @@ def test_a_deletion_is_done_when_all_that_live_have_deleted() -> None:
     assert told == [None]
 
 
-def test_a_compacted_log_is_not_deleted_from() -> None:
+def test_delete_records_of_a_compacted_log_is_rejected() -> None:
     partition = lone_leader(is_deleted=False, is_compacted=True)
     with pytest.raises(PolicyViolated) as refused:
         partition.delete_records(0)
     assert refused.value.code is ErrorCode.POLICY_VIOLATION
 
 
-def test_a_failed_write_takes_the_directory_offline_and_tells_everybody() -> None:
+def test_failed_write_takes_the_directory_offline_and_notifies_waiters() -> None:
     machine, partition = leader_of_three()
     told: list[Fault | None] = []
     append(partition, b"a")
@@ -303,7 +303,7 @@ def test_a_failed_write_takes_the_directory_offline_and_tells_everybody() -> Non
             call()
 
 
-def test_followers_that_lag_are_dropped_and_the_high_watermark_waits_for_the_answer() -> None:
+def test_lagging_followers_count_until_the_controller_accepts_the_smaller_isr() -> None:
     machine, partition = leader_of_three()
     append(partition, b"a")
     fetch(partition, 1, 1)
@@ -332,7 +332,7 @@ def one_has_left_the_isr(partition) -> list[Fault | None]:
     return told
 
 
-def test_one_that_left_the_isr_is_waited_for_only_until_it_is_known_to_be_gone() -> None:
+def test_replica_outside_the_isr_holds_the_high_watermark_until_it_is_fenced() -> None:
     machine, partition = leader_of_three()
     told = one_has_left_the_isr(partition)
     assert told == [], "it was in sync a moment ago, and may join again"
@@ -344,7 +344,7 @@ def test_one_that_left_the_isr_is_waited_for_only_until_it_is_known_to_be_gone()
     assert woken == [1]
 
 
-def test_one_whose_directory_failed_is_not_waited_for() -> None:
+def test_replica_with_a_failed_directory_does_not_hold_the_high_watermark() -> None:
     machine, partition = leader_of_three()
     machine.fake_host.failed_at.add(2)
     assert one_has_left_the_isr(partition) == [None]

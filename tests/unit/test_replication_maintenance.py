@@ -41,7 +41,7 @@ def fill(partition, count: int = 6) -> None:
         append(partition, b"%064d" % number)
 
 
-def test_old_segments_go_by_time_and_their_files_later() -> None:
+def test_old_segments_are_deleted_by_time_and_their_files_later() -> None:
     broker, partition, maintenance = hosted(retention_ms="1000")
     fill(partition)
     assert len(partition.log.segments) > 2
@@ -57,7 +57,7 @@ def test_old_segments_go_by_time_and_their_files_later() -> None:
     assert not any(name.endswith(".deleted") for name in broker.disk.list("/d1/orders-0"))
 
 
-def test_a_clock_that_jumps_deletes_nothing() -> None:
+def test_clock_jump_deletes_nothing() -> None:
     broker, partition, maintenance = hosted(retention_ms="1000")
     fill(partition)
     broker.clock.wall += 10 * 365 * 86_400_000
@@ -65,7 +65,7 @@ def test_a_clock_that_jumps_deletes_nothing() -> None:
     assert partition.log.log_start_offset == 0
 
 
-def test_a_deletion_that_waits_hears_of_retention() -> None:
+def test_waiting_deletion_is_completed_by_retention() -> None:
     broker, partition, maintenance = hosted(retention_ms="1000")
     partition.apply(partition_of(1, 2, epoch=0, partition_epoch=1, isr=(1,)))
     fill(partition)
@@ -77,7 +77,7 @@ def test_a_deletion_that_waits_hears_of_retention() -> None:
     assert told == [None]
 
 
-def test_a_log_that_rolled_is_flushed_and_checkpointed() -> None:
+def test_log_that_rolled_is_flushed_and_checkpointed() -> None:
     broker, partition, maintenance = hosted()
     fill(partition)
     assert partition.log.recovery_point == 0
@@ -92,7 +92,7 @@ def test_a_log_that_rolled_is_flushed_and_checkpointed() -> None:
     assert read_offsets(broker.disk, f"/d1/{HIGH_WATERMARK}") == {NAME: 6}
 
 
-def test_a_log_is_flushed_after_its_time_only() -> None:
+def test_log_is_flushed_after_its_time_only() -> None:
     broker, partition, maintenance = hosted(flush_ms="5000")
     append(partition, b"a")
     asyncio.run(maintenance.flush_due())
@@ -116,7 +116,7 @@ def test_flush_messages_makes_every_append_durable() -> None:
     assert values_in(again.partitions.get("orders", 0).log) == [b"a"]
 
 
-def test_a_flush_that_fails_takes_the_directory_offline_without_a_crash() -> None:
+def test_flush_that_fails_takes_the_directory_offline_without_a_crash() -> None:
     broker, partition, maintenance = hosted()
     fill(partition)
     broker.disk.fail("sync", error=errno.EIO, path_contains="/d1/orders-0")
@@ -127,7 +127,7 @@ def test_a_flush_that_fails_takes_the_directory_offline_without_a_crash() -> Non
     asyncio.run(maintenance.delete_old())
 
 
-def test_a_log_deleted_while_it_is_flushed_harms_nobody() -> None:
+def test_log_deleted_during_a_flush_fails_no_directory() -> None:
     broker, partition, maintenance = hosted()
     fill(partition)
 
@@ -152,7 +152,7 @@ def test_high_watermarks_are_written_alone_and_only_when_they_moved() -> None:
     assert broker.disk.operations == before
 
 
-def test_silent_producers_are_forgotten() -> None:
+def test_idle_producers_expire() -> None:
     broker, partition, maintenance = hosted()
     partition.append(batch_of(b"a", producer=Producer(7, 0, 0)), now=broker.clock.now())
     assert len(list(partition.log.producers.entries())) == 1
@@ -215,7 +215,7 @@ def test_damaged_log_is_compacted_after_its_repair() -> None:
     assert values_in(partition.log)[-1] == b"%064d" % 5
 
 
-def test_a_clean_stop_needs_no_recovery_and_a_kill_loses_nothing_synced() -> None:
+def test_clean_stop_needs_no_recovery_and_a_kill_loses_nothing_synced() -> None:
     broker, partition, maintenance = hosted()
     fill(partition, 3)
     asyncio.run(maintenance.flush(partition))
@@ -232,7 +232,7 @@ def test_a_clean_stop_needs_no_recovery_and_a_kill_loses_nothing_synced() -> Non
     assert values_in(third.partitions.get("orders", 0).log) == kept
 
 
-def test_services_go_by_the_settings() -> None:
+def test_task_intervals_come_from_the_settings() -> None:
     _, _, maintenance = hosted()
     config = config_of(log_retention_check_interval_ms=123, log_initial_task_delay_ms=7)
     services = {each.name: each for each in maintenance_tasks(maintenance, config)}
@@ -243,7 +243,7 @@ def test_services_go_by_the_settings() -> None:
     assert len({each for each in services}) == len(services)
 
 
-def test_work_is_repeated() -> None:
+def test_periodic_task_is_repeated() -> None:
     done = []
 
     async def work() -> None:
@@ -257,7 +257,7 @@ def test_work_is_repeated() -> None:
         assert done == [0, 1, 1]
 
 
-def test_the_disk_use_of_a_partition_is_that_of_all_its_files() -> None:
+def test_disk_usage_of_a_partition_includes_all_its_files() -> None:
     broker, partition, _ = hosted()
     fill(partition)
     scan = DiskUsage(broker.host)

@@ -34,7 +34,7 @@ def test_logs_spread_over_directories_and_are_reported() -> None:
     assert len(broker.reported) == 4, "the image named no directory"
 
 
-def test_a_log_goes_where_the_image_says() -> None:
+def test_log_is_created_in_the_directory_that_the_image_names() -> None:
     broker = Broker().start()
     home = broker.directories[1].directory_id
     broker.publish(orders(*[partition_of(1, directories=(home,))] * 3))
@@ -42,7 +42,7 @@ def test_a_log_goes_where_the_image_says() -> None:
     assert broker.reported == []
 
 
-def test_what_is_not_hosted_is_told_apart() -> None:
+def test_unknown_and_not_hosted_partitions_raise_different_errors() -> None:
     broker = Broker().start(orders(partition_of(1), partition_of(2)))
     with pytest.raises(UnknownTopicOrPartition):
         broker.partitions.find("nothing", 0)
@@ -53,7 +53,7 @@ def test_what_is_not_hosted_is_told_apart() -> None:
     assert broker.partitions.find("orders", 0).is_leader
 
 
-def test_a_deleted_topic_is_renamed_and_purged_later() -> None:
+def test_deleted_topic_is_renamed_and_purged_later() -> None:
     broker = Broker(paths=("/d1",)).start(orders(partition_of(1)))
     told: list = []
     partition = broker.partitions.get("orders", 0)
@@ -70,7 +70,7 @@ def test_a_deleted_topic_is_renamed_and_purged_later() -> None:
     assert not [n for n in broker.disk.list("/d1") if n.startswith("orders")]
 
 
-def test_who_still_holds_a_deleted_partition_harms_nobody() -> None:
+def test_old_reference_to_a_deleted_partition_is_rejected() -> None:
     broker = Broker(paths=("/d1",)).start(orders(partition_of(2, 1)))
     partition = broker.partitions.get("orders", 0)
     broker.publish(image_of({}))
@@ -81,7 +81,7 @@ def test_who_still_holds_a_deleted_partition_harms_nobody() -> None:
     assert not broker.directories[0].is_failed
 
 
-def test_a_topic_made_anew_in_one_step_is_another_topic() -> None:
+def test_topic_recreated_in_one_image_is_another_topic() -> None:
     broker = Broker(paths=("/d1",)).start(orders(partition_of(1)))
     append(broker.partitions.get("orders", 0), b"old")
     broker.publish(orders(partition_of(1), number=2))
@@ -89,14 +89,14 @@ def test_a_topic_made_anew_in_one_step_is_another_topic() -> None:
     assert broker.partitions.by_id(topic_id(1), 0) is None
 
 
-def test_a_partition_that_moved_away_is_deleted_here() -> None:
+def test_partition_that_moved_away_is_deleted_here() -> None:
     broker = Broker().start(orders(partition_of(1, 2)))
     broker.publish(orders(partition_of(2, 3, epoch=1, partition_epoch=1)))
     assert len(broker.partitions) == 0
     assert not any(each.logs for each in broker.directories)
 
 
-def test_leadership_that_moves_is_told() -> None:
+def test_leadership_changes_are_notified() -> None:
     broker = Broker().start(orders(partition_of(1, 2)))
     broker.publish(orders(partition_of(1, 2, leader=2, epoch=1, partition_epoch=1)))
     assert broker.following == {"orders-0": 2}
@@ -110,14 +110,14 @@ def test_leadership_that_moves_is_told() -> None:
     ]
 
 
-def test_a_change_of_the_isr_alone_is_no_new_leadership() -> None:
+def test_change_of_the_isr_alone_is_no_new_leadership() -> None:
     broker = Broker().start(orders(partition_of(1, 2)))
     broker.publish(orders(partition_of(1, 2, isr=(1,), partition_epoch=1)))
     assert broker.partitions.get("orders", 0).isr == (1,)
     assert broker.events == [("led", "orders", 0, 0)]
 
 
-def test_a_broker_that_goes_holds_nothing_back_any_more() -> None:
+def test_fenced_broker_does_not_hold_the_high_watermark() -> None:
     broker = Broker().start(orders(partition_of(1, 2, 3)))
     partition = broker.partitions.get("orders", 0)
     for follower in (2, 3):
@@ -148,14 +148,14 @@ def test_settings_reach_live_logs_from_topic_and_broker() -> None:
     assert log.config.retention_ms == 2 * 3_600_000
 
 
-def test_a_setting_nobody_understands_is_left_out(caplog) -> None:
+def test_unknown_topic_setting_is_ignored(caplog) -> None:
     configs = {(TOPIC, "orders"): {"no.such.key": "1", "retention.ms": "9"}}
     broker = Broker().start(orders(partition_of(1), configs=configs))
     assert broker.partitions.get("orders", 0).log.config.retention_ms == 9
     assert "no.such.key" in caplog.text
 
 
-def test_images_of_the_past_are_not_acted_upon() -> None:
+def test_outdated_images_are_not_applied() -> None:
     broker = Broker(paths=("/d1",))
     broker.publish(orders(partition_of(1)))
     broker.publish(image_of({}))
@@ -165,7 +165,7 @@ def test_images_of_the_past_are_not_acted_upon() -> None:
     assert len(broker.partitions) == 0
 
 
-def test_a_restart_finds_its_records_again() -> None:
+def test_records_survive_a_restart() -> None:
     image = orders(partition_of(1, epoch=3))
     broker = Broker().start(image)
     append(broker.partitions.get("orders", 0), b"a", b"b")
@@ -177,7 +177,7 @@ def test_a_restart_finds_its_records_again() -> None:
     assert again.partitions.find("orders", 0).is_leader
 
 
-def test_logs_that_are_not_ours_any_more_are_set_aside() -> None:
+def test_logs_of_removed_replicas_become_stray() -> None:
     broker = Broker(paths=("/d1",)).start(orders(partition_of(1), partition_of(1)))
     append(broker.partitions.get("orders", 0), b"a")
     broker.stop()
@@ -187,7 +187,7 @@ def test_logs_that_are_not_ours_any_more_are_set_aside() -> None:
     assert sum(name.endswith("-stray") for name in names) == 2
 
 
-def test_of_two_logs_the_one_that_got_further_counts() -> None:
+def test_of_two_logs_the_one_further_ahead_is_used() -> None:
     broker = Broker().start(orders(partition_of(1)))
     append(broker.partitions.get("orders", 0), b"a")
     first, second = broker.directories
@@ -222,7 +222,7 @@ def test_one_failed_directory_leaves_the_others_alone() -> None:
     assert len(broker.partitions) == 0, "what cannot be deleted is given up all the same"
 
 
-def test_a_replica_in_a_lost_directory_is_not_made_anew_elsewhere() -> None:
+def test_replica_in_an_offline_directory_is_not_created_elsewhere() -> None:
     broker = Broker().start(orders(partition_of(1)))
     home = broker.partitions.get("orders", 0).directory
     image = orders(partition_of(1, directories=(home.directory_id,)))
@@ -237,7 +237,7 @@ def test_a_replica_in_a_lost_directory_is_not_made_anew_elsewhere() -> None:
         again.partitions.find("orders", 0)
 
 
-def test_a_directory_that_fails_while_a_log_is_made_is_left_for_another() -> None:
+def test_directory_that_fails_on_create_is_replaced_by_another() -> None:
     broker = Broker().start()
     broker.disk.fail("mkdir", error=errno.EIO, path_contains="/d1/", times=100)
     broker.publish(orders(partition_of(1)))
@@ -245,7 +245,7 @@ def test_a_directory_that_fails_while_a_log_is_made_is_left_for_another() -> Non
     assert broker.directories[0].is_failed
 
 
-def test_all_directories_lost_is_told() -> None:
+def test_failure_of_all_directories_is_reported() -> None:
     broker = Broker().start()
     for directory in broker.directories:
         broker.host.storage_failed(directory, "gone")

@@ -39,12 +39,12 @@ TOPIC = Uuid(bytes(15) + b"\x07")
         (DivergingEpoch(9, 45), 45),  # an epoch we know nothing of
     ],
 )
-def test_a_follower_cuts_back_to_what_is_shared(leader: DivergingEpoch, cut: int) -> None:
+def test_follower_truncates_to_the_shared_history(leader: DivergingEpoch, cut: int) -> None:
     epochs = LeaderEpochs([EpochEntry(2, 0), EpochEntry(5, 20), EpochEntry(7, 40)])
     assert decide_cut(epochs, 50, leader) == cut
 
 
-def test_out_of_range_is_resolved_by_what_the_leader_has() -> None:
+def test_out_of_range_is_resolved_by_the_leaders_range() -> None:
     assert decide_reset(10, Range(0, 5)) == Reset(5, is_anew=False)
     assert decide_reset(10, Range(20, 30)) == Reset(20, is_anew=True)
     assert decide_reset(10, Range(5, 30)) is None
@@ -70,7 +70,7 @@ def following(session: FetchSession, wanted: dict) -> NextFetch:
     return session.next(wanted, [(TOPIC, 0), (TOPIC, 1)])
 
 
-def test_only_what_was_touched_is_compared() -> None:
+def test_session_compares_only_touched_partitions() -> None:
     session = FetchSession()
     session.next({(TOPIC, 0): ask(0), (TOPIC, 1): ask(0)}, [])
     session.answered(ErrorCode.NONE, 77)
@@ -81,7 +81,7 @@ def test_only_what_was_touched_is_compared() -> None:
     assert session.next({(TOPIC, 1): ask(1)}, [(TOPIC, 0)]).forgotten == []
 
 
-def test_a_session_tells_only_what_changed() -> None:
+def test_session_sends_only_changed_partitions() -> None:
     session = FetchSession()
     first = following(session, {(TOPIC, 0): ask(0), (TOPIC, 1): ask(5)})
     assert (first.session_id, first.session_epoch, len(first.partitions)) == (0, 0, 2)
@@ -104,7 +104,7 @@ def test_a_session_tells_only_what_changed() -> None:
         (ErrorCode.UNKNOWN_SERVER_ERROR, 77),
     ],
 )
-def test_a_session_that_went_wrong_is_told_everything(error: ErrorCode, session_id: int) -> None:
+def test_failed_session_sends_a_full_request(error: ErrorCode, session_id: int) -> None:
     session = FetchSession()
     following(session, {(TOPIC, 0): ask(0)})
     session.answered(ErrorCode.NONE, 77)
@@ -115,14 +115,14 @@ def test_a_session_that_went_wrong_is_told_everything(error: ErrorCode, session_
     assert len(anew.partitions) == 1
 
 
-def test_a_leader_without_room_for_a_session_is_told_everything_every_time() -> None:
+def test_leader_without_sessions_receives_full_requests() -> None:
     session = FetchSession()
     for _ in range(2):
         assert len(following(session, {(TOPIC, 0): ask(0)}).partitions) == 1
         session.answered(ErrorCode.NONE, 0)
 
 
-def test_the_epoch_of_a_session_wraps_to_one() -> None:
+def test_epoch_of_a_session_wraps_to_one() -> None:
     session = FetchSession()
     session._epoch = EPOCH_MAX
     session.answered(ErrorCode.NONE, 77)
@@ -132,7 +132,7 @@ def test_the_epoch_of_a_session_wraps_to_one() -> None:
 # -- followers and the ISR ---------------------------------------------------------
 
 
-def test_a_follower_that_rested_had_caught_up_until_it_was_heard_last() -> None:
+def test_idle_follower_is_caught_up_until_its_last_fetch() -> None:
     follower = FollowerProgress()
     follower.fetched(10, 0, 10, 1000)
     follower.rested(50_000)
@@ -144,7 +144,7 @@ def test_a_follower_that_rested_had_caught_up_until_it_was_heard_last() -> None:
     assert (follower.log_end, follower.caught_up_at) == (10, 50_000)
 
 
-def test_a_follower_that_always_has_what_there_was_before_has_caught_up() -> None:
+def test_follower_at_the_previous_log_end_is_caught_up() -> None:
     follower = FollowerProgress()
     follower.begin_epoch(0, 0, is_new_leader=True, is_in_sync=False)
     for at in range(1, 5):
@@ -154,7 +154,7 @@ def test_a_follower_that_always_has_what_there_was_before_has_caught_up() -> Non
     assert not follower.is_caught_up(100, 60_001 + LAG_MS, LAG_MS)
 
 
-def test_a_follower_that_falls_behind_more_and_more_has_not() -> None:
+def test_follower_that_falls_behind_is_not_caught_up() -> None:
     follower = FollowerProgress()
     follower.begin_epoch(0, 0, is_new_leader=True, is_in_sync=True)
     for at in range(1, 5):
@@ -162,14 +162,14 @@ def test_a_follower_that_falls_behind_more_and_more_has_not() -> None:
     assert follower.caught_up_at == 0
 
 
-def test_the_maximal_isr_holds_both_sets() -> None:
+def test_maximal_isr_holds_both_sets() -> None:
     grown = Proposal((0, 1, 2), (1, 1, 1), 0, 0)
     shrunk = Proposal((0,), (1,), 0, 0)
     assert Isr((0, 1), grown).maximal == (0, 1, 2)
     assert Isr((0, 1), shrunk).maximal == (0, 1)
 
 
-def test_only_two_refusals_bring_the_old_isr_back() -> None:
+def test_only_two_errors_roll_the_isr_back() -> None:
     rolled_back = [e for e in ErrorCode if decide_after_refusal(e) is AfterRefusal.ROLL_BACK]
     assert {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA} == set(rolled_back)
     assert decide_after_refusal(ErrorCode.FENCED_LEADER_EPOCH) is AfterRefusal.STAY
@@ -177,7 +177,7 @@ def test_only_two_refusals_bring_the_old_isr_back() -> None:
 
 
 def alone_in_isr(high_watermark: int = 3):
-    """A leader of two, alone in its ISR, with records of its reign."""
+    """A leader of two, alone in its ISR, with records of its leader epoch."""
     machine = Machine()
     partition = machine.host()
     partition.apply(registration(replicas=(0, 1), isr=(0,)))
@@ -186,7 +186,7 @@ def alone_in_isr(high_watermark: int = 3):
     return machine, partition
 
 
-def test_a_follower_joins_when_it_has_all_that_is_committed() -> None:
+def test_follower_joins_when_it_has_all_that_is_committed() -> None:
     machine, partition = alone_in_isr()
     partition.follower_fetched(1, 2, log_start=0, broker_epoch=9)
     assert machine.fake_host.proposals == []
@@ -196,7 +196,7 @@ def test_a_follower_joins_when_it_has_all_that_is_committed() -> None:
     assert proposal.broker_epochs == (100, 9)
 
 
-def test_the_high_watermark_waits_for_a_follower_that_is_joining() -> None:
+def test_high_watermark_waits_for_a_follower_that_is_joining() -> None:
     _, partition = alone_in_isr()
     partition.follower_fetched(1, 3, log_start=0)
     append(partition, b"y")
@@ -205,7 +205,7 @@ def test_the_high_watermark_waits_for_a_follower_that_is_joining() -> None:
     assert partition.log.high_watermark == 4
 
 
-def test_a_broker_that_is_fenced_or_restarted_does_not_join() -> None:
+def test_broker_that_is_fenced_or_restarted_does_not_join() -> None:
     machine, partition = alone_in_isr()
     machine.fake_host.dead.add(1)
     partition.follower_fetched(1, 3, log_start=0)
@@ -217,7 +217,7 @@ def test_a_broker_that_is_fenced_or_restarted_does_not_join() -> None:
     assert len(machine.fake_host.proposals) == 1
 
 
-def test_a_follower_joins_only_with_something_of_this_reign() -> None:
+def test_follower_joins_only_after_the_leader_epoch_start() -> None:
     machine = Machine()
     partition = machine.host()
     partition.apply(registration(replicas=(0, 1, 2), isr=(0, 1)))
@@ -231,7 +231,7 @@ def test_a_follower_joins_only_with_something_of_this_reign() -> None:
     assert len(machine.fake_host.proposals) == 1
 
 
-def test_one_proposal_is_under_way_at_a_time() -> None:
+def test_one_proposal_is_in_flight_at_a_time() -> None:
     machine, partition = alone_in_isr()
     partition.follower_fetched(1, 3, log_start=0)
     partition.follower_fetched(1, 3, log_start=0)
@@ -240,7 +240,7 @@ def test_one_proposal_is_under_way_at_a_time() -> None:
     assert partition.shrink_isr() == ()
 
 
-def test_an_answer_to_an_older_proposal_counts_for_nothing() -> None:
+def test_answer_to_an_older_proposal_is_ignored() -> None:
     machine, partition = alone_in_isr()
     partition.follower_fetched(1, 3, log_start=0)
     ((_, proposal),) = machine.fake_host.proposals
@@ -251,7 +251,7 @@ def test_an_answer_to_an_older_proposal_counts_for_nothing() -> None:
     assert not partition.isr_refused(proposal, ErrorCode.NOT_CONTROLLER)
 
 
-def test_a_refusal_that_says_so_brings_the_old_isr_back() -> None:
+def test_definite_rejection_rolls_the_isr_back() -> None:
     machine, partition = alone_in_isr()
     partition.follower_fetched(1, 3, log_start=0)
     ((_, proposal),) = machine.fake_host.proposals
@@ -262,7 +262,7 @@ def test_a_refusal_that_says_so_brings_the_old_isr_back() -> None:
     assert partition.proposal is None
 
 
-def test_waiters_that_left_are_not_kept() -> None:
+def test_removed_waiters_are_dropped() -> None:
     waiters = OffsetWaiters()
     for offset in range(1000):
         waiters.add(offset, lambda fault: None)()

@@ -25,13 +25,13 @@ MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 @pytest.mark.parametrize("rate", [UNLIMITED, 0])
-def test_without_a_rate_nobody_waits(rate: int) -> None:
+def test_follower_without_a_rate_is_not_throttled(rate: int) -> None:
     free = Allowance(rate)
     free.spend(10**12, Millis(0))
     assert not free.is_limited and free.wait_ms(Millis(0)) == 0
 
 
-def test_a_debt_is_paid_off_by_waiting() -> None:
+def test_exceeded_rate_recovers_with_time() -> None:
     allowance = Allowance(1000)
     allowance.spend(3000, Millis(0))
     assert allowance.is_exceeded(Millis(0))
@@ -40,7 +40,7 @@ def test_a_debt_is_paid_off_by_waiting() -> None:
     assert not allowance.is_exceeded(Millis(3000))
 
 
-def test_no_more_than_a_second_is_saved_up() -> None:
+def test_unused_rate_is_kept_for_one_second() -> None:
     allowance = Allowance(1000)
     allowance.spend(1001, Millis(1_000_000))
     assert allowance.is_exceeded(Millis(1_000_000))
@@ -56,7 +56,7 @@ def test_over_time_the_rate_is_kept() -> None:
     assert 590_000 < sent < 10_000 * 61 + 7_777
 
 
-def test_another_rate_counts_from_then_on() -> None:
+def test_new_rate_applies_at_once() -> None:
     allowance = Allowance(1000)
     allowance.spend(10_000, Millis(0))
     allowance.limit(10_000)
@@ -93,7 +93,7 @@ def test_rates_come_from_the_file_the_cluster_and_the_broker() -> None:
     assert rates(throttles) == [7, UNLIMITED, UNLIMITED]
 
 
-def test_a_rate_that_makes_no_sense_changes_nothing() -> None:
+def test_invalid_rate_changes_nothing() -> None:
     throttles = Throttles(NODE, {}, HandClock())
     bad = image_of({}, {(BROKER, ""): {FOLLOWER_RATE: "much", LEADER_RATE: "3"}})
     throttles.on_image(delta_between(EMPTY, bad), bad)
@@ -127,7 +127,7 @@ def sizes(broker: Broker, count: int) -> list[int]:
     return found
 
 
-def test_a_follower_out_of_sync_waits_while_the_rate_is_exceeded() -> None:
+def test_out_of_sync_follower_is_throttled_while_the_rate_is_exceeded() -> None:
     broker, _, clock = leading(SLOW)
     first, second = sizes(broker, 2)
     assert first > 600 and second == 0
@@ -135,12 +135,12 @@ def test_a_follower_out_of_sync_waits_while_the_rate_is_exceeded() -> None:
     assert sizes(broker, 1) == [first]
 
 
-def test_a_follower_in_sync_never_waits() -> None:
+def test_in_sync_follower_is_never_throttled() -> None:
     broker, _, _ = leading(SLOW, isr=(0, 1))
     assert 0 not in sizes(broker, 3)
 
 
-def test_a_follower_of_a_partition_that_is_not_listed_never_waits() -> None:
+def test_follower_of_an_unlisted_partition_is_never_throttled() -> None:
     broker, throttles, _ = leading(
         TopicConfig(leader_replication_throttled_replicas=("1:0", "0:1"))
     )
@@ -148,7 +148,7 @@ def test_a_follower_of_a_partition_that_is_not_listed_never_waits() -> None:
     assert throttles.leader.wait_ms(Millis(0)) == 0
 
 
-def test_a_follower_that_is_held_back_is_not_woken_by_growth() -> None:
+def test_throttled_follower_is_not_woken_by_growth() -> None:
     async def work() -> None:
         broker, _, _ = leading(SLOW)
         sizes(broker, 1)
@@ -161,7 +161,7 @@ def test_a_follower_that_is_held_back_is_not_woken_by_growth() -> None:
     asyncio.run(work())
 
 
-def test_a_consumer_never_waits() -> None:
+def test_consumer_is_never_throttled_by_replication_rates() -> None:
     broker, throttles, _ = leading(SLOW)
     throttles.leader.spend(10**6, Millis(0))
     broker.partitions.find("orders", 0).log.set_high_watermark(3)
@@ -181,7 +181,7 @@ def test_a_consumer_never_waits() -> None:
         (("0:1",), (1, 2), False),
     ],
 )
-def test_a_follower_holds_itself_back(
+def test_follower_throttles_itself(
     listed: tuple[str, ...], isr: tuple[int, ...], is_held_back: bool
 ) -> None:
     key = "follower.replication.throttled.replicas"
@@ -201,7 +201,7 @@ def test_a_follower_holds_itself_back(
 # -- between directories -------------------------------------------------------
 
 
-def test_a_move_rests_as_long_as_its_rate_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_move_waits_as_its_rate_requires(monkeypatch: pytest.MonkeyPatch) -> None:
     mover = Mover().start(led(configs={"internal.segment.bytes": "400"}))
     mover.append(*[b"x" * 300] * 4)
     mover.host.throttles.moves.limit(1000)
