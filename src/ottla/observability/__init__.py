@@ -1,6 +1,6 @@
-"""What an operator sees: counters and gauges, /metrics, health, the event loop's lag.
+"""Observability for operators: counters and gauges, /metrics, health, lag of the event loop.
 
-Not what decides anything: no rule of Kafka reads a metric. Numbers that come from the metadata
-image are computed in `ottla.node.gauges`, which stands high enough to see it. Start reading at
-`exposition` (the text that is served), then `request_meter` and `topic_events` (who counts).
+No rule of Kafka depends on a metric. Metrics of the metadata image are computed in
+`ottla.node.gauges`, since this package must not import it. Start reading at `exposition` (the
+text format), then `request_meter` and `topic_events` (the counters).
 """

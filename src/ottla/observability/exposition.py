@@ -1,11 +1,11 @@
-"""Metrics as text, the way Prometheus reads them (text format 0.0.4).
+"""Metrics in the text format of Prometheus, version 0.0.4.
 
     # HELP name what it is
     # TYPE name counter
     name{label="value",other="value"} 12
 
-Pure. Whoever has numbers is a `Source`: asked when somebody reads, never before, so that a
-counter on the hot path is a plain integer of its owner.
+Pure. Every component with metrics is a `Source`, which is called when metrics are scraped, so that
+a counter on a hot path is a plain integer of its owner.
 """
 
 import enum
@@ -18,7 +18,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Kind(enum.Enum):
-    """What a reader may do with a family."""
+    """The type of a metric family."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -60,12 +60,12 @@ def counter(name: str, help_text: str, value: float, labels: Labels = ()) -> Fam
 
 
 class Registry(msgspec.Struct, frozen=True):
-    """The sources of one node. Two nodes of a process have one each."""
+    """The sources of one node. Each node of a process has its own."""
 
     sources: Sequence[Source]
 
     def render(self) -> bytes:
-        """Ask every source and return the whole page."""
+        """Call every source and return the whole page."""
         found: dict[str, Family] = {}
         for source in self.sources:
             for family in source():
@@ -86,7 +86,7 @@ def _lines(family: Family) -> Iterator[str]:
 
 
 def _escaped(text: str, *, quotes: bool = True) -> str:
-    """Return text for one line: names of topics and clients come from strangers."""
+    """Escape text for one line: names of topics and clients are untrusted."""
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
     text = text.replace('"', '\\"') if quotes else text
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -1,10 +1,9 @@
-"""A GET and nothing else, over HTTP/1.1: what scrapers and probes need (pure).
+"""GET and HEAD over HTTP/1.1, for scrapers and probes. Pure.
 
     GET /metrics HTTP/1.1 CRLF  header: value CRLF ...  CRLF
 
-`parse` reads a request's head once it is whole; `response` builds what is sent back. Bodies are
-not taken: a request that announces one is refused and its connection closed, so that nothing of
-it can be read as a request of its own.
+`parse` parses the complete head of a request; `response` builds the reply. A request with a body is
+rejected and its connection closed, so that the body cannot be parsed as another request.
 """
 
 from typing import Final
@@ -24,7 +23,7 @@ _REASONS: Final = {
 
 
 class Get(msgspec.Struct, frozen=True):
-    """A request that can be answered. ``is_head`` wants the headers only."""
+    """A valid request. ``is_head``: a HEAD request, answered without a body."""
 
     path: str
     keeps_alive: bool
@@ -32,13 +31,13 @@ class Get(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A request that cannot, with the status that says why; its connection ends."""
+    """An invalid request and the status of its response; its connection is closed."""
 
     status: int
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What is at a path."""
+    """The page at a path."""
 
     status: int
     content_type: str
@@ -46,7 +45,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def parse(head: bytes) -> Get | Refused:
-    """Read a head, without the empty line that ends it."""
+    """Parse a head without its final empty line."""
     lines = head.split(b"\r\n")
     words = lines[0].split(b" ")
     if len(words) != 3 or words[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
@@ -64,9 +63,9 @@ def parse(head: bytes) -> Get | Refused:
         return Refused(400)
     if not target.startswith(b"/") or not target.isascii():
         return Refused(400)
-    wish = headers.get(b"connection", b"keep-alive" if version == b"HTTP/1.1" else b"close")
+    connection = headers.get(b"connection", b"keep-alive" if version == b"HTTP/1.1" else b"close")
     path = target.partition(b"?")[0].decode("ascii")
-    return Get(path, wish == b"keep-alive", method == b"HEAD")
+    return Get(path, connection == b"keep-alive", method == b"HEAD")
 
 
 def response(page: Page, *, keeps_alive: bool, is_head: bool = False) -> bytes:

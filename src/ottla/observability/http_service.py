@@ -1,7 +1,7 @@
-"""Serves /metrics, /healthz, /readyz and /groups/NAME/explain on an address of its own.
+"""Serves /metrics, /healthz, /readyz and /groups/NAME/explain on a separate address.
 
-Small on purpose: no framework is loaded for a few pages. A connection that has sent no whole
-request for `IDLE_S` ends, and there are never more than `CONNECTIONS_MAX`.
+Small on purpose: a few pages need no web framework. A connection without a complete request for
+`IDLE_S` is closed, and there are at most `CONNECTIONS_MAX` connections.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ IDLE_S: Final = 75.0
 
 
 class SocketNetwork(Protocol):
-    """A network that also takes a socket that was bound before."""
+    """A network that also accepts on a socket bound by the caller."""
 
     async def listen_on(
         self, sock: socket.socket, accept: Callable[[], asyncio.BaseProtocol]
@@ -41,10 +41,10 @@ class SocketNetwork(Protocol):
 
 
 class HttpService:
-    """`Service`: ready once it is bound. ``pages`` are asked anew for every request.
+    """`Service` that is ready once it is bound. ``pages`` are rendered for every request.
 
-    ``trees`` have all pages below a path, and get the rest of it as it was asked for. A page
-    that raises is told as 503 with no detail, and logged.
+    ``trees`` serve all pages below a path and get the rest of the path. If a page raises, the
+    error is logged, and the client gets 503 without details.
     """
 
     name = "metrics"
@@ -95,12 +95,12 @@ class HttpService:
     def _page(self, path: str) -> Page:
         page = self._pages.get(path) or self._below(path)
         if page is None:
-            return plain(404, "no such page; there are " + " ".join(sorted(self._pages)))
+            return plain(404, "no such page; available: " + " ".join(sorted(self._pages)))
         try:
             return page()
         except Exception:
             log.exception("page failed path=%s", path)
-            return plain(503, "failed; see the log")
+            return plain(503, "internal error; see the log of the node")
 
     def _below(self, path: str) -> Callable[[], Page] | None:
         for root, tree in self._trees.items():
@@ -110,7 +110,7 @@ class HttpService:
 
 
 class _Connection(asyncio.Protocol):
-    """One scraper's connection."""
+    """The connection of one HTTP client."""
 
     def __init__(self, others: "set[_Connection]", page: Callable[[str], Page]) -> None:
         self._others = others
@@ -138,7 +138,7 @@ class _Connection(asyncio.Protocol):
 
     def _answer(self, request: Get | Refused) -> None:
         if isinstance(request, Refused):
-            page = plain(request.status, "only GET is understood here")
+            page = plain(request.status, "only GET and HEAD requests without a body are supported")
             self._transport.write(response(page, keeps_alive=False))
             self._transport.close()
             return
@@ -151,7 +151,7 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     def pause_writing(self) -> None:
-        """Read no more requests from whoever does not take the pages asked for."""
+        """Stop reading requests while the client does not read its responses."""
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:

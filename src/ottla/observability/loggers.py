@@ -1,7 +1,7 @@
-"""The loggers of this process and their levels, by Kafka's names of levels (KIP-412).
+"""The loggers of this process and their levels, with Kafka's level names (KIP-412).
 
-Levels are changed in memory only: a restart brings back those the node starts with. Loggers belong
-to the process, as in Kafka, so two nodes in one process share them.
+Levels are changed in memory only: a restart resets them. Loggers belong to the process, as in
+Kafka, so two nodes in one process share them.
 
     TRACE 5   DEBUG 10   INFO 20   WARN 30   ERROR 40   FATAL 50
 """
@@ -14,17 +14,17 @@ LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "
 
 
 class Loggers:
-    """The loggers that exist now. A package counts as one: its level is that of its modules."""
+    """The existing loggers. A package is a logger, too: its modules inherit its level."""
 
     def __init__(self, root: logging.Logger | None = None) -> None:
         self._root = root or logging.getLogger()
 
     def exists(self, name: str) -> bool:
-        """Say whether a logger can be changed by this name."""
+        """Say whether there is a logger of this name."""
         return name == ROOT or name in self._root.manager.loggerDict
 
     def levels(self) -> dict[str, str]:
-        """Return the level in force of every logger, by name; the root logger comes first."""
+        """Return the effective level of every logger, by name; the root logger comes first."""
         names = sorted(self._root.manager.loggerDict)
         return {ROOT: _level_name(self._root.getEffectiveLevel())} | {
             name: _level_name(self._effective(name)) for name in names
@@ -36,7 +36,7 @@ class Loggers:
         self._logger(name).setLevel(LEVELS[level])
 
     def inherit_level(self, name: str) -> None:
-        """Let a logger take the level of its parent again."""
+        """Let a logger inherit the level of its parent again."""
         assert self.exists(name), "checked before"
         assert name != ROOT
         self._logger(name).setLevel(logging.NOTSET)
@@ -45,7 +45,7 @@ class Loggers:
         return self._root if name == ROOT else self._root.manager.getLogger(name)
 
     def _effective(self, name: str) -> int:
-        """Return the level in force without making a logger of a mere parent of others."""
+        """Return the effective level without creating loggers for placeholders."""
         known = self._root.manager.loggerDict
         while name:
             found = known.get(name)

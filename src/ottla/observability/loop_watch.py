@@ -1,6 +1,6 @@
-"""How late the event loop is: the one number that tells of a node that works but does not answer.
+"""The lag of the event loop, which shows a node that is alive but does not respond.
 
-A tick is due every `TICK_S`; what it is late by is what every request of the node had to wait.
+A tick is due every `TICK_S`; the delay of a tick is the delay of every request of the node.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from ottla.observability.exposition import Family, counter, gauge
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.1
-# The worst delay told is that of the last full window and the one under way.
+# The maximum covers the last complete window and the current one.
 WINDOW_TICKS: Final = 300
 STALL_S: Final = 1.0
 
 
 class LoopWatch:
-    """`Service`, and a `Source` of what it saw."""
+    """`Service` that measures the lag, and `Source` of its metrics."""
 
     name = "loop-watch"
 
@@ -30,7 +30,7 @@ class LoopWatch:
         self._stalls = 0
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Watch until cancelled."""
+        """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         ready()
         while True:
@@ -41,7 +41,7 @@ class LoopWatch:
             self._worst_before, self._worst = self._worst, 0.0
 
     def note(self, late_s: float) -> None:
-        """Take how late a tick was."""
+        """Record the delay of a tick."""
         self.lag_s = max(late_s, 0.0)
         self._worst = max(self._worst, self.lag_s)
         if self.lag_s >= STALL_S:
@@ -49,13 +49,15 @@ class LoopWatch:
             log.warning("event loop stalled seconds=%.1f", self.lag_s)
 
     def collect(self) -> Iterable[Family]:
-        """Yield the lag now, the worst of the last half to one minute, and the stalls."""
-        yield gauge("ottla_event_loop_lag_seconds", "How late the last tick was.", self.lag_s)
+        """Yield the current lag, its maximum over the last 30 to 60 seconds, and the stalls."""
+        yield gauge("ottla_event_loop_lag_seconds", "The delay of the last tick.", self.lag_s)
         yield gauge(
             "ottla_event_loop_lag_max_seconds",
-            "The latest tick of the last 30 to 60 seconds.",
+            "The largest delay of the last 30 to 60 seconds.",
             max(self._worst, self._worst_before),
         )
         yield counter(
-            "ottla_event_loop_stalls_total", "Ticks that were a second late or more.", self._stalls
+            "ottla_event_loop_stalls_total",
+            "Ticks that were delayed by a second or more.",
+            self._stalls,
         )

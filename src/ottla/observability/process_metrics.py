@@ -1,6 +1,6 @@
-"""The process as the kernel and the interpreter see it, under Prometheus' usual names.
+"""Metrics of the process from the kernel and the interpreter, with Prometheus' usual names.
 
-Read when somebody asks. What a kernel does not tell (no ``/proc``) is left out.
+They are read when they are scraped. Without ``/proc`` those of the kernel are left out.
 """
 
 import gc
@@ -13,7 +13,7 @@ from ottla.observability.exposition import Family, Kind, Sample, counter, gauge
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
-# Fields of /proc/self/stat behind the name in parentheses, which may hold anything.
+# Fields of /proc/self/stat after the name in parentheses, which may contain any character.
 _THREADS, _STARTED, _VIRTUAL, _RESIDENT = 17, 19, 20, 21
 
 
@@ -30,7 +30,7 @@ class ProcessMetrics:
         seconds = used.ru_utime + used.ru_stime
         yield counter("process_cpu_seconds_total", "CPU seconds, user and system.", seconds)
         limit = float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        yield gauge("process_max_fds", "Descriptors that may be open.", limit)
+        yield gauge("process_max_fds", "Maximum number of open file descriptors.", limit)
         yield from self._from_kernel()
         yield Family(
             "python_gc_collections_total",
@@ -54,11 +54,11 @@ class ProcessMetrics:
             )
         except OSError:
             return
-        yield gauge("process_open_fds", "Descriptors that are open.", descriptors)
+        yield gauge("process_open_fds", "Open file descriptors.", descriptors)
         yield gauge("process_threads", "Threads.", int(stat[_THREADS]))
         yield gauge("process_virtual_memory_bytes", "Address space.", int(stat[_VIRTUAL]))
         resident = int(stat[_RESIDENT]) * _PAGE
-        yield gauge("process_resident_memory_bytes", "Memory held.", resident)
+        yield gauge("process_resident_memory_bytes", "Resident memory.", resident)
 
     def _boot_time(self) -> float:
         if self._started is None:

@@ -1,8 +1,8 @@
-"""Connections and requests, counted: the `ServerEvents` of a node.
+"""Counters of connections and requests: the `ServerEvents` of a node.
 
-Latency is kept as a histogram of powers of two per API and told as a summary, whose quantiles
-are right to within a factor of two and cost one addition per request: the operator's question is
-whether requests take 1 ms or 100 ms. Kafka's own quantiles are samples, too.
+Latency is recorded per API in a histogram with power-of-two buckets and exposed as a summary. Its
+quantiles are exact to a factor of two and cost one addition per request: enough to tell 1 ms from
+100 ms. Kafka's own quantiles are estimates, too.
 """
 
 from collections.abc import Iterable
@@ -14,29 +14,29 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-# Bucket n holds what took less than 2**n microseconds; the last, all else (over two minutes).
+# Bucket n counts times below 2**n microseconds; the last one all others (over two minutes).
 BUCKETS = 28
 _KEYS = max(ApiKey) + 1
 REASONS_MAX = 64
-"""Reasons of ended connections that are told apart; the others are one."""
+"""Distinct reasons of closed connections; further ones are counted as ``other``."""
 
 
 class Latency(msgspec.Struct):
-    """How long something took, in microseconds: count, sum and a histogram by doubling."""
+    """Latency in microseconds: count, sum and a histogram with power-of-two buckets."""
 
     count: int = 0
     total: int = 0
     buckets: list[int] = msgspec.field(default_factory=lambda: [0] * BUCKETS)
 
     def add(self, micros: int) -> None:
-        """Count one; a clock that went back counts as no time at all."""
+        """Count one request; a negative time counts as zero."""
         micros = max(micros, 0)
         self.count += 1
         self.total += micros
         self.buckets[min(micros.bit_length(), BUCKETS - 1)] += 1
 
     def quantile(self, fraction: float) -> float:
-        """Return a bound, in microseconds, that this fraction stayed below; 0 of nothing."""
+        """Return an upper bound of the quantile in microseconds; 0 without requests."""
         left = fraction * self.count
         for power, count in enumerate(self.buckets):
             left -= count
@@ -56,11 +56,11 @@ class _Listener(msgspec.Struct):
 
 
 class RequestMeter:
-    """Counts what the servers of one node tell. Bounded by listeners, APIs and error codes."""
+    """Counts events of one node's servers. Bounded by listeners, APIs and error codes."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, _Listener] = {}
-        # By key, as lists: an enumeration's hash is worked out by Python at every look.
+        # Lists by key: `Enum` hashes in Python code, which would slow down every lookup.
         self._requests = [0] * _KEYS
         self._latencies = [Latency() for _ in range(_KEYS)]
         self._errors: dict[tuple[ApiKey, ErrorCode], int] = {}
@@ -74,11 +74,11 @@ class RequestMeter:
         counts.connections += 1
 
     def connection_refused(self, listener: str, reason: str) -> None:
-        """Count a connection that was not."""
+        """Count a connection that was rejected."""
         _count(self._listener(listener).refused, reason)
 
     def connection_closed(self, listener: str, reason: str) -> None:
-        """Count the end of one. The words behind a colon are a peer's own and told nobody."""
+        """Count a closed connection by the part of ``reason`` before a colon: the rest varies."""
         counts = self._listener(listener)
         counts.connections -= 1
         _count(counts.closed, reason.partition(":")[0])
@@ -88,11 +88,11 @@ class RequestMeter:
         self._requests[key] += 1
 
     def request_failed(self, listener: str, key: ApiKey, code: ErrorCode) -> None:
-        """Count a handler's fault."""
+        """Count a request whose handler raised."""
         self._errors[key, code] = self._errors.get((key, code), 0) + 1
 
     def bad_bytes(self, listener: str) -> None:
-        """Count bytes that were no request."""
+        """Count a connection that sent an invalid request."""
         self._listener(listener).bad_bytes += 1
 
     def logged_in(self, listener: str, mechanism: str) -> None:
@@ -104,11 +104,11 @@ class RequestMeter:
         self._listener(listener).failed_logins += 1
 
     def answered(self, listener: str, key: ApiKey, micros: int) -> None:
-        """Take the time from a request's last byte to its reply being ready to leave."""
+        """Record the time from the last byte of a request until its reply is ready."""
         self._latencies[key].add(micros)
 
     def answered_at_once(self, listener: str, key: ApiKey) -> None:
-        """Count a request and no time."""
+        """Count a request with a time of zero."""
         self._requests[key] += 1
         latency = self._latencies[key]
         latency.count += 1
@@ -120,15 +120,15 @@ class RequestMeter:
             found = self._listeners[name] = _Listener()
         return found
 
-    # -- what is told ----------------------------------------------------------
+    # -- metrics ---------------------------------------------------------------
 
     def collect(self) -> Iterable[Family]:
-        """Yield everything counted."""
+        """Yield all metrics."""
         yield from self._connection_families()
         yield Family(
             "kafka_network_requestmetrics_requests_total",
             Kind.COUNTER,
-            "Requests that reached their handler.",
+            "Requests that were passed to their handler.",
             tuple(
                 Sample(_of(key), self._requests[key])
                 for key in sorted(ApiKey)
@@ -138,7 +138,7 @@ class RequestMeter:
         yield Family(
             "kafka_network_requestmetrics_errors_total",
             Kind.COUNTER,
-            "Requests whose handler failed as a whole, by the code their client was told.",
+            "Requests whose handler failed, by error code.",
             tuple(
                 Sample((*_of(key), ("error", code.name)), count)
                 for (key, code), count in sorted(self._errors.items())
@@ -147,7 +147,7 @@ class RequestMeter:
         yield Family(
             "kafka_network_requestmetrics_totaltimems",
             Kind.SUMMARY,
-            "Milliseconds from a request's last byte to its reply being ready.",
+            "Milliseconds from the last byte of a request until its reply is ready.",
             tuple(
                 sample
                 for key in sorted(ApiKey)
@@ -180,19 +180,19 @@ class RequestMeter:
         yield family(
             "kafka_server_socket_server_metrics_connection_close_total",
             Kind.COUNTER,
-            "Connections that ended, by reason.",
+            "Closed connections, by reason.",
             *_by_reason((name, each.closed) for name, each in listeners),
         )
         yield family(
             "ottla_server_connections_refused_total",
             Kind.COUNTER,
-            "Connections closed at the door, by the bound they were over.",
+            "Rejected connections, by the limit that they exceeded.",
             *_by_reason((name, each.refused) for name, each in listeners),
         )
         yield family(
             "ottla_server_bad_bytes_total",
             Kind.COUNTER,
-            "Connections closed because they sent something that is no request.",
+            "Connections closed because they sent an invalid request.",
             *(Sample((("listener", name),), each.bad_bytes) for name, each in listeners),
         )
         yield family(

@@ -1,10 +1,10 @@
-"""What clients put into topics and take out of them, counted per topic.
+"""Counters of produced, fetched and replicated data, by topic.
 
-Handlers of Produce and Fetch call `TopicEvents`; the node hands them a `TopicMeter`, a test may
-hand them `NoTopicEvents`. Bytes are those of record batches as they are on the wire. A topic's
-counters begin with its first success and end with the topic (`TopicMeter.forget`); the sums over
-all topics go on, as Kafka's do. A refusal for a topic without counters is in the sums alone:
-strangers choose names, and must not fill memory with them.
+The handlers of Produce and Fetch call `TopicEvents`; the node passes them a `TopicMeter`, tests may
+pass `NoTopicEvents`. Sizes are bytes of record batches on the wire. The counters of a topic are
+created by its first success and removed with the topic (`TopicMeter.forget`); the totals over all
+topics remain, as in Kafka. A rejected request for a topic without counters is only added to the
+totals: clients choose topic names, and unknown names must not fill the memory.
 """
 
 from collections.abc import Iterable
@@ -19,57 +19,57 @@ _PREFIX = "kafka_server_brokertopicmetrics_"
 
 
 class TopicEvents(Protocol):
-    """Called on the event loop, once per partition of a request; quick, and must not raise."""
+    """Callbacks on the event loop, once per partition of a request; fast, and must not raise."""
 
     def produced(self, topic: str, records: int, size: int) -> None:
         """A producer's batch of ``records`` in ``size`` bytes was appended."""
         ...
 
     def produce_failed(self, topic: str) -> None:
-        """A producer's batch was refused."""
+        """A producer's batch was rejected."""
         ...
 
     def fetched(self, topic: str, size: int) -> None:
-        """``size`` bytes were put into a consumer's reply; 0 for nothing new."""
+        """``size`` bytes were sent to a consumer; 0 if there was nothing new."""
         ...
 
     def fetch_failed(self, topic: str) -> None:
-        """A fetch of a partition was refused."""
+        """A fetch of a partition was rejected."""
         ...
 
     def replicated_in(self, topic: str, size: int) -> None:
-        """``size`` bytes came from a leader and were appended here."""
+        """``size`` bytes from a leader were appended here."""
         ...
 
     def replicated_out(self, topic: str, size: int) -> None:
-        """``size`` bytes were put into a follower's reply."""
+        """``size`` bytes were sent to a follower."""
         ...
 
 
 class NoTopicEvents:
-    """Nobody counts."""
+    """Ignores all events."""
 
     def produced(self, topic: str, records: int, size: int) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def produce_failed(self, topic: str) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def fetched(self, topic: str, size: int) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def fetch_failed(self, topic: str) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def replicated_in(self, topic: str, size: int) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
     def replicated_out(self, topic: str, size: int) -> None:
-        """Ignore it."""
+        """Ignore the event."""
 
 
 class TopicCounts(msgspec.Struct):
-    """One topic's counters. Each field is a metric of Kafka's: its name without ``PerSec``."""
+    """The counters of one topic. Each field is a metric of Kafka without ``PerSec``."""
 
     messagesin: int = 0
     bytesin: int = 0
@@ -83,14 +83,14 @@ class TopicCounts(msgspec.Struct):
 
 
 class TopicMeter:
-    """`TopicEvents` that counts, per topic and in all."""
+    """`TopicEvents` that counts, by topic and in total."""
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicCounts] = {}
-        self._gone = TopicCounts()
+        self._other_topics = TopicCounts()
 
     def of(self, topic: str) -> TopicCounts:
-        """Return the counters of a topic, new ones of one not seen before."""
+        """Return the counters of a topic; create them if necessary."""
         counts = self._topics.get(topic)
         if counts is None:
             counts = self._topics[topic] = TopicCounts()
@@ -104,50 +104,50 @@ class TopicMeter:
         counts.bytesin += size
 
     def produce_failed(self, topic: str) -> None:
-        """Count a batch that was refused: as asked for, too, as Kafka does."""
-        counts = self._topics.get(topic, self._gone)
+        """Count a rejected batch, also as a request, as Kafka does."""
+        counts = self._topics.get(topic, self._other_topics)
         counts.totalproducerequests += 1
         counts.failedproducerequests += 1
 
     def fetched(self, topic: str, size: int) -> None:
-        """Count a partition's part of a consumer's reply."""
+        """Count the bytes of one partition that were sent to a consumer."""
         counts = self.of(topic)
         counts.totalfetchrequests += 1
         counts.bytesout += size
 
     def fetch_failed(self, topic: str) -> None:
-        """Count a refused fetch."""
-        counts = self._topics.get(topic, self._gone)
+        """Count a rejected fetch."""
+        counts = self._topics.get(topic, self._other_topics)
         counts.totalfetchrequests += 1
         counts.failedfetchrequests += 1
 
     def replicated_in(self, topic: str, size: int) -> None:
-        """Count what a follower here has appended."""
+        """Count the bytes that a follower on this broker appended."""
         self.of(topic).replicationbytesin += size
 
     def replicated_out(self, topic: str, size: int) -> None:
-        """Count what a follower elsewhere was sent."""
+        """Count the bytes that were sent to a follower on another broker."""
         self.of(topic).replicationbytesout += size
 
     def forget(self, topic: str) -> None:
-        """Drop the counters of a topic that is gone; the sums keep what it brought."""
+        """Remove the counters of a deleted topic; the totals keep its values."""
         counts = self._topics.pop(topic, None)
         if counts is not None:
             for each in fields(TopicCounts):
-                brought = getattr(self._gone, each.name) + getattr(counts, each.name)
-                setattr(self._gone, each.name, brought)
+                total = getattr(self._other_topics, each.name) + getattr(counts, each.name)
+                setattr(self._other_topics, each.name, total)
 
     def keep_only(self, topics: Iterable[str]) -> None:
-        """Forget every topic that is not among ``topics``: bad names must not pile up here."""
+        """Remove every topic that is not in ``topics``."""
         known = set(topics)
         for topic in [name for name in self._topics if name not in known]:
             self.forget(topic)
 
     def collect(self) -> Iterable[Family]:
-        """Yield one family per counter: the sum without a topic, then each topic's own."""
+        """Yield one family per counter: the total without a topic label, then each topic."""
         for each in fields(TopicCounts):
             own = [(name, getattr(c, each.name)) for name, c in sorted(self._topics.items())]
-            total = getattr(self._gone, each.name) + sum(count for _, count in own)
+            total = getattr(self._other_topics, each.name) + sum(count for _, count in own)
             samples = [Sample((), total)]
             samples += [Sample((("topic", name),), count) for name, count in own]
             yield Family(
@@ -159,10 +159,10 @@ _HELP = {
     "messagesin": "Records appended for producers.",
     "bytesin": "Bytes of batches appended for producers.",
     "bytesout": "Bytes of batches sent to consumers.",
-    "totalproducerequests": "Partitions that producers wrote to, refused ones included.",
-    "failedproducerequests": "Partitions of produce requests that were refused.",
-    "totalfetchrequests": "Partitions that consumers read from, refused ones included.",
-    "failedfetchrequests": "Partitions of fetch requests that were refused.",
+    "totalproducerequests": "Partitions that producers wrote to, including rejected ones.",
+    "failedproducerequests": "Partitions of produce requests that were rejected.",
+    "totalfetchrequests": "Partitions that consumers read from, including rejected ones.",
+    "failedfetchrequests": "Partitions of fetch requests that were rejected.",
     "replicationbytesin": "Bytes of batches copied here from leaders.",
     "replicationbytesout": "Bytes of batches sent to followers.",
 }

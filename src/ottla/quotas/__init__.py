@@ -1,5 +1,5 @@
-"""How much somebody may do: rates, and who is held to them.
+"""Rate limits: client quotas and replication throttles.
 
-So far the throttles of replication: start reading at `replication_throttle.py`. Not here: what is
-done to whoever exceeds one (`server`, `replication`), and how quotas are set (`controller`).
+Start reading at `client_quotas.py`, then `replication_throttle.py`. Not here: throttling itself
+(`server`, `replication`), and how quotas are set (`controller`).
 """
