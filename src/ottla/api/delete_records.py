@@ -1,7 +1,7 @@
 """DeleteRecords: move the start of logs led here, and wait until every replica follows.
 
-A partition is answered with its low watermark: the smallest log start among the replicas that
-are alive. The records go when their segments do; no reader sees them from now on.
+The result of a partition is its low watermark: the smallest log start offset among the live
+replicas. No reader sees the records from now on; they are deleted with their segments.
 """
 
 from functools import partial
@@ -28,13 +28,13 @@ NO_LOW_WATERMARK = -1
 
 
 class _Deletion(msgspec.Struct):
-    """One partition's part of a request; without ``partition`` it has failed."""
+    """One partition of a request; ``partition`` is None if it has failed."""
 
     result: DeleteRecordsPartitionResult
     partition: Partition | None = None
 
     def ended(self, code: ErrorCode) -> None:
-        """Note how the wait for the followers ended."""
+        """Store the outcome of waiting for the followers."""
         assert self.partition is not None
         self.result.error_code = code
         if code is ErrorCode.NONE:
@@ -49,15 +49,15 @@ class DeleteRecordsHandler(msgspec.Struct, frozen=True):
     partitions: Partitions
 
     def handle(self, caller: Caller, request: DeleteRecordsRequest, version: int) -> Reply:
-        """Move log starts without a break, then wait."""
+        """Advance the log starts in one step, then wait."""
         return finish(self.delete_steps(caller, request, version))
 
     def delete_steps(
         self, caller: Caller, request: DeleteRecordsRequest, version: int
     ) -> Steps[Reply]:
-        """Move every log start that may be moved; return a reply that waits for the replicas.
+        """Advance every log start that may be advanced; return a reply that waits for the replicas.
 
-        Of a partition that is named twice the last offset counts, and it has one result.
+        The last offset of a partition named twice counts, and it has one result.
         """
         response = DeleteRecordsResponse()
         deletions: list[_Deletion] = []
@@ -77,7 +77,7 @@ class DeleteRecordsHandler(msgspec.Struct, frozen=True):
         return waiting.begin(waits, request.timeout_ms)
 
     def _delete(self, topic: str, index: int, offset: int) -> tuple[_Deletion, Offset]:
-        """Move one log start; return what came of it, and to where it was moved."""
+        """Advance one log start; return its result and the new log start."""
         result = DeleteRecordsPartitionResult(index, NO_LOW_WATERMARK)
         try:
             partition = self.partitions.find(topic, index)

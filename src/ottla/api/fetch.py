@@ -1,13 +1,13 @@
-"""Fetch, as a consumer or a follower sends it to a broker.
+"""Fetch requests of consumers and followers.
 
     parse -> session -> one pass over the partitions -> enough? -> reply
                                                    `-> wait -> a second pass -> reply
 
-Partitions of a session with nothing new rest; no pass reads them (`fetch_partitions.py`).
+Idle partitions of a session are not read until they change (`fetch_partitions.py`).
 
-A reply is numbers packed by hand and slices of segment files, which the connection sends from
-the page cache. The request is read into values before the handler returns, so nothing holds on
-to the receive buffer while it waits.
+A reply consists of packed fields and slices of segment files, which the connection sends from the
+page cache. The request is parsed into values before the handler returns, so a waiting fetch does
+not hold the receive buffer.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class FetchHandlers(msgspec.Struct, frozen=True):
     events: TopicEvents = msgspec.field(default_factory=NoTopicEvents)
 
     def on_fetch(self, caller: Caller, request: Request, body: memoryview) -> Reply:
-        """Answer at once, or with a future that is done when there is something to tell."""
+        """Return the reply, or a future that completes when there is enough to send."""
         fetch = parse_fetch(request.version, body)
         if fetch.is_isolation_unknown:
             return pack_fetch(_failed(fetch), fetch.version)
@@ -51,7 +51,7 @@ class FetchHandlers(msgspec.Struct, frozen=True):
 
 
 class _Fetch:
-    """One request under way."""
+    """One request in progress."""
 
     __slots__ = ("_bytes_max", "_context", "_fetch", "_handlers", "_reading", "_session")
 
@@ -66,7 +66,7 @@ class _Fetch:
         self._bytes_max = min(fetch.bytes_max, handlers.bytes_max)
 
     def start(self) -> Reply:
-        """Read once; answer, or wait for more."""
+        """Read once; reply, or wait for more records."""
         fetch, session = self._fetch, self._session
         if session is not None:
             self._look_at_all_anew(session)
@@ -85,7 +85,7 @@ class _Fetch:
         return waiting.future
 
     def _look_at_all_anew(self, session: Session) -> None:
-        """Wake everything if what it was read upon has changed."""
+        """Mark all partitions as active if the state that their rows depend on has changed."""
         ground = self._reading.ground()
         if session.ground != ground:
             session.ground = ground
@@ -98,7 +98,7 @@ class _Fetch:
         partition: Partition,
         rows: dict[FetchedPartition, Row],
     ) -> bool:
-        """Let a partition rest if it may."""
+        """Mark a partition as idle if that is allowed."""
         if not self._reading.may_rest(fetched, partition, rows[fetched]):
             return False
         replica_id = self._fetch.replica_id
@@ -121,7 +121,7 @@ class _Fetch:
         return pack_fetch(reply, self._fetch.version)
 
     def _count(self, results: Sequence[PartitionRow]) -> None:
-        """Count what every partition came to, also those that a session has nothing to say of."""
+        """Count the result of every partition, including those that the reply leaves out."""
         events, is_follower = self._handlers.events, self._fetch.replica_id >= 0
         for fetched, row in results:
             name = fetched.name or ""
@@ -139,7 +139,7 @@ class _Fetch:
 
 
 def _failed(fetch: FetchBody) -> FetchReply:
-    """Return Kafka's reply to a request that it fails on: before topic ids, with a row for each."""
+    """Return Kafka's reply to a malformed request: without topic ids, with a row per partition."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     named = fetch.topics if fetch.version < IDS_SINCE else []
     topics = [

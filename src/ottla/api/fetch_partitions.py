@@ -1,12 +1,13 @@
-"""The partitions of a fetch session: which have to be looked at, and which rest until they change.
+"""The partitions of a fetch session: active ones are read, idle ones wait until they change.
 
-Pure. Most partitions of a cluster are quiet, and a follower or consumer of thousands asks for all
-of them twice a second. So one that has nothing for its fetcher, and nothing to tell, rests: it is
-not looked at again before it grows, is trimmed, or changes hands, and wakes those that rest then.
+Pure. Most partitions of a cluster are idle, and a follower or consumer of thousands fetches all of
+them twice a second. A partition with no records and no news for its fetcher becomes idle: it is not
+read again until its log grows or is trimmed or its leader changes, which makes it active again.
 
-    awake --nothing new, at its end--> resting --on_appended, or asked for otherwise--> awake
+    active --nothing new, at its end--> idle --on_appended, or a changed request--> active
 
-Invariant: a partition is awake or it rests; whoever rests listens, and whoever is awake does not.
+Invariant: a partition is either active (``awake``) or idle (``resting``); exactly the idle ones are
+subscribed to changes of their partition.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,13 +25,13 @@ _UNKNOWN: Final = Offset(-1)
 Key = tuple[Topic, int]
 
 RESTING_MAX: Final = 200_000
-"""Partitions of all sessions that rest: each listens, which takes half a kilobyte."""
+"""Idle partitions of all sessions: each subscription takes half a kilobyte."""
 
 
 class FetchedPartition(msgspec.Struct, eq=False):
-    """A partition that is fetched, with what its fetcher was told last.
+    """A fetched partition, with the values last sent to its fetcher.
 
-    ``name`` is None for a topic id that nobody knew so far.
+    ``name`` is None for a topic id that has been unknown so far.
     """
 
     topic: Topic
@@ -41,11 +42,11 @@ class FetchedPartition(msgspec.Struct, eq=False):
 
     @property
     def key(self) -> Key:
-        """Its place in a session."""
+        """Its key in a session."""
         return self.topic, self.requested.partition
 
     def is_news(self, row: Row) -> bool:
-        """Say whether its fetcher has to be told of ``row``."""
+        """Return whether ``row`` has to be sent to the fetcher."""
         return (
             row.size > 0
             or row.error != 0
@@ -56,23 +57,23 @@ class FetchedPartition(msgspec.Struct, eq=False):
         )
 
     def learn(self, row: Row) -> bool:
-        """Take note of what is about to be told; say whether it has to be."""
+        """Store the values of ``row``; return whether it has to be sent."""
         is_news = self.is_news(row)
-        # After an error nothing counts as known, so that its end is told as well.
+        # After an error no value counts as sent, so that the recovery is sent as well.
         self.high_watermark = _UNKNOWN if row.error else row.high_watermark
         self.log_start_offset = row.log_start_offset
         return is_news
 
 
 class Rest(msgspec.Struct):
-    """How many partitions rest, in all sessions."""
+    """The number of idle partitions in all sessions."""
 
     count: int = 0
     count_max: int = RESTING_MAX
 
 
 class SessionPartitions:
-    """Those of one session. The awake ones are in the order in which they are read."""
+    """The partitions of one session. Active ones are in the order in which they are read."""
 
     __slots__ = ("_all", "_awake", "_rest", "_resting", "on_roused")
 
@@ -89,16 +90,16 @@ class SessionPartitions:
 
     @property
     def awake(self) -> Iterable[FetchedPartition]:
-        """Those to look at."""
+        """The partitions to read."""
         return self._awake.values()
 
     @property
     def resting(self) -> Iterable[FetchedPartition]:
-        """Those that have nothing new."""
+        """The partitions without news."""
         return self._resting
 
     def put(self, fetched: FetchedPartition) -> None:
-        """Add one, or fetch a known one as is asked for now."""
+        """Add a partition, or update the request of a known one."""
         known = self._all.get(fetched.key)
         if known is None:
             self._all[fetched.key] = self._awake[fetched.key] = fetched
@@ -107,23 +108,23 @@ class SessionPartitions:
             self._wake(known)
 
     def drop(self, key: Key) -> None:
-        """Remove one, if it is there."""
+        """Remove a partition, if it is in the session."""
         fetched = self._all.pop(key, None)
         if fetched is not None:
             self._wake(fetched)
             del self._awake[key]
 
     def to_end(self, fetched: FetchedPartition) -> None:
-        """Read it last from now on: the others come first next time."""
+        """Read it after all others from the next request on."""
         if self._awake.pop(fetched.key, None) is not None:
             self._awake[fetched.key] = fetched
 
     def rest(
         self, fetched: FetchedPartition, partition: Partition, woken: Callable[[Partition], None]
     ) -> bool:
-        """Let one rest until ``partition`` changes; ``woken`` is called then, before anybody else.
+        """Make one idle until ``partition`` changes; ``woken`` is the first callback called then.
 
-        False where too many rest already, or it is no longer in the session.
+        Return False if too many are idle already, or it is no longer in the session.
         """
         if self._rest.count >= self._rest.count_max or fetched.key not in self._awake:
             return False
@@ -147,6 +148,6 @@ class SessionPartitions:
             self._awake[fetched.key] = fetched
 
     def wake_all(self) -> None:
-        """Look at every one again; also before a session is let go, so that nobody listens."""
+        """Make all active; also called before a session is dropped, to remove its subscriptions."""
         for fetched in list(self._resting):
             self._wake(fetched)

@@ -1,12 +1,12 @@
-"""One pass over the partitions of a Fetch: who may read what, within the request's budget.
+"""One pass over the partitions of a Fetch: authorization and reads within the byte limits.
 
-Partitions are read in order. The first batch of the first one that has any comes whole, however
-large (KIP-74); all else keeps within ``max_bytes`` and ``partition_max_bytes``, so one that comes
-late may get nothing: its session brings it to the front next time.
+Partitions are read in order. The first batch of the first partition that has any is returned whole,
+however large (KIP-74); the rest stays within ``max_bytes`` and ``partition_max_bytes``. Partitions
+at the end may therefore get nothing; their session reads them first next time.
 
-A refusal is an answer for its partition. Those known without looking at a log (a topic that
-nobody knows, or may not be read) do not hurry the reply; those of a log do, and so does a
-diverging epoch or a better replica, since waiting would not change them.
+An error is the result of its partition alone. Errors found without reading a log (unknown topic,
+not authorized) do not end the wait of the request; errors of a log do, and so do a diverging epoch
+or a preferred replica, since waiting would not change them.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.partition_reads import CONSUMER, DEBUGGER, Isolation, ReadRequest, ReadResult
 from ottla.replication.throttles import Throttles
 
-# From this version on clients know these things.
+# The first versions that have these fields or errors.
 ANY_REPLICA_SINCE: Final = 11
 ZSTD_SINCE: Final = 10
 STORAGE_ERROR_SINCE: Final = 6
@@ -41,23 +41,23 @@ _TELL_LEADER: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FEN
 
 
 def everybody(caller: Caller, topic: str) -> bool:
-    """Let everybody read every topic: there is no authorizer."""
+    """Allow every read: there is no authorizer."""
     return True
 
 
 def anybody(caller: Caller) -> bool:
-    """Let anybody fetch as a replica: there is no authorizer."""
+    """Allow every caller to fetch as a replica: there is no authorizer."""
     return True
 
 
 class NegativeBytes(Fault):
-    """A limit below 0 where there is something to read. The code is the one that Kafka answers."""
+    """A negative limit with records to read. The error code is the one that Kafka returns."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class ReadSources(msgspec.Struct, frozen=True):
-    """Where reads go, and who may. ``is_rack_aware``: consumers are sent to their rack."""
+    """What reads need, and who may read. ``is_rack_aware``: consumers are sent to their rack."""
 
     partitions: Partitions
     image: Callable[[], Image]
@@ -68,10 +68,10 @@ class ReadSources(msgspec.Struct, frozen=True):
 
 
 class Pass(msgspec.Struct):
-    """What one pass came to.
+    """The result of one pass.
 
-    ``watched`` are the partitions that may have more later; ``is_due`` says that some answer
-    will not get better by waiting.
+    ``watched`` are the partitions that may have more later; ``is_due`` means that waiting cannot
+    improve some result.
     """
 
     results: list[PartitionRow] = msgspec.field(default_factory=list)
@@ -102,7 +102,7 @@ class Reading:
             self._isolation = Isolation.HIGH_WATERMARK
 
     def read(self, fetched: Iterable[FetchedPartition], bytes_max: int, *, is_first: bool) -> Pass:
-        """Read all partitions; ``is_first`` says that followers' progress is to be noted."""
+        """Read all partitions; the first pass also records the progress of a follower."""
         done = Pass()
         self._image = self._sources.image()
         refused = self._refusal_of_all()
@@ -120,16 +120,16 @@ class Reading:
                 bytes_max = max(0, bytes_max - row.size)
         return done
 
-    # -- what is known without looking at a log ----------------------------------
+    # -- errors found without reading a log ---------------------------------------
 
     def _refusal_of_all(self) -> ErrorCode | None:
-        """Refuse who calls itself a replica and may not be one (CVE-2018-1288)."""
+        """Return the error of a caller that may not fetch as a replica (CVE-2018-1288)."""
         if self._fetch.is_from_follower and not self._sources.may_replicate(self._caller):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return None
 
     def _place(self, fetched: FetchedPartition) -> Partition | ErrorCode | None:
-        """Return the partition if it is hosted here, None if it is elsewhere, or a refusal."""
+        """Return the partition if it is hosted here, None if it is elsewhere, or its error."""
         name = fetched.name
         if name is None:
             name = fetched.name = self._name_of(fetched)
@@ -181,7 +181,7 @@ class Reading:
                     broker_epoch=self._fetch.replica_epoch,
                 )
             if self._sources.throttles is not None and self._fetch.is_from_follower:
-                # A follower asks for one byte at least: what was found is sent.
+                # Followers request at least one byte: what was found is sent.
                 self._sources.throttles.sent(partition, found.slice.length)
         except Fault as fault:
             done.is_due = True
@@ -200,11 +200,12 @@ class Reading:
         )
 
     def may_rest(self, fetched: FetchedPartition, partition: Partition, row: Row) -> bool:
-        """Say whether looking again is of no use before the partition changes.
+        """Return whether another read is useless until the partition changes.
 
-        A follower that is not in sync is looked at each time, since it may join by that; and so
-        is everything a consumer might be sent elsewhere for. A follower's own fetch may have moved
-        the high watermark behind its row: that is still to be told.
+        A partition whose follower is not in sync is read each time, since the read may add it to
+        the ISR; so is every partition for which a consumer might be sent to another replica. A
+        follower's own fetch may have advanced the high watermark past the one in its row, which
+        then has to be sent.
         """
         log = partition.log
         has_moved = row.high_watermark != log.high_watermark
@@ -218,10 +219,10 @@ class Reading:
         return is_settled and partition.readable_end(self._isolation) <= fetched.requested.offset
 
     def ground(self) -> tuple[object, ...]:
-        """Return what rows depend on beside the logs: the image, and who asks how.
+        """Return what rows depend on besides the logs: the image and the caller's request.
 
-        Compared by identity first: parts of the image are large, and kept, so that no other can
-        have their place in memory.
+        Compared by identity first: parts of the image are large, and are kept alive, so that no
+        other object can have the same id.
         """
         image, fetch = self._sources.image(), self._fetch
         known = (image.features, image.cluster, image.topics, image.configs, image.acls)
@@ -229,7 +230,7 @@ class Reading:
         return (*map(id, known), known, *asks, self._caller.principal)
 
     def look_again(self, fetched: FetchedPartition, partition: Partition) -> ReadResult:
-        """Find what one partition has by now.
+        """Read one partition again.
 
         Raises:
             Fault: it cannot be read, or is not hosted here any more.
@@ -251,7 +252,7 @@ class Reading:
                 bytes_max,
                 minimum_one,
                 self._isolation,
-                # To Kafka, every negative epoch in a fetch means that none is given.
+                # Kafka treats every negative epoch in a fetch as none.
                 max(requested.current_leader_epoch, NO_EPOCH),
                 max(requested.last_fetched_epoch, NO_EPOCH),
                 fetch.replica_id if fetch.replica_id >= 0 else CONSUMER,
@@ -273,13 +274,13 @@ class Reading:
             fault.code is ErrorCode.KAFKA_STORAGE_ERROR
             and self._fetch.version < STORAGE_ERROR_SINCE
         ):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # old clients know it as worth a retry
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # old clients retry it
         return fault.code
 
     # -- other replicas ----------------------------------------------------------
 
     def _sent_elsewhere(self, fetched: FetchedPartition, partition: Partition) -> Row | None:
-        """Name a replica in the consumer's rack, in place of records (KIP-392)."""
+        """Return a row with a replica in the consumer's rack instead of records (KIP-392)."""
         if not (self._allow_follower and partition.is_leader):
             return None
         leader = self._broker(partition.leader_id)
@@ -316,16 +317,16 @@ class Reading:
                 )
 
     def _broker(self, broker_id: int) -> BrokerRegistration | None:
-        """Return a broker that is alive and has the listener by which the caller came."""
+        """Return a live broker that has the caller's listener."""
         broker = self._image.cluster.brokers.get(broker_id)
         if broker is None or broker.fenced or self._caller.listener not in broker.listeners:
             return None
         return broker
 
     def name_leaders(self, results: Iterable[PartitionRow]) -> list[NodeEndpoint]:
-        """Tell who leads where this node does not (KIP-951); return where those are.
+        """Add the leader to rows of partitions led elsewhere (KIP-951); return the endpoints.
 
-        A follower is not given addresses: it has them from the metadata, and Kafka does the same.
+        Followers get no endpoints, as in Kafka: they have them from the metadata.
         """
         if self._fetch.version < LEADER_SINCE:
             return []

@@ -1,4 +1,4 @@
-"""A Fetch reply packed by hand: numbers from us, records straight from the page cache.
+"""The body of a Fetch response, encoded by hand; records are sent from the page cache.
 
     throttle_time_ms int32
     error_code int16, session_id int32                                        v7+
@@ -6,7 +6,7 @@
         partition_index int32, error_code int16
         high_watermark, last_stable_offset int64
         log_start_offset int64                                                v5+
-        aborted_transactions  null unless read_committed; empty where it was not read:
+        aborted_transactions  null unless read_committed; empty if the log was not read:
                               producer_id, first_offset int64
         preferred_read_replica int32                                          v11+
         records          length, then whole batches, the last possibly cut off
@@ -15,7 +15,7 @@
     tagged: node_endpoints (0: node_id int32, host, port int32, rack)         v16+
 
 From version 12 on lengths are varints of length + 1 and every struct ends with its tags.
-A reply is a list of chunks, a run of bytes up to the next file slice each.
+A reply is a list of chunks; runs of bytes alternate with file slices.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ _NULL_ARRAY: Final = _INT32.pack(-1)
 
 
 class Row(msgspec.Struct):
-    """What one partition is told. ``records`` is None or empty where there is nothing to read."""
+    """The result of one partition. ``records`` is None or empty if there is nothing to read."""
 
     index: int
     error: int = 0
@@ -66,12 +66,12 @@ class Row(msgspec.Struct):
 
     @property
     def size(self) -> int:
-        """Bytes of records."""
+        """Size of the records in bytes."""
         return 0 if self.records is None else self.records.length
 
 
 class FetchReply(msgspec.Struct):
-    """A reply. ``topics`` are in the order of reading; a topic may come more than once."""
+    """A reply. ``topics`` are in the order of reading; a topic may occur more than once."""
 
     error: ErrorCode = ErrorCode.NONE
     session_id: int = NO_SESSION
@@ -122,7 +122,7 @@ def _pack_topic(out: bytearray, topic: Topic, flexible: bool) -> None:
 
 
 def _pack_fixed(out: bytearray, row: Row, version: int) -> None:
-    """Pack a partition up to its records, versions 4 to 11."""
+    """Encode a partition up to its records, versions 4 to 11."""
     numbers = (row.index, row.error, row.high_watermark, row.last_stable_offset)
     if version < 5:
         out += _PARTITION_V4.pack(*numbers)
@@ -140,7 +140,7 @@ def _pack_fixed(out: bytearray, row: Row, version: int) -> None:
 
 
 def _pack_flexible(out: bytearray, row: Row, version: int) -> None:
-    """Pack a partition up to its records, from version 12 on."""
+    """Encode a partition up to its records, from version 12 on."""
     out += _PARTITION.pack(
         row.index, row.error, row.high_watermark, row.last_stable_offset, row.log_start_offset
     )

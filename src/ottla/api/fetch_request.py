@@ -1,4 +1,4 @@
-"""A Fetch request read by hand: asked for again and again, and mostly the same few bytes.
+"""The body of a Fetch request, decoded by hand: pollers send the same few bytes repeatedly.
 
     replica_id       int32     up to v14; from v15 on in the tagged replica_state
     max_wait_ms, min_bytes, max_bytes int32, isolation_level int8
@@ -10,7 +10,7 @@
         last_fetched_epoch int32                                          v12+
         log_start_offset int64                                            v5+
         partition_max_bytes int32
-        tagged: replica_directory_id (v17+), high_watermark (v18+)        v12+, not looked at
+        tagged: replica_directory_id (v17+), high_watermark (v18+)        v12+, ignored
     forgotten_topics name or id, and partition numbers                    v7+
     rack_id          string                                               v11+
     tagged: cluster_id (0), replica_state (1: id int32, epoch int64)      v12+
@@ -51,7 +51,7 @@ _POLL_BYTES: Final = _HEAD_NEW.size + len(_POLL_TAIL)
 
 
 class FetchPartition(NamedTuple):
-    """One partition of a request; -1 stands for an epoch or log start that it does not tell."""
+    """One partition of a request; -1 stands for an epoch or log start that it does not have."""
 
     partition: int
     current_leader_epoch: LeaderEpoch
@@ -62,7 +62,7 @@ class FetchPartition(NamedTuple):
 
 
 Topic = str | Uuid
-"""How a topic is named: by name up to version 12, by id from 13 on."""
+"""A topic's name up to version 12, its id from 13 on."""
 
 
 class FetchBody(NamedTuple):
@@ -84,12 +84,12 @@ class FetchBody(NamedTuple):
 
     @property
     def is_from_follower(self) -> bool:
-        """Say whether a replica asks."""
+        """Return whether a follower sent the request."""
         return self.replica_id >= 0
 
 
 class _Layout(NamedTuple):
-    """What differs between versions, looked up once per request."""
+    """The differences between versions, looked up once per request."""
 
     partition: Struct
     blanks: tuple[int, ...]  # which of `FetchPartition` the version lacks
@@ -113,7 +113,7 @@ def parse_fetch(version: int, body: memoryview) -> FetchBody:
     """Read the body of a request.
 
     Raises:
-        ProtocolFault: it is none.
+        ProtocolFault: the body is malformed.
     """
     try:
         if version >= 15 and len(body) == _POLL_BYTES and bytes(body[-4:]) == _POLL_TAIL:
@@ -126,7 +126,7 @@ def parse_fetch(version: int, body: memoryview) -> FetchBody:
 
 
 def _poll(version: int, body: memoryview) -> FetchBody:
-    """Read what a consumer in a session sends while nothing changes: numbers and no more."""
+    """Read the request of a consumer whose session is unchanged: only the fixed fields."""
     wait_ms, bytes_min, bytes_max, isolation, session_id, epoch = _HEAD_NEW.unpack_from(body)
     is_read_committed = isolation == 1
     return FetchBody(

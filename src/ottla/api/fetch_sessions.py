@@ -1,24 +1,24 @@
-"""Incremental fetch sessions (KIP-227): who fetches what, so that neither side repeats it.
+"""Incremental fetch sessions (KIP-227): requests and replies carry only what has changed.
 
 Pure; times are monotonic milliseconds. A request is one of
 
-    epoch -1            no session wanted; one that is named is closed
-    epoch 0             a full request: one that is named is closed, a new one begins with the reply
+    epoch -1            without a session; the session named is closed
+    epoch 0             a full request: the session named is closed, the reply begins a new one
     epoch n, session s  the partitions named are added or changed, the forgotten ones go, and all
-                        of the session's are fetched; the reply leaves out what has not changed
+                        partitions of the session are fetched; the reply leaves out unchanged ones
 
 The epoch rises by one per request and wraps to 1; any other is INVALID_FETCH_SESSION_EPOCH, a
-session that is gone FETCH_SESSION_ID_NOT_FOUND, and one that names topics the other way (by name
-or by id) FETCH_SESSION_TOPIC_ID_ERROR. The client answers each by a full request.
+session that no longer exists is FETCH_SESSION_ID_NOT_FOUND, and switching between topic names and
+ids is FETCH_SESSION_TOPIC_ID_ERROR. The client reacts to each with a full request.
 
-Slots are few and anybody may ask for one. When all are taken, a new session takes the place of
+Slots are few and any client may request one. When all are taken, a new session replaces
 
-1. the one not used for longest, if that is longer ago than ``eviction_ms``; else
+1. the least recently used one, if that is longer ago than ``eviction_ms``; otherwise
 2. the least valuable one that is older than ``eviction_ms`` (or, for a follower, of any client),
    if the new one is at least as valuable: followers before clients, then more partitions.
 
-Else there is none, and the client goes on with full requests. So a flood of new clients cannot
-throw out a follower, nor a client that has just begun.
+Otherwise there is no session, and the client continues with full requests. A flood of new clients
+therefore cannot evict a follower, nor a client that has just begun.
 
 Invariant: ``_by_use`` is in the order of last use; a session is in ``_evictable`` exactly when
 it was old enough at its last use, and in ``_by_followers`` then or if it is a client's.
@@ -40,13 +40,13 @@ EPOCH_INITIAL: Final = 0
 EPOCH_FINAL: Final = -1
 EPOCH_MAX: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
-"""A session keeps its slot for so long against others of its rank, as Kafka has it."""
+"""How long a session keeps its slot against others of its rank, as in Kafka."""
 PARTITIONS_MAX: Final = 1_000_000
-"""Partitions of all sessions: a stranger may name as many as fit in a frame, at no cost."""
+"""Partitions of all sessions; any client may name as many as fit in a frame."""
 
 
 class _Value(NamedTuple):
-    """What a session is worth; the least of all is evicted first."""
+    """The rank of a session; the lowest is evicted first."""
 
     is_follower: bool
     size: int
@@ -54,7 +54,7 @@ class _Value(NamedTuple):
 
 
 class Session(msgspec.Struct, eq=False):
-    """One session. ``ground`` is what its partitions were last read upon, whatever that is."""
+    """One session. ``ground`` is the state that its rows depended on when they were last read."""
 
     id: int
     is_follower: bool
@@ -67,7 +67,7 @@ class Session(msgspec.Struct, eq=False):
     ground: object = None
 
     def update(self, fetch: FetchBody) -> None:
-        """Take in what a request changes."""
+        """Apply the changes of a request."""
         for topic, partitions in fetch.topics:
             for requested in partitions:
                 self.partitions.put(FetchedPartition(topic, requested))
@@ -87,7 +87,7 @@ PartitionRow = tuple[FetchedPartition, Row]
 
 
 class Finished(NamedTuple):
-    """What a reply says of the session, and of which partitions it speaks."""
+    """The session fields and the rows of a reply."""
 
     error: ErrorCode
     session_id: int
@@ -95,24 +95,24 @@ class Finished(NamedTuple):
 
 
 class Sessionless(msgspec.Struct, frozen=True):
-    """A request that stands alone."""
+    """A request without a session."""
 
     fetched: Iterable[FetchedPartition]
 
     def finish(self, results: Sequence[PartitionRow], now: Millis) -> Finished:
-        """Tell everything."""
+        """Return all rows."""
         return Finished(ErrorCode.NONE, NO_SESSION, results)
 
 
 class Full(msgspec.Struct, frozen=True):
-    """A request that begins a session, if there is room for one when it is answered."""
+    """A request that begins a session, if there is a slot when it is answered."""
 
     fetched: Iterable[FetchedPartition]
     fetch: FetchBody
     sessions: "Sessions"
 
     def finish(self, results: Sequence[PartitionRow], now: Millis) -> Finished:
-        """Tell everything, and begin the session with it."""
+        """Return all rows and begin the session with them."""
         session_id = self.sessions.begin(self.fetch, results, now)
         return Finished(ErrorCode.NONE, session_id, results)
 
@@ -125,11 +125,11 @@ class Incremental(msgspec.Struct, frozen=True):
 
     @property
     def fetched(self) -> Iterable[FetchedPartition]:
-        """Those partitions of the session that may have something new."""
+        """The active partitions of the session."""
         return self.session.partitions.awake
 
     def finish(self, results: Sequence[PartitionRow], now: Millis) -> Finished:
-        """Tell what is new. Who got records goes to the end: the others come first next time."""
+        """Return the changed rows. Partitions that got records are read last next time."""
         session = self.session
         if session.epoch != next_epoch(self.epoch):
             return Finished(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ())
@@ -147,7 +147,7 @@ Context = Sessionless | Full | Incremental
 
 
 class _Ranking:
-    """Sessions by value, least first."""
+    """Sessions by rank, lowest first."""
 
     __slots__ = ("_values",)
 
@@ -169,7 +169,7 @@ class _Ranking:
 
 
 class Sessions:
-    """The sessions of a broker. ``pick_id`` gives ids at random, 1 to 2**31 - 1."""
+    """The sessions of a broker. ``pick_id`` returns random ids, 1 to 2**31 - 1."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class Sessions:
         return self._by_use.get(session_id)
 
     def open(self, fetch: FetchBody, now: Millis) -> Context | ErrorCode:
-        """Find out what a request fetches, or why its session cannot go on."""
+        """Return what a request fetches, or the error of its session."""
         if fetch.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
             self.remove(fetch.session_id)
             fetched = _partitions_of(fetch)
@@ -227,7 +227,7 @@ class Sessions:
         return Incremental(session, fetch.session_epoch)
 
     def begin(self, fetch: FetchBody, results: Sequence[PartitionRow], now: Millis) -> int:
-        """Begin a session with what its client was told; return its id, 0 if there is no room."""
+        """Begin a session with the rows sent; return its id, 0 if there is no slot."""
         is_follower = fetch.is_from_follower
         while not self._has_room(len(results)):
             if not self._try_evict(_Value(is_follower, len(results), NO_SESSION), now):
@@ -266,7 +266,7 @@ class Sessions:
         return True
 
     def remove(self, session_id: int) -> None:
-        """End a session, if there is such."""
+        """End a session, if it exists."""
         session = self._by_use.pop(session_id, None)
         if session is not None and session.value is not None:
             session.partitions.wake_all()
@@ -274,7 +274,7 @@ class Sessions:
             self.partition_count -= session.value.size
 
     def _touch(self, session: Session, now: Millis) -> None:
-        """Note that a session is used, and what it is worth now."""
+        """Record the use of a session and its current rank."""
         self._by_use.pop(session.id, None)
         self._by_use[session.id] = session
         session.used = now
@@ -296,7 +296,7 @@ class Sessions:
 
 
 def _partitions_of(fetch: FetchBody) -> Iterable[FetchedPartition]:
-    """Return the partitions of a request; one that is named twice is fetched as said last."""
+    """Return the partitions of a request; the last mention of a partition counts."""
     found: dict[Key, FetchedPartition] = {}
     for topic, partitions in fetch.topics:
         for requested in partitions:

@@ -1,9 +1,9 @@
-"""A fetch that waits: until enough has come, or it will not get better, or its time is over.
+"""A waiting fetch: until enough records arrive, waiting becomes useless, or the time is over.
 
-No polling. Each partition that was read wakes the waiter when it grows or changes hands, and so
-does one that rests in the session (`fetch_partitions.py`); what woke in one turn of the loop is
-looked at together, so that a write to many partitions makes one reply. Only those partitions are
-looked at: what the others have is remembered.
+No polling. Each partition that was read notifies the wait when its log grows or its leader changes,
+and so does an idle one of the session (`fetch_partitions.py`). Partitions that changed in one
+iteration of the event loop are read together, so that a write to many partitions makes one reply.
+Only those are read again: the sizes of the others are kept.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from ottla.replication.partition_reads import ReadResult
 from ottla.replication.waiters import Unsubscribe
 
 Look = Callable[[FetchedPartition, Partition], ReadResult]
-"""Looks at one partition again; raises a `Fault` where it cannot be read any more."""
+"""Reads one partition again; raises a `Fault` if it can no longer be read."""
 
 
 class FetchWait:
-    """One waiting fetch. ``future`` gets what ``answer`` returns, once.
+    """One waiting fetch. ``future`` gets the result of ``answer``, once.
 
-    Whoever cancels the future is not heard of again: nothing of it stays behind.
+    Cancelling the future removes every subscription.
     """
 
     def __init__(self, bytes_min: int, look: Look, answer: Callable[[], Result]) -> None:
@@ -48,9 +48,9 @@ class FetchWait:
         wait_ms: int,
         session: SessionPartitions | None,
     ) -> None:
-        """Wait for these partitions, of which ``rows`` says what they have, and for the session's.
+        """Wait for these partitions, whose current rows are ``rows``, and for idle ones.
 
-        A session has one request under way: a later one takes over what wakes from now on.
+        A session has one request in progress: a later one takes over the notifications.
         """
         self._timer = self._loop.call_later(wait_ms / 1000, self._finish)
         if session is not None:
@@ -71,7 +71,7 @@ class FetchWait:
         self._woken[fetched] = partition
 
     def _consider(self) -> None:
-        """Look at what woke; answer if that is enough."""
+        """Read the partitions that changed; reply if that is enough."""
         if self.future.done():
             return
         woken, self._woken = self._woken, {}
@@ -85,7 +85,7 @@ class FetchWait:
                 self._finish()
                 return
             if fetched not in self._sizes:
-                # It rested, and listens no more since it woke: what comes next must be heard, too.
+                # It was idle: its subscription ended when it changed.
                 self._unsubscribes.append(partition.on_appended(self._waker(fetched, partition)))
             self._size += found.slice.length - self._sizes.get(fetched, 0)
             self._sizes[fetched] = found.slice.length
@@ -97,7 +97,7 @@ class FetchWait:
             return
         try:
             self.future.set_result(self._answer())
-        except Exception as error:  # noqa: BLE001 - told to the client, as if it had not waited
+        except Exception as error:  # noqa: BLE001 - the future carries it
             self.future.set_exception(error)
 
     def _end(self, future: "asyncio.Future[Result]") -> None:

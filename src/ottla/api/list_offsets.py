@@ -1,17 +1,17 @@
-"""ListOffsets: where a log begins, ends, or reaches a time.
+"""ListOffsets: the offset at which a log begins, ends, or reaches a timestamp.
 
-What a timestamp below zero stands for, and the version that brought it:
+Negative timestamps and the first version that has them:
 
-    -1  latest          v1   where the asker's isolation lets it read to
+    -1  latest          v1   the end that the request's isolation level may read
     -2  earliest        v1   the log's start
     -3  max timestamp   v7   the record with the largest timestamp (KIP-734)
-    -4  earliest local  v8   the start of what is on this broker's disks (KIP-405)
+    -4  earliest local  v8   the first offset on this broker's disks (KIP-405)
     -5  latest tiered   v9   the last offset in remote storage (KIP-1005); none here
     -6  pending upload  v11  the first offset not in remote storage yet (KIP-1023); none here
 
-A new leader does not tell the latest offset before its high watermark has reached the start of
-its reign (KIP-207): the answer could be smaller than what the leader before it told. An error
-is never an offset: its row says -1 beside the code.
+A new leader does not return the latest offset until its high watermark has reached the start of
+its leader epoch (KIP-207): the offset could be smaller than one that the previous leader returned.
+A row with an error has offset -1.
 """
 
 from collections.abc import Callable, Iterable
@@ -66,13 +66,13 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
     def on_list_offsets(
         self, caller: Caller, request: ListOffsetsRequest, version: int
     ) -> ListOffsetsResponse:
-        """Find an offset in each partition without a break."""
+        """Find an offset in each partition in one step."""
         return finish(self.list_offsets_steps(caller, request, version))
 
     def list_offsets_steps(
         self, caller: Caller, request: ListOffsetsRequest, version: int
     ) -> Steps[ListOffsetsResponse]:
-        """Find an offset in each partition; one that is requested twice is refused, once."""
+        """Find an offset in each partition; one requested twice is rejected, once."""
         asked: dict[str, dict[int, ListOffsetsPartition | None]] = {}
         for count, topic in enumerate(request.topics):
             known = asked.setdefault(topic.name, {})
@@ -145,7 +145,7 @@ def _isolation(request: ListOffsetsRequest, *, is_client: bool) -> Isolation:
 
 
 def _earliest(partition: Partition) -> TimestampedOffset:
-    """Return the log's start, with the epoch that wrote it where that is known."""
+    """Return the log start offset, with the leader epoch that wrote it if that is known."""
     log = partition.log
     first = log.epochs.earliest
     is_known = first is not None and first.start_offset <= log.log_start_offset

@@ -1,8 +1,7 @@
-"""A request that waits for several partitions to get somewhere, until all have or time is up.
+"""A request that waits for several partitions, until all are done or the timeout expires.
 
-Produce with acks=all waits for replication, DeleteRecords for the followers' log starts. Both
-are told by callbacks, so that no task is needed; where nothing has to be waited for, there is
-not even a future.
+Produce with acks=all waits for replication, DeleteRecords for the followers' log starts. Callbacks
+notify the wait, so it needs no task; without anything to wait for it needs no future either.
 """
 
 import asyncio
@@ -16,14 +15,14 @@ from ottla.protocol.faults import Fault
 Done = Callable[[Fault | None], None]
 TakeBack = Callable[[], None]
 Subscribe = Callable[[Done], TakeBack]
-"""Have ``done`` called once, maybe at once; what is returned takes that back."""
+"""Have ``done`` called once, possibly at once; the result cancels that."""
 
 
 class PartitionWait:
-    """Waits on behalf of one request. Its partitions are known by their place in the reply.
+    """The wait of one request. Partitions are identified by their index in the reply.
 
-    ``ended`` is told of each, once: NONE, the code of its fault, or REQUEST_TIMED_OUT, after
-    which it may still come to what was waited for. ``finish`` then makes the reply.
+    ``ended`` is called once for each with NONE, the code of its fault, or REQUEST_TIMED_OUT; a
+    partition that timed out may still complete later. ``finish`` then returns the reply.
     """
 
     __slots__ = ("_ended", "_finish", "_future", "_left", "_takebacks")
@@ -40,7 +39,7 @@ class PartitionWait:
     def begin(
         self, waits: Mapping[int, Subscribe], timeout_ms: int
     ) -> Result | asyncio.Future[Result]:
-        """Return the reply if nothing has to be waited for, else a future of it."""
+        """Return the reply if there is nothing to wait for, otherwise a future of it."""
         self._left = set(waits)
         for slot, subscribe in waits.items():
             self._takebacks.append(subscribe(partial(self._done, slot)))
@@ -50,13 +49,13 @@ class PartitionWait:
         self._future = loop.create_future()
         timer = loop.call_later(max(timeout_ms, 0) / 1000, self._late)
         self._takebacks.append(timer.cancel)
-        # However it ends, also by the connection giving it up, nobody is called back after.
+        # No callback runs after the future is done, also if the connection cancelled it.
         self._future.add_done_callback(self._end)
         return self._future
 
     def _done(self, slot: int, fault: Fault | None) -> None:
         if slot not in self._left:
-            return  # late: the answer is on its way
+            return  # late: the reply has been made
         self._left.discard(slot)
         self._ended(slot, ErrorCode.NONE if fault is None else fault.code)
         if not self._left:

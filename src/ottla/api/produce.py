@@ -24,7 +24,10 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from functools import partial
 from struct import Struct
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from ottla.api.access_decisions import AccessDecisions
 from ottla.api.append_order import AppendOrder, Ticket, wait_first
@@ -118,7 +121,7 @@ _WITHOUT_LOG_START: Final = (
 _NO_ERRORS: Final[Mapping[TopicPartition, ErrorCode]] = MappingProxyType({})
 
 
-class _Call(NamedTuple):
+class _Call(msgspec.Struct, frozen=True):
     """A request, its caller, and the partitions that the caller may not write to."""
 
     caller: Caller
@@ -129,18 +132,17 @@ class _Call(NamedTuple):
     denied: Mapping[TopicPartition, ErrorCode]
 
 
-class _Reply:
+class _Reply(msgspec.Struct):
     """The results of a request in its order, and what they wait for; holds no request bytes."""
 
-    __slots__ = ("acks", "caller", "results", "topics", "version", "waits")
-
-    def __init__(self, call: _Call) -> None:
-        self.caller = call.caller
-        self.version = call.version
-        self.acks = call.produce.acks
-        self.topics: list[tuple[str | Uuid, int]] = []  # with the number of its partitions
-        self.results: list[PartitionResult] = []
-        self.waits: dict[int, Subscribe] = {}  # by index of the result
+    caller: Caller
+    version: int
+    acks: int
+    topics: list[tuple[str | Uuid, int]] = []
+    """Each topic with the number of its partitions."""
+    results: list[PartitionResult] = []
+    waits: dict[int, Subscribe] = {}
+    """What a result waits for, by its index."""
 
     def ended(self, slot: int, code: ErrorCode) -> None:
         """Store the outcome of waiting for replication; a failed result keeps its offsets."""
@@ -239,7 +241,7 @@ class ProduceHandler:
         ticket = self._order.enter(self._keys(call))
         if size >= HELD_BYTES_MIN:
             return Holding(self._append_in_turn(ticket, call, transaction))
-        owned = call._replace(produce=_owned(call.produce))
+        owned = replace(call, produce=_owned(call.produce))
         return self._append_in_turn(ticket, owned, transaction)
 
     async def _append_in_turn(
@@ -265,8 +267,8 @@ class ProduceHandler:
 
     def _prepare_at_once(self, call: _Call) -> dict[int, Prepared] | None:
         """Validate compressed batches, by index in the request; None if that is too much work."""
-        compressed, size, _ = call.contents
-        if compressed > PACKED_AT_ONCE_MAX or size > BYTES_AT_ONCE_MAX:
+        compressed = call.contents.compressed
+        if compressed > PACKED_AT_ONCE_MAX or call.contents.size > BYTES_AT_ONCE_MAX:
             return None
         prepared: dict[int, Prepared] = {}
         if not compressed:
@@ -311,14 +313,14 @@ class ProduceHandler:
         rejected: Mapping[TopicPartition, ErrorCode],
     ) -> Reply:
         """Append every batch but those of ``rejected`` partitions, then reply or wait."""
-        reply = _Reply(call)
+        reply = _Reply(call.caller, call.version, call.produce.acks)
         for _ in self._append_each(reply, call, prepared, rejected):
             pass
         return self._finish(reply, call.produce.timeout_ms)
 
     async def _append_in_slices(self, call: _Call, prepared: Mapping[int, Prepared]) -> Reply:
         """Append every batch; other requests are served in between."""
-        reply = _Reply(call)
+        reply = _Reply(call.caller, call.version, call.produce.acks)
         size = 0
         for appended in self._append_each(reply, call, prepared, call.denied):
             size += appended
@@ -443,7 +445,8 @@ class ProduceHandler:
                         found[at] = self._with_leader(reply.caller, topic, each, endpoints)
             if count:  # as in Kafka: a topic without partitions is left out
                 topics.append((topic, found))
-        return [pack_produce(reply.version, topics, 0, tuple(endpoints.values()))]
+        nodes = tuple(endpoints.values()) if endpoints else ()
+        return [pack_produce(reply.version, topics, 0, nodes)]
 
     def _with_leader(
         self,
@@ -463,7 +466,7 @@ class ProduceHandler:
 
     def _fail(self, call: _Call, code: ErrorCode) -> Result:
         """Reject the whole request."""
-        reply = _Reply(call)
+        reply = _Reply(call.caller, call.version, call.produce.acks)
         for topic, partitions in call.produce.topics:
             reply.topics.append((topic, len(partitions)))
             reply.results += [PartitionResult(index, code) for index, _ in partitions]

@@ -10,6 +10,8 @@ requests in flight, and their memory by `queued.max.request.bytes` and the conne
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from ottla.api.produce_request import Topic
 from ottla.api.record_validation import RecordRules, validate_batch, validate_in_pieces
 from ottla.protocol.faults import Fault
@@ -44,7 +46,7 @@ Prepared = memoryview | bytearray | Fault
 """A validated batch, or why it is none."""
 
 
-class Contents(NamedTuple):
+class Contents(msgspec.Struct, frozen=True, gc=False):
     """What the batches of a request amount to."""
 
     compressed: int

@@ -1,7 +1,7 @@
-"""Which replica a consumer should read from: one in its own rack, if there is one (KIP-392).
+"""The replica that a consumer should read from: one in its own rack, if there is one (KIP-392).
 
-Pure. Only a replica that is in sync and has the offset counts: a consumer sent to one that lags
-would fall behind with it. The leader itself is never named: staying needs no word.
+Pure. Only a replica that is in sync and has the offset is eligible: a lagging one would delay the
+consumer. The leader itself is never returned: None means to stay with it.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ottla.protocol.types import Millis, Offset
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-"""The one ``replica.selector.class`` there is here, by the name that Kafka's files have."""
+"""The only supported ``replica.selector.class``, by Kafka's name."""
 
 
 class Candidate(NamedTuple):
@@ -28,7 +28,7 @@ def decide_read_replica(
 ) -> int | None:
     """Return the broker that a consumer in ``rack`` should read ``offset`` from; None to stay.
 
-    Of several in the rack the furthest, then the one that caught up last, then the highest id.
+    Among several in the rack: the largest log end, then the latest catch-up, then the highest id.
     """
     if not rack or rack == leader_rack:
         return None

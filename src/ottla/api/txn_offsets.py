@@ -57,7 +57,7 @@ _TRY_AGAIN: Final = frozenset(
 class Verifier(Protocol):
     """Asks the coordinator of a transaction."""
 
-    async def verify(self, wanted: InTransaction) -> Mapping[TopicPartition, ErrorCode]:
+    async def verify(self, transaction: InTransaction) -> Mapping[TopicPartition, ErrorCode]:
         """Return what is wrong, by partition."""
         ...
 
@@ -151,10 +151,10 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
         if found is None or not found.log.producers.has_open_transaction(*producer):
             if not request.transactional_id:
                 return txn_commit_refused(request, ErrorCode.INVALID_REQUEST)
-            wanted = InTransaction(
+            transaction = InTransaction(
                 request.transactional_id, *producer, (place,), version >= _ADDING_SINCE
             )
-            code = (await self.verifier.verify(wanted)).get(place, ErrorCode.NONE)
+            code = (await self.verifier.verify(transaction)).get(place, ErrorCode.NONE)
             if code is not ErrorCode.NONE:
                 return txn_commit_refused(request, _unverified(code, version))
             if request.producer_epoch < 0:  # not verified: no batch can have such an epoch
