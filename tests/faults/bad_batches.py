@@ -19,7 +19,7 @@ TOPIC = {"max_message_bytes": "1000000"}
 
 @dataclass(frozen=True)
 class Refused:
-    """A batch that must not get in, the code it is refused with, and the topic it is for."""
+    """A batch that must be rejected, its error code, and its topic."""
 
     batch: bytes
     code: ErrorCode
@@ -39,7 +39,7 @@ def good(*values: bytes, key: bytes | None = b"k", at: int | None = None, **fiel
 
 
 def resealed(batch: bytearray, packed: bytes | None = None, **changes) -> bytes:
-    """Change header or records of a batch, and give it a CRC for that."""
+    """Change header or records of a batch, and recompute its CRC."""
     header = read_header(batch)._replace(**changes)
     return bytes(seal_batch(header, bytes(batch[HEADER_BYTES:]) if packed is None else packed))
 
@@ -56,7 +56,7 @@ def record_with(headers: bytes) -> bytes:
 
 
 def bomb(codec: Compression) -> bytes:
-    """Little that becomes a lot."""
+    """Return a batch that decompresses to far more bytes."""
     size = BOMB_BYTES if codec is not Compression.SNAPPY else BOMB_BYTES // 4
     return resealed(good(compression=codec), bytes(compress(codec, bytes(size))))
 
@@ -69,7 +69,7 @@ def stream(codec: Compression, change: str) -> bytes:
 
 
 def rows() -> dict[str, Refused]:
-    """Made when asked for: timestamps are of now."""
+    """Return the rows; created on demand, since timestamps are current."""
     found = {
         "29 wrong CRC": Refused(patched(40, b"\x7f"), CORRUPT),
         "30 magic 1": Refused(patched(16, b"\1"), INVALID),
@@ -108,7 +108,7 @@ def rows() -> dict[str, Refused]:
 
 
 def bomb_rows() -> dict[str, Refused]:
-    """A bomb of each codec."""
+    """Return a decompression bomb for each codec."""
     return {f"35 a bomb, {codec.name}": Refused(bomb(codec), INVALID) for codec in PACKED}
 
 

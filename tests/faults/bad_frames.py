@@ -34,7 +34,7 @@ def metadata(correlation_id: int, *names: str) -> bytes:
     return request(METADATA, 12, correlation_id, body)
 
 
-# The connection is closed, and nothing is said.
+# The connection is closed without a reply.
 CLOSED = {
     "1 length 0": bytes(4),
     "2 length -1": struct.pack(">i", -1),
@@ -73,7 +73,7 @@ def with_client_id(client_id: str | None) -> bytes:
     return bytes(request_frame(RequestHeader(METADATA, 12, 1, client_id), body))
 
 
-# The connection is answered, with the first bytes given.
+# The request is answered, with the given first bytes.
 ANSWERED = {
     "7 a byte too many, as librdkafka sends": (
         asked(METADATA, 0, struct.pack(">i", 0) + b"x"),

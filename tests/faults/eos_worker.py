@@ -1,10 +1,10 @@
-"""A worker that reads, works and writes exactly once, in a process that may be killed anywhere.
+"""An exactly-once worker in a process that may be killed at any point.
 
     python eos_worker.py BOOTSTRAP GROUP-PROTOCOL NAME HISTORY
 
 Reads ``in`` as a member of the group ``work`` and writes one value for each record to ``out``, with
-its offsets, in transactions of librdkafka. Each event is in the file HISTORY before the next thing
-is done, so that what a killed process leaves behind is what it did. Ends at SIGTERM.
+its offsets, in transactions of librdkafka. Each event is in the file HISTORY before the next
+action, so that the file of a killed process holds everything it did. Ends at SIGTERM.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ class Over(Exception):
 
 
 class Fenced(Exception):
-    """The producer is of no use any more; another process, or a new one, has its id."""
+    """The producer was fenced; another process, or a new one, has its id."""
 
 
 class EosWorker:
@@ -90,10 +90,10 @@ class EosWorker:
         self._rewind(messages)
 
     def _rewind(self, messages: list[Any]) -> None:
-        """Read again what was not done."""
+        """Return to the committed offsets."""
         first = {each.partition(): each.offset() for each in reversed(messages)}
         for index, offset in first.items():
-            with contextlib.suppress(KafkaException):  # it may be another's by now
+            with contextlib.suppress(KafkaException):  # another member may own it by now
                 self._consumer.seek(TopicPartition(INPUT, index, offset))
 
     def _send(self, txn: str, message: Any) -> None:
@@ -126,15 +126,15 @@ class EosWorker:
         return is_done
 
     def _is_done(self, ask: Any) -> bool:
-        """Ask until it is done; False when the transaction has to be aborted."""
+        """Retry until done; False when the transaction has to be aborted."""
         while True:
             try:
                 ask()
             except KafkaException as error:
-                told = error.args[0]
-                if told.fatal():
-                    raise Fenced(str(told)) from error
-                if told.txn_requires_abort() or not told.retriable():
+                reason = error.args[0]
+                if reason.fatal():
+                    raise Fenced(str(reason)) from error
+                if reason.txn_requires_abort() or not reason.retriable():
                     return False
             else:
                 return True

@@ -1,9 +1,9 @@
-"""A producer and a consumer of librdkafka that write down all they see: python load_client.py ...
+"""A librdkafka producer and consumer that record everything they see: python load_client.py ...
 
     load_client.py BOOTSTRAP TOPIC HISTORY RATE
 
-Runs until its standard input ends; then waits for what is in flight, reads to the end of the
-partition, and writes the history. Says ``ready`` once a first value has come back.
+Runs until its standard input ends; then waits for requests in flight, reads to the end of the
+partition, and writes the history. Prints ``ready`` once a first value was read back.
 """
 
 import json
@@ -27,8 +27,8 @@ from ottla.testing.history.events import (
 
 END_S_MAX = 60.0
 PAUSE_S = 0.002
-OPEN_MAX = 3000  # while the node is away
-# A retry comes soon after a restart: the tests are about what is lost, not about patience.
+OPEN_MAX = 3000  # while the node is down
+# Retry soon after a restart: the tests measure loss, not waiting.
 QUICK = {
     "socket.connection.setup.timeout.ms": 1000,
     "reconnect.backoff.ms": 20,
@@ -95,7 +95,7 @@ class Load:
         self.producer.produce(self.topic, value.encode() + b" " * 100, on_delivery=delivered)
 
     def turn(self) -> None:
-        """Let both clients work for a moment."""
+        """Poll both clients once."""
         self.producer.poll(0)
         found = self.consumer.consume(500, PAUSE_S)
         records = []
@@ -111,17 +111,18 @@ class Load:
                 self.note(Watermark, "consumer", high=mark[1])
 
     def run(self, rate: float) -> None:
-        """Send at a rate until nobody wants more."""
-        began, told = time.monotonic(), False
+        """Send at a rate until standard input ends."""
+        began, is_ready = time.monotonic(), False
         while not select.select([sys.stdin], [], [], 0)[0]:
             due = int((time.monotonic() - began) * rate)
-            # After a stall it goes on at its rate: a flood would measure itself.
+            # After a stall it continues at its rate: catching up in a burst would distort the
+            # measurement.
             began += max(0.0, (due - self.sent - 20) / rate)
             while self.sent < due and self.open < OPEN_MAX:
                 self.send()
             self.turn()
-            if self.seen and not told:
-                told = True
+            if self.seen and not is_ready:
+                is_ready = True
                 print("ready", flush=True)
 
     def ask_end(self, where: TopicPartition, deadline: float) -> tuple[int, int]:
@@ -131,13 +132,13 @@ class Load:
             try:
                 return asked, self.consumer.get_watermark_offsets(where, timeout=END_S_MAX)[1]
             except KafkaException:
-                # It knows of no leader, of a moment ago.
+                # The client does not know the leader yet.
                 if time.monotonic() > deadline:
                     raise
                 self.turn()
 
     def finish(self) -> None:
-        """Wait for what is in flight, then read everything."""
+        """Wait for requests in flight, then read everything."""
         deadline = time.monotonic() + END_S_MAX
         while self.open and time.monotonic() < deadline:
             self.turn()

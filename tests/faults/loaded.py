@@ -1,4 +1,4 @@
-"""A node in a process of its own, and real clients that use it while a test does its worst."""
+"""A node in its own process, and real clients that use it while a test injects faults."""
 
 import os
 import re
@@ -20,7 +20,7 @@ END_S_MAX = 90
 
 @dataclass
 class Load:
-    """Clients at work. ``finish`` gives their history."""
+    """Running clients. ``finish`` returns their history."""
 
     process: subprocess.Popen[bytes]
     history: Path
@@ -36,7 +36,7 @@ class Load:
         return self.process.poll() is None
 
     def finish(self) -> list[AnyEvent]:
-        """Let the clients end and return what they saw."""
+        """Stop the clients and return what they recorded."""
         assert self.process.stdin is not None
         assert self.is_running, self.said.read_text()
         self.process.stdin.close()
@@ -49,7 +49,7 @@ class Load:
 def run_load(
     bootstrap: str, directory: Path, *, topic: str = "load", rate: int = 300
 ) -> Iterator[Load]:
-    """Start the clients; whatever happens, they end with the test."""
+    """Start the clients; they are always stopped with the test."""
     said = directory / "load.txt"
     history = directory / "history.jsonl"
     with said.open("wb") as out:
@@ -74,7 +74,7 @@ def acknowledged(events: list[AnyEvent]) -> int:
 
 
 def latencies_ms(events: list[AnyEvent], start: int, end: int) -> list[float]:
-    """How long acknowledgements took, of what was sent in a span of monotonic nanoseconds."""
+    """Return how long acknowledgements took, of records sent in a span of monotonic nanoseconds."""
     begun: dict[str, int] = {}
     found = []
     for each in events:
@@ -90,18 +90,18 @@ def p99(values: list[float]) -> float:
     return values[len(values) * 99 // 100]
 
 
-def told(anomalies: list[Anomaly]) -> str:
-    """The first of what went wrong, for a message."""
+def first_of(anomalies: list[Anomaly]) -> str:
+    """Return the first problems, for a message."""
     return "\n".join(map(str, anomalies[:20]))
 
 
-def broken(events: list[AnyEvent]) -> str:
-    """Return which promises a history breaks; nothing when all are kept."""
-    return told(check(events))
+def violations(events: list[AnyEvent]) -> str:
+    """Return the violations in a history; empty if there are none."""
+    return first_of(check(events))
 
 
 def resident_kib(process_id: int) -> int:
-    """How much memory a process holds."""
+    """Return the resident memory of a process."""
     status = Path(f"/proc/{process_id}/status").read_text()
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert found is not None, "no such process"
@@ -109,6 +109,6 @@ def resident_kib(process_id: int) -> int:
 
 
 def cpu_s(process_id: int) -> float:
-    """How long a process has worked so far."""
+    """Return the CPU time of a process."""
     fields = Path(f"/proc/{process_id}/stat").read_text().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

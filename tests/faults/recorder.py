@@ -1,4 +1,4 @@
-"""Stands between clients and a node, and keeps what the clients say: frames by API and version."""
+"""A proxy between clients and a node that records request frames by API and version."""
 
 import socket
 import struct
@@ -11,7 +11,7 @@ KEPT_MAX = 8  # frames of one API and version
 
 
 class Recorder:
-    """Listens on loopback; give its port to clients as the node's advertised one."""
+    """Listens on loopback; the node advertises its port."""
 
     def __init__(self) -> None:
         self.frames: dict[tuple[int, int], list[bytes]] = defaultdict(list)
@@ -56,7 +56,7 @@ class Recorder:
             sink.shutdown(socket.SHUT_WR)
 
     def _cut(self, heard: bytearray) -> None:
-        """Take whole frames off the front."""
+        """Remove complete frames from the front."""
         while len(heard) >= 8:
             size, key, version = struct.unpack_from(">ihh", heard)
             if len(heard) < 4 + size:

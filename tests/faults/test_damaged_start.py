@@ -1,4 +1,4 @@
-"""Every file that a start reads, damaged in every way: recovered, or refused in one clear line."""
+"""Every file that a start reads, damaged in every way: recovered, or refused in one line."""
 
 import asyncio
 import errno
@@ -33,7 +33,7 @@ META = "__cluster_metadata-0"
 KINDS = ("empty", "garbage", "truncated", "unreadable", "directory")
 NEXT_STEPS = ("start again", "restore", "Restore", "--rejoin-quorum", "format", "Stop that process")
 
-# By file: what comes of it, in the order of `KINDS`. "starts": with all records; "loses": with
+# By file: the outcome, in the order of `KINDS`. "starts": with all records; "loses": with
 # fewer, and it is reported; "refuses": in one line that names the file and the next step.
 S, L, R = "starts", "loses", "refuses"
 TABLE: dict[str, tuple[str, str, str, str, str]] = {
@@ -84,7 +84,7 @@ def text(data: Path) -> str:
 
 
 class Unreadable(RealDisk):
-    """A disk on which one file belongs to somebody else; root may read everything."""
+    """A disk on which one file is unreadable; root may read everything."""
 
     def __init__(self, path: Path) -> None:
         self._denied = str(path)
@@ -134,7 +134,7 @@ async def create_topic(node: Node) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a node that was stopped in order."""
+    """Return the directory of a node that was shut down in order."""
     data = tmp_path_factory.mktemp("whole") / "data"
     asyncio.run(make(data))
     return data
@@ -164,7 +164,7 @@ def damage(path: Path, kind: str) -> None:
 
 
 async def start(data: Path, disk: RealDisk) -> int:
-    """Start and stop a node; return where the log of the topic ends."""
+    """Start and stop a node; return the end offset of the topic's log."""
     node = await start_node(settings(data), replace(system_ports(), disk=disk))
     try:
         return node.local_log_end_offset("t", 0) or 0
@@ -204,8 +204,8 @@ def check_line(line: str, path: Path) -> None:
         assert word not in line, line
 
 
-def test_metadata_log_is_refused_where_no_snapshot_makes_it_good(data: Path) -> None:
-    """What the table holds of it, byte by byte in the middle, and the options that go on."""
+def test_damaged_metadata_log_without_snapshot_is_refused(data: Path) -> None:
+    """Damage to the metadata log, byte by byte in the middle, and the options that repair it."""
     path = data / META / "00000000000000000000.log"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x01

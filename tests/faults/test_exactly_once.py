@@ -1,9 +1,9 @@
 """Consume, transform, produce with librdkafka while brokers and workers are killed: exactly once.
 
-Two workers of one group, each a process, write what they make of the input in transactions over
-three brokers. Brokers and workers die with kill -9. What the workers did and what a reader of
-committed records then finds is judged by the history checker: nothing torn, aborted, lost or there
-twice; and every record of the input was done once.
+Two workers of one group, each a process, write their output in transactions over three brokers.
+Brokers and workers are killed with kill -9. The history checker compares the workers' actions with
+what a read_committed consumer finds: nothing torn, aborted, lost or duplicated; and every input
+record was processed once.
 
     EOS_KILLS=40 python -m pytest tests/faults/test_exactly_once.py
 """
@@ -51,7 +51,7 @@ CONFIG = {
 
 
 class Workers:
-    """The processes, and the file that each of them writes its history into."""
+    """The worker processes, and the history file of each."""
 
     def __init__(self, cluster: Cluster, protocol: str, folder: Path) -> None:
         self._cluster, self._protocol, self._folder = cluster, protocol, folder
@@ -87,7 +87,7 @@ class Workers:
     def events(self) -> list[AnyEvent]:
         found: list[AnyEvent] = []
         for path in sorted(self._folder.glob("*.jsonl")):
-            # What a killed process wrote last may be cut off.
+            # The last line of a killed process may be incomplete.
             data = path.read_bytes()
             found.extend(read_lines(data[: data.rfind(b"\n") + 1].splitlines()))
         return sorted(found, key=lambda event: event.time)
@@ -114,7 +114,7 @@ def fill(cluster: Cluster, count: int) -> list[str]:
 
 
 def is_done(cluster: Cluster) -> bool:
-    """Whether the group has committed all of the input."""
+    """Return whether the group has committed all of the input."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": GROUP})
     try:
         places = [TopicPartition(INPUT, index) for index in range(PARTITIONS)]
@@ -125,7 +125,7 @@ def is_done(cluster: Cluster) -> bool:
 
 
 def read_output(cluster: Cluster) -> list[AnyEvent]:
-    """What a reader of committed records is given, from the beginning to the end."""
+    """Return what a read_committed consumer reads, from start to end."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -202,7 +202,7 @@ def test_work_is_done_exactly_once_while_brokers_and_workers_are_killed(
     seen = [value for each in events if isinstance(each, Poll) for _, value in each.records]
     anomalies = check(events)
     assert not anomalies, f"seed {seed}: {anomalies[:5]}"
-    # Each record of the input was done, and by one transaction only.
+    # Each input record was processed, and by one transaction only.
     done = Counter(value.split("|")[0] for value in seen)
     assert done == Counter(values), (
         f"seed {seed}: {done - Counter(values)} {Counter(values) - done}"

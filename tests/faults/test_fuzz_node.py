@@ -1,7 +1,7 @@
-"""Damaged requests, recorded from real clients and made at random, at a running node (row 28).
+"""Mutated requests, recorded from real clients or generated, against a running node (row 28).
 
-Every API and version of a listener has its turn. The node closes or answers, never says
-that it failed in a way nobody planned, goes on serving others, and holds no more memory.
+Every API and version of a listener is used. The node closes the connection or answers, never
+reports an unexpected error, continues to serve others, and uses no more memory.
 
     FUZZ=100000 FUZZ_SEED=7 python -m pytest tests/faults/test_fuzz_node.py      (or `make crash`)
 """
@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 from bad_frames import framed, metadata
-from bare import Bare
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from loaded import resident_kib
+from raw_client import RawClient
 from recorder import Recorder
 from tests.fuzz.mutations import mutated
 from tests.fuzz.samples import sample
@@ -34,21 +34,21 @@ from ottla.testing import Cluster, run_node
 FUZZ = int(os.environ.get("FUZZ", "3000"))
 SEED = int(os.environ.get("FUZZ_SEED", "28"))
 PROBE_EVERY = 200
-SAMPLES = 12  # made at random, of each API and version
-ANSWER_S_MAX = 0.02  # a parked request is left alone
+SAMPLES = 12  # generated, of each API and version
+ANSWER_S_MAX = 0.02  # a request that waits is abandoned
 RSS_GROWTH_KIB_MAX = 48 * 1024
-HEADER_BYTES = 8  # api key, version, correlation id: kept most of the time, or nothing gets far
+HEADER_BYTES = 8  # api key, version, correlation id: mostly kept, or the request is rejected early
 
 Corpus = dict[tuple[int, int], list[bytes]]
 
 
 @contextmanager
 def recorded_node(directory: Path) -> Iterator[tuple[Cluster, Recorder]]:
-    """A node that tells clients to come through a recorder."""
+    """A node that advertises the recorder's address."""
     recorder = Recorder()
     try:
-        told = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{recorder.port}"}
-        with run_node(processes=True, directory=directory, config=told) as cluster:
+        config = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{recorder.port}"}
+        with run_node(processes=True, directory=directory, config=config) as cluster:
             host, port = cluster.bootstrap.rsplit(":", 1)
             recorder.target = (host, int(port))
             yield cluster, recorder
@@ -57,7 +57,7 @@ def recorded_node(directory: Path) -> Iterator[tuple[Cluster, Recorder]]:
 
 
 def use(bootstrap: str) -> None:
-    """Let librdkafka do what clients do."""
+    """Use the node as librdkafka clients do."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for each in admin.create_topics([NewTopic("real", 2, 1)]).values():
         each.result(20)
@@ -78,9 +78,9 @@ def use(bootstrap: str) -> None:
 
 
 def use_another(bootstrap: str) -> None:
-    """The same with kafka-python, which speaks other versions."""
+    """The same with kafka-python, which uses other versions."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what it warns of is its own affair
+        warnings.simplefilter("ignore")  # its warnings do not matter here
         from kafka import KafkaConsumer, KafkaProducer
 
         producer = KafkaProducer(bootstrap_servers=bootstrap)
@@ -95,7 +95,7 @@ def use_another(bootstrap: str) -> None:
 
 
 def corpus_of(recorder: Recorder, listener: Listener, rng: random.Random) -> Corpus:
-    """What was recorded, and where nothing was, random messages made from the schema."""
+    """Return the recorded requests, and generated ones where none were recorded."""
     corpus: Corpus = {}
     for key in APIS:
         if listener not in APIS[key].listeners:
@@ -112,7 +112,7 @@ def corpus_of(recorder: Recorder, listener: Listener, rng: random.Random) -> Cor
 
 
 def damaged(frame: bytes, other: bytes, rng: random.Random) -> bytes:
-    """Damage a frame in some way; some are left whole, and what they ask is nonsense enough."""
+    """Mutate a frame in a random way; some stay valid, with meaningless content."""
     kind = rng.random()
     if kind < 0.3:
         return frame
@@ -122,20 +122,20 @@ def damaged(frame: bytes, other: bytes, rng: random.Random) -> bytes:
 
 
 class Fuzzer:
-    """Sends frames on a connection until it is closed or one parks, then on the next."""
+    """Send frames on a connection until it is closed or one waits, then on the next."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.bare: Bare | None = None
+        self.client: RawClient | None = None
         self.answered = self.closed = self.parked = 0
 
     def send(self, payload: bytes) -> None:
-        if self.bare is None:
-            self.bare = Bare(self.bootstrap)
-        self.bare.sock.settimeout(ANSWER_S_MAX)
+        if self.client is None:
+            self.client = RawClient(self.bootstrap)
+        self.client.sock.settimeout(ANSWER_S_MAX)
         try:
-            self.bare.send_bytes(framed(payload))
-            self.bare.frame()
+            self.client.send_bytes(framed(payload))
+            self.client.frame()
             self.answered += 1
         except TimeoutError:
             self.parked += 1
@@ -145,24 +145,24 @@ class Fuzzer:
             self.drop()
 
     def drop(self) -> None:
-        if self.bare is not None:
-            self.bare.close()
-        self.bare = None
+        if self.client is not None:
+            self.client.close()
+        self.client = None
 
 
 def probe(bootstrap: str) -> None:
-    """Somebody else is served, and soon."""
+    """Check that another client is served in time."""
     began = time.monotonic()
-    with Bare.to(bootstrap) as bare:
-        bare.send_bytes(metadata(2))
-        assert bare.frame()[:4] == struct.pack(">i", 2)
+    with RawClient.to(bootstrap) as client:
+        client.send_bytes(metadata(2))
+        assert client.frame()[:4] == struct.pack(">i", 2)
     assert time.monotonic() - began < 60
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120 + FUZZ // 50)
 @pytest.mark.parametrize("listener", [Listener.BROKER, Listener.CONTROLLER])
-def test_damaged_requests_leave_the_node_as_it_was(tmp_path: Path, listener: Listener) -> None:
+def test_mutated_requests_leave_the_node_healthy(tmp_path: Path, listener: Listener) -> None:
     rng = random.Random(SEED)
     with recorded_node(tmp_path / "node") as (cluster, recorder):
         use(cluster.bootstrap)

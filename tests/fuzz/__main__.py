@@ -1,7 +1,7 @@
-"""Fuzzes every codec: python -m tests.fuzz [--seconds N] [--seed N] [--api NAME] [--step N]
+"""Fuzz every codec: python -m tests.fuzz [--seconds N] [--seed N] [--api NAME] [--step N]
 
-Round after round over all APIs until the time is up. Anything but a ProtocolFault, and any growth
-of memory after the first rounds, is a failure that is printed with what replays it.
+Rounds over all APIs until the time is up. Anything but a ProtocolFault, and any growth of memory
+after the first rounds, is a failure that is printed with the arguments that replay it.
 """
 
 import argparse
@@ -21,7 +21,7 @@ PAGE = 4096
 
 
 def resident() -> int:
-    """Bytes of memory that the process holds."""
+    """Return the resident memory of the process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-# Written over some place: if it happens to be a length, it is an absurd one.
+# Written at a random position: where that is a length, the length is absurd.
 _LENGTHS = tuple(
     bytes.fromhex(text)
     for text in (
@@ -73,7 +73,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def mutated(data: bytes, random: Random, other: bytes) -> bytes:
-    """One to four mutations of ``data``; pieces may come from ``other``."""
+    """Return ``data`` with one to four mutations; pieces may come from ``other``."""
     out = bytearray(data)
     for _ in range(random.randint(1, 4)):
         if not out:

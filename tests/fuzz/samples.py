@@ -1,4 +1,4 @@
-"""Valid messages at random: the ground that mutations start from. One seed, one message."""
+"""Random valid messages, the input of mutations. One seed, one message."""
 
 import struct
 from random import Random
@@ -18,7 +18,7 @@ _LENGTHS = (0, 1, 3, 3, 8, 126, 127, 128, 200)
 
 
 def sample(message: type[Message], version: int, random: Random) -> Message:
-    """A message whose fields of this version are drawn, small ones more often than large."""
+    """Return a message with random fields of this version, small ones more often than large."""
     values = {
         field.name: _drawn(message, field, version, random)
         for field in message.SCHEMA.fields

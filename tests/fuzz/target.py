@@ -1,6 +1,6 @@
-"""One step of fuzzing an API: make a frame, damage it, and see that it is read or refused.
+"""One step of fuzzing an API: encode a frame, mutate it, and check that it is read or rejected.
 
-A step is determined by (seed, api key, number), so a failure is replayed by those three.
+A step is determined by (seed, api key, number), so these three replay a failure.
 """
 
 from collections.abc import Callable
@@ -24,19 +24,19 @@ from ottla.protocol.messages import request_class, response_class
 from ottla.protocol.schema import Message
 
 FRAME_SIZE_MAX = 1 << 20
-VARIANTS = 20  # damaged copies of each valid message
+VARIANTS = 20  # mutated copies of each valid message
 
 
 @dataclass
 class Tally:
-    """How the inputs of a run fared."""
+    """The outcomes of a run's inputs."""
 
     read: int = 0
     refused: int = 0
 
 
 def run_step(seed: int, key: ApiKey, number: int, tally: Tally) -> None:
-    """Fuzz one request and one response of an API, each in a version drawn."""
+    """Fuzz one request and one response of an API, each in a random version."""
     random = Random(f"{seed}/{key.name}/{number}")
     first, last = APIS[key].versions
     version = random.randint(first, last)
@@ -54,7 +54,7 @@ def run_step(seed: int, key: ApiKey, number: int, tally: Tally) -> None:
 
 
 def count(tally: Tally, work: Callable[..., None], *arguments: object) -> None:
-    """Do something; a refusal is as good as success, anything else is a finding."""
+    """Call something; a ProtocolFault is as good as success, anything else is a finding."""
     try:
         work(*arguments)
     except ProtocolFault:
@@ -64,7 +64,7 @@ def count(tally: Tally, work: Callable[..., None], *arguments: object) -> None:
 
 
 def receive(stream: bytes) -> None:
-    """Treat bytes as a broker does: cut frames, read headers, decode bodies."""
+    """Process bytes as a broker does: split frames, read headers, decode bodies."""
     for frame in FrameSplitter(FRAME_SIZE_MAX, size_start=64).feed(stream):
         request = parse_request_header(frame)
         if isinstance(request, Request):
@@ -72,7 +72,7 @@ def receive(stream: bytes) -> None:
 
 
 def check(message: type[Message], version: int, data: bytes | memoryview) -> None:
-    """Decode; what was understood must have a settled form: its bytes decode to themselves."""
+    """Decode; a decoded message must be stable: its encoded bytes decode to the same message."""
     understood = decode(message, version, data)
     once = encode(understood, version)
     assert encode(decode(message, version, once), version) == once

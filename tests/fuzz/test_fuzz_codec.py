@@ -10,10 +10,10 @@ SEED = 20
 
 
 @pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.title)
-def test_damaged_frames_are_read_or_refused(key: ApiKey) -> None:
+def test_mutated_frames_are_read_or_rejected(key: ApiKey) -> None:
     tally = Tally()
     for number in range(STEPS):
         run_step(SEED, key, number, tally)
-    # A fuzzer whose every input is refused at the door, or none, tests nothing.
+    # If every input, or none, is rejected early, the fuzzer tests nothing.
     assert tally.refused > 20
     assert tally.read > 0

@@ -1,4 +1,4 @@
-"""Real batches, damaged: only faults come out, and memory stays near the input's size."""
+"""Mutated real batches: only faults are raised, and memory stays near the input's size."""
 
 import contextlib
 import random
@@ -54,7 +54,7 @@ def damaged(original: bytes, source: random.Random) -> bytearray:
 
 
 def judge(batch: bytearray) -> None:
-    """Ask everything that may be asked of bytes from a stranger."""
+    """Run every operation that is done on untrusted bytes."""
     for ask in (
         lambda: list(batches(batch)),
         lambda: is_crc_valid(batch, 0, read_header(batch)),
@@ -67,7 +67,7 @@ def judge(batch: bytearray) -> None:
 
 
 @pytest.mark.parametrize("index", range(len(Compression) + 1))
-def test_a_damaged_batch_gives_nothing_but_faults(index: int) -> None:
+def test_mutated_batch_raises_only_faults(index: int) -> None:
     original = originals()[index]
     judge(bytearray(original))
     source = random.Random(index)
@@ -76,8 +76,8 @@ def test_a_damaged_batch_gives_nothing_but_faults(index: int) -> None:
 
 
 @pytest.mark.parametrize("index", range(len(Compression)))
-def test_damage_behind_a_right_header_is_never_taken_as_other_records(index: int) -> None:
-    """The CRC finds what the walk cannot: no flipped bit of the records goes unseen."""
+def test_damage_after_a_valid_header_is_never_read_as_other_records(index: int) -> None:
+    """The CRC finds what the walk cannot: every flipped bit of the records is noticed."""
     original = originals()[index]
     header = read_header(original)
     source = random.Random(index)

@@ -1,7 +1,8 @@
-"""Breaks real clusters: python -m tests.nemesis [--seconds N] [--nodes N] [--seed N] [--faults A,B]
+"""Inject faults into real clusters: python -m tests.nemesis [--seconds N] [--nodes N] [--seed N]
+[--faults A,B]
 
-Round after round of all faults, in an order by the seed, until the time is up; then the history
-is judged. A failed run keeps its directory: the history, and what every node wrote.
+Rounds of all faults, in an order given by the seed, until the time is up; then the history is
+checked. A failed run keeps its directory: the history, and the output of every node.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from tests.nemesis.trial import Shape, run_trial
 
 
 def endless(names: list[str], seed: int, seconds: float) -> Iterator[str]:
-    """Faults until the time is up, at least one."""
+    """Yield faults until the time is up, at least one."""
     rng, deadline = Random(seed), time.monotonic() + seconds
     while True:
         for name in plan(names, rng):
@@ -50,11 +51,11 @@ def main() -> int:
     )
     names = arguments.faults.split(",")
     faults = endless(names, arguments.seed, arguments.seconds)
-    verdict = run_trial(shape, faults, seed=arguments.seed, directory=root)
-    print(verdict)
-    if verdict.is_good and arguments.directory is None:
+    outcome = run_trial(shape, faults, seed=arguments.seed, directory=root)
+    print(outcome)
+    if outcome.is_good and arguments.directory is None:
         shutil.rmtree(root)
-    return 0 if verdict.is_good else 1
+    return 0 if outcome.is_good else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What is done to a cluster, by name. Each breaks something, holds it, and makes it whole again.
+"""Faults for a cluster, by name. Each injects a fault, holds it, and repairs it.
 
-A fault chooses its victim by the stage's seeded Random; ``leader`` and ``controller`` are asked of
-the cluster at that moment.
+A fault chooses its victim with the stage's seeded Random; the current ``leader`` and ``controller``
+are looked up in the cluster.
 """
 
 import errno
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from tests.nemesis.ground import Ground
+from tests.nemesis.environment import NodeEnvironment
 from tests.nemesis.namespaces import Net
 from tests.nemesis.watch import (
     Watcher,
@@ -35,14 +35,14 @@ STUTTER_RUNNING_S = 0.03
 
 @dataclass
 class Stage:
-    """A cluster under load. ``hold_s``: for how long a fault lasts."""
+    """A cluster under load. ``hold_s`` is how long a fault lasts."""
 
     cluster: Cluster
     watcher: Watcher
     random: Random
     hold_s: float
     wait_whole: Callable[[], None]
-    ground: Ground
+    environment: NodeEnvironment
     net: Net | None = None
     """The nodes' networks; None where relays on loopback stand for them."""
 
@@ -53,7 +53,7 @@ class Stage:
         return self.random.choice(self.cluster.node_ids)
 
     def leader(self) -> int:
-        """Who leads a partition, any."""
+        """Return the leader of a random partition."""
         index = self.random.choice(sorted(self.watcher.leaders))
         return self.watcher.leaders[index]
 
@@ -61,7 +61,7 @@ class Stage:
         return wait_until(lambda: controller_of(self.cluster), ASK_S_MAX, "a controller") or 0
 
     def is_alive(self, node_id: int) -> bool:
-        """Whether a node's process has not ended, in whatever way."""
+        """Return whether a node's process is running."""
         process_id = self.cluster.process_id(node_id)
         try:
             text = Path(f"/proc/{process_id}/stat").read_text()
@@ -73,7 +73,7 @@ class Stage:
         return [each for each in self.cluster.node_ids if each != node_id]
 
     def split(self) -> tuple[list[int], list[int]]:
-        """All nodes in two sides, the first one smaller."""
+        """Split the nodes into two sides, the first one smaller."""
         nodes = list(self.cluster.node_ids)
         self.random.shuffle(nodes)
         middle = len(nodes) // 2
@@ -99,14 +99,14 @@ def kill_all(stage: Stage) -> None:
 
 
 def kill_and_back(stage: Stage) -> None:
-    """Dead and back at once, before anybody can have noticed by time."""
+    """Kill and restart at once, before any session can expire."""
     victim = stage.leader()
     stage.cluster.kill(victim)
     stage.cluster.start(victim)
 
 
 def pause_leader(stage: Stage) -> None:
-    """A zombie: it comes back believing that it leads."""
+    """Pause the leader: when it resumes it still believes that it leads."""
     victim = stage.leader()
     stage.cluster.pause(victim)
     stage.hold()
@@ -121,7 +121,7 @@ def pause_controller(stage: Stage) -> None:
 
 
 def pause_most(stage: Stage) -> None:
-    """Nobody has a majority."""
+    """Pause a majority of the nodes."""
     _, most = stage.split()
     stage.cluster.pause(*most)
     stage.hold()
@@ -129,7 +129,7 @@ def pause_most(stage: Stage) -> None:
 
 
 def isolate_leader(stage: Stage) -> None:
-    """It sees clients, and nobody else."""
+    """Cut the leader off from the other nodes, not from clients."""
     stage.cluster.isolate(stage.leader())
     stage.hold()
     stage.cluster.heal()
@@ -142,7 +142,7 @@ def split(stage: Stage) -> None:
 
 
 def mute_leader(stage: Stage) -> None:
-    """It hears the others, who do not hear it."""
+    """Drop what the leader sends to the others; it receives everything."""
     victim = stage.leader()
     stage.cluster.partition(victim, stage.others(victim), one_way=True)
     stage.hold()
@@ -150,7 +150,7 @@ def mute_leader(stage: Stage) -> None:
 
 
 def deaf_leader(stage: Stage) -> None:
-    """It hears nobody, and all hear it."""
+    """Drop what the others send to the leader; they receive everything."""
     victim = stage.leader()
     stage.cluster.partition(stage.others(victim), victim, one_way=True)
     stage.hold()
@@ -158,7 +158,7 @@ def deaf_leader(stage: Stage) -> None:
 
 
 def one_way(stage: Stage) -> None:
-    """One node does not hear one other."""
+    """Drop what one node sends to one other."""
     speaker = stage.any_node()
     stage.cluster.partition(speaker, stage.random.choice(stage.others(speaker)), one_way=True)
     stage.hold()
@@ -166,7 +166,7 @@ def one_way(stage: Stage) -> None:
 
 
 def bridge(stage: Stage) -> None:
-    """Two nodes cannot see each other; the others see both."""
+    """Cut two nodes off from each other; the others reach both."""
     one = stage.any_node()
     stage.cluster.partition(one, stage.random.choice(stage.others(one)))
     stage.hold()
@@ -184,7 +184,7 @@ def flapping(stage: Stage) -> None:
 
 
 def unplug_leader(stage: Stage) -> None:
-    """Its cable is pulled: nobody reaches it, clients neither."""
+    """Unplug the leader's network: no node and no client reaches it."""
     assert stage.net is not None
     stage.net.unplug(stage.leader())
     stage.hold()
@@ -192,7 +192,7 @@ def unplug_leader(stage: Stage) -> None:
 
 
 def slow_link(stage: Stage) -> None:
-    """Little gets through to one node: a follower that falls behind."""
+    """Slow the link to one node: a follower falls behind."""
     assert stage.net is not None
     stage.net.slow(stage.any_node())
     stage.hold()
@@ -200,7 +200,7 @@ def slow_link(stage: Stage) -> None:
 
 
 def reassign(stage: Stage) -> None:
-    """Replicas go to other brokers, or change their order, while a leader dies."""
+    """Reassign or reorder replicas, and kill a leader meanwhile."""
     nodes = list(stage.cluster.node_ids)
     for index in sorted(stage.watcher.leaders):
         stage.random.shuffle(nodes)
@@ -209,7 +209,7 @@ def reassign(stage: Stage) -> None:
 
 
 def move_directories(stage: Stage) -> None:
-    """Replicas go to and fro between their nodes' directories, and a leader dies meanwhile."""
+    """Move replicas between their nodes' directories, and kill a leader meanwhile."""
     victim, end = stage.leader(), time.monotonic() + stage.hold_s
     _move_replicas(stage)
     stage.cluster.kill(victim)
@@ -233,7 +233,7 @@ def _move_replicas(stage: Stage) -> None:
 
 
 def slow_node(stage: Stage) -> None:
-    """A fifth of a machine: stopped most of the time, in short pieces."""
+    """Give a node a fifth of the CPU: it is stopped most of the time, in short slices."""
     victim = stage.any_node()
     end = time.monotonic() + stage.hold_s
     while time.monotonic() < end:
@@ -244,49 +244,49 @@ def slow_node(stage: Stage) -> None:
 
 
 def rolling_restart(stage: Stage) -> None:
-    """Node after node, each in order and each only when all replicas are back in sync."""
+    """Restart each node in turn by controlled shutdown, once all replicas are in sync."""
     for node_id in stage.cluster.node_ids:
         stage.cluster.restart(node_id)
         stage.wait_whole()
 
 
 def _lose_disk(stage: Stage, fail: Callable[[int], None]) -> None:
-    """Its only disk fails: a node ends by itself, and serves again once it has a disk."""
+    """Fail the only disk of a node: it exits, and serves again once the disk works."""
     victim = stage.leader()
     fail(victim)
     wait_until(lambda: not stage.is_alive(victim), DISK_S_MAX, f"node {victim} ending")
     stage.hold()
-    stage.ground.heal(victim)
+    stage.environment.heal(victim)
     stage.cluster.kill(victim)
     stage.cluster.start(victim)
 
 
 def full_disk(stage: Stage) -> None:
-    _lose_disk(stage, stage.ground.fill)
+    _lose_disk(stage, stage.environment.fill)
 
 
 def failing_write(stage: Stage) -> None:
-    _lose_disk(stage, lambda node_id: stage.ground.fail_writes(node_id, errno.EIO))
+    _lose_disk(stage, lambda node_id: stage.environment.fail_writes(node_id, errno.EIO))
 
 
 def failing_fsync(stage: Stage) -> None:
-    _lose_disk(stage, lambda node_id: stage.ground.fail_syncs(node_id, errno.EIO))
+    _lose_disk(stage, lambda node_id: stage.environment.fail_syncs(node_id, errno.EIO))
 
 
 def slow_fsync(stage: Stage) -> None:
     victim = stage.any_node()
-    stage.ground.slow_syncs(victim, int(stage.hold_s * 500))
+    stage.environment.slow_syncs(victim, int(stage.hold_s * 500))
     stage.hold()
-    stage.ground.heal(victim)
+    stage.environment.heal(victim)
 
 
 def clock_jumps(stage: Stage) -> None:
-    """The wall clock of one node goes to and fro, by an hour and by ten years."""
+    """Move the wall clock of one node back and forth, by an hour and by ten years."""
     victim = stage.any_node()
     for hours in (1, -1, 24 * 3650):
-        stage.ground.set_clock_ahead(victim, hours * HOUR_MS)
+        stage.environment.set_clock_ahead(victim, hours * HOUR_MS)
         time.sleep(stage.hold_s / 3)
-    stage.ground.heal(victim)
+    stage.environment.heal(victim)
 
 
 FAULTS: Mapping[str, Callable[[Stage], None]] = {
@@ -325,21 +325,21 @@ NEED_SHIM = {"failing-write", "failing-fsync", "slow-fsync", "clock-jumps"}
 
 
 def missing_for(stage: Stage, name: str) -> str | None:
-    """Say what a fault needs and this machine does not have; None when it has all."""
-    ground = stage.ground
+    """Return what a fault needs and this machine lacks; None if it has everything."""
+    environment = stage.environment
     if name in NEED_NETWORKS and stage.net is None:
         return "nodes have no networks of their own"
     if name == "slow-link" and stage.net is not None and not stage.net.is_slowable:
         return "there is no tc command"
-    if name in NEED_DISKS and not ground.has_disks:
+    if name in NEED_DISKS and not environment.has_disks:
         return "no tmpfs may be mounted"
-    if name in NEED_SHIM and ground.library is None:
+    if name in NEED_SHIM and environment.library is None:
         return "there is no C compiler"
     return None
 
 
 def plan(names: list[str], rng: Random) -> list[str]:
-    """Every fault once, in random order."""
+    """Return every fault once, in random order."""
     order = list(names)
     rng.shuffle(order)
     return order

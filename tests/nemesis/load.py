@@ -1,8 +1,8 @@
-"""Producers and consumers that work while the cluster is broken, and write down what they saw.
+"""Producers and consumers that run while faults are injected, and record what they see.
 
-All are confluent-kafka with its own defaults for retries and time-outs: what a user runs. A
-producer that gives up on a record has been failed by the cluster, so that is a problem of the run
-and not only an outcome without a verdict.
+All are confluent-kafka with its default retries and timeouts, as users run it. A producer that
+gives up on a record was failed by the cluster, so that is a problem of the run and not only an
+unknown outcome.
 """
 
 import logging
@@ -31,12 +31,12 @@ from ottla.testing.history.events import (
     Send,
 )
 
-# What librdkafka says of lost connections: expected here, so for a file if anybody wants it.
+# librdkafka's log lines about lost connections: expected here, so they go to a file.
 LOGGER = logging.getLogger("nemesis.clients")
 LOGGER.propagate = False
 LOGGER.addHandler(logging.NullHandler())
 
-# What a group's member is told of while its coordinator is gone; it goes on by itself.
+# Errors that a group member reports while its coordinator is down; it continues by itself.
 TRANSIENT = frozenset(
     {
         KafkaError.NETWORK_EXCEPTION,
@@ -57,7 +57,7 @@ def title(topic: str, partition: int) -> str:
 
 
 class Worker:
-    """A client with a thread of its own. One that dies of an error is a problem of the run."""
+    """A client with its own thread. A client that ends with an error is a problem of the run."""
 
     def __init__(self, name: str, recorder: Recorder) -> None:
         self.name = name
@@ -87,7 +87,7 @@ class Worker:
 
 
 class PacedProducer(Worker):
-    """Sends unique values at a steady rate, to all partitions in turn, idempotent."""
+    """Send unique values at a steady rate, to all partitions in turn, idempotent."""
 
     def __init__(
         self,
@@ -156,10 +156,10 @@ class PacedProducer(Worker):
 
 
 class Consuming(Worker):
-    """What both kinds of consumer share: reading, and writing down what came.
+    """Common parts of the consumers: read, and record what was received.
 
-    Nothing is ever deleted in a run, so an offset out of range is data that is gone: there is no
-    reset that could hide it.
+    Nothing is ever deleted in a run, so an offset out of range means lost data: there is no reset
+    that could hide it.
     """
 
     isolation = Isolation.READ_UNCOMMITTED
@@ -182,7 +182,7 @@ class Consuming(Worker):
             logger=LOGGER,
         )
         self.seen: set[str] = set()
-        # Where a partition ended when its end was last reached; markers are no records, and count.
+        # The end of a partition when it was last reached; transaction markers count as offsets.
         self._ends: dict[tuple[str, int], int] = {}
 
     def assigned(self, where: TopicPartition) -> None:
@@ -197,7 +197,7 @@ class Consuming(Worker):
         )
 
     def poll(self) -> dict[tuple[str, int], int]:
-        """Read once; return the next offset of each partition that gave something."""
+        """Read once; return the next offset of each partition that returned records."""
         found: dict[tuple[str, int], list[tuple[int, str]]] = {}
         for message in self._consumer.consume(100, POLL_S):
             at = message.topic(), message.partition()
@@ -223,7 +223,7 @@ class Consuming(Worker):
 
 
 class Reader(Consuming):
-    """Reads every partition from its beginning, in no group."""
+    """Read every partition from its start, without a group."""
 
     def __init__(
         self, name: str, recorder: Recorder, bootstrap: str, at: Sequence[TopicPartition]
@@ -243,7 +243,7 @@ class Reader(Consuming):
         self._consumer.assign(self._at)
 
     def read_to(self, ends: dict[tuple[str, int], int], seconds: float) -> bool:
-        """Read in this thread until all ends are reached; say whether they were in time."""
+        """Read in this thread until all ends are reached; return whether they were in time."""
         left = {at: end for at, end in ends.items() if end > 0}
         deadline = time.monotonic() + seconds
         while left and time.monotonic() < deadline:
@@ -254,7 +254,7 @@ class Reader(Consuming):
 
 
 class Member(Consuming):
-    """One of a group, which commits what it has read by itself."""
+    """A member of a group that commits automatically what it has read."""
 
     isolation = Isolation.READ_COMMITTED
 
@@ -281,7 +281,7 @@ class Member(Consuming):
         try:
             found = consumer.committed(partitions, timeout=30.0)
         except KafkaException:
-            # Nobody could be asked: leave, and join again; what is not assigned is not read.
+            # No coordinator answered: leave, and rejoin; unassigned partitions are not read.
             consumer.unsubscribe()
             consumer.subscribe([self._topic], on_assign=self._begin, on_revoke=self._end)
             return

@@ -1,12 +1,12 @@
-"""Each node in a network of its own: namespaces, joined by a bridge, with wires that lose packets.
+"""Each node in its own network namespace, joined by a bridge, with links that can lose packets.
 
     node-1 10.213.n.1 --veth--+
     node-2 10.213.n.2 --veth--+-- bridge 10.213.n.254, where clients are
     node-3 10.213.n.3 --veth--+
 
-Who shall not be heard by another is given a wrong hardware address for it: what it sends goes
-nowhere, without a word, and the kernel retransmits until it gives up; the other way stays open.
-A cable can be pulled, and a wire made slow. Needs the right to make namespaces, and `ip`.
+To cut one direction, the sender gets a wrong hardware address for the receiver: its packets are
+lost silently, and the kernel retransmits until it gives up; the other direction stays open. A link
+can be unplugged, and slowed. Needs permission to create namespaces, and `ip`.
 """
 
 import os
@@ -26,7 +26,7 @@ from ottla.testing.layout import CLIENTS, CONTROLLERS, ClusterPlan, NodePlan, vo
 PORTS = {CLIENTS: 9092, CONTROLLERS: 9093}
 NOWHERE = "02:00:00:00:ff:ff"
 SLOW = ("tbf", "rate", "400kbit", "burst", "16kb", "latency", "500ms")
-# No address outside of this machine's own bridge, and not the loopback: plaintext is meant.
+# An address outside of this machine's own bridge, and not the loopback: plaintext is intended.
 INSECURE = {"ottla.allow.insecure.controller.listener": "true"}
 
 
@@ -42,7 +42,7 @@ def _must(*command: str) -> None:
 
 @dataclass(frozen=True)
 class Net:
-    """The networks of one cluster. ``tag`` keeps them apart from those of other runs."""
+    """The networks of one cluster. ``tag`` separates them from those of other runs."""
 
     tag: str
     subnet: str
@@ -56,17 +56,17 @@ class Net:
         return f"{self.tag}-{node_id}"
 
     def port(self, node_id: int) -> str:
-        """The end of a node's wire at the bridge."""
+        """Return the bridge's end of a node's link."""
         return f"{self.tag}v{node_id}"
 
     def command(self, node_id: int) -> tuple[str, ...]:
-        """What a process is started by, to be in a node's network."""
+        """Return the command prefix that starts a process in a node's network."""
         return ("ip", "netns", "exec", self.namespace(node_id))
 
     # -- what can be done to it ----------------------------------------------------
 
     def cut(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Lose all that the first of each pair sends to the second."""
+        """Drop everything that the first of each pair sends to the second."""
         for speaker, hearer in pairs:
             self._point(speaker, hearer, NOWHERE)
 
@@ -79,14 +79,14 @@ class Net:
                     self._point(speaker, hearer, _hardware(hearer))
 
     def unplug(self, node_id: int) -> None:
-        """Pull a node's cable: nobody reaches it, clients neither."""
+        """Unplug a node's link: no node and no client reaches it."""
         _must("ip", "link", "set", self.port(node_id), "down")
 
     def plug(self, node_id: int) -> None:
         _must("ip", "link", "set", self.port(node_id), "up")
 
     def slow(self, node_id: int) -> None:
-        """Let little through to a node."""
+        """Limit the bandwidth to a node."""
         _must("tc", "qdisc", "replace", "dev", self.port(node_id), "root", *SLOW)
 
     def _quicken(self, node_id: int) -> None:
@@ -105,7 +105,7 @@ def _hardware(node_id: int) -> str:
 
 
 def missing() -> str | None:
-    """Say why nodes cannot have networks of their own here; None if they can."""
+    """Return why nodes cannot have their own networks here; None if they can."""
     if shutil.which("ip") is None:
         return "there is no ip command"
     name = f"nt{os.getpid()}"
@@ -116,7 +116,7 @@ def missing() -> str | None:
 
 @contextmanager
 def networks(nodes: int) -> Iterator[Net]:
-    """Make the networks; they are taken away again. Raises OSError."""
+    """Create the networks and remove them at the end. Raises OSError."""
     tag = f"n{os.getpid() % 10_000}"
     ids = tuple(range(1, nodes + 1))
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Where a run writes down what happened: in memory for the checker, and in a file for people."""
+"""The record of a run: in memory for the checker, and in a file for people."""
 
 import threading
 import time
@@ -13,8 +13,9 @@ def now() -> int:
 
 
 class Recorder:
-    """Takes events from any thread. ``problems`` is what is wrong but is no event of a history:
-    a producer that gave up, a consumer that was told its data is gone."""
+    """Take events from any thread. ``problems`` are faults that are not events of a history: a
+    producer that gave up, a consumer whose data is gone.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What each replica holds on disk at the end, batch by batch."""
+"""The contents of each replica on disk at the end, batch by batch."""
 
 import hashlib
 from pathlib import Path
@@ -12,7 +12,7 @@ from ottla.testing.history.events import Replica
 
 
 def batches_in(directory: Path) -> list[tuple[int, str]]:
-    """The base offset and a digest of all bytes of each whole batch of a partition's log."""
+    """Return the base offset and a digest of all bytes of each batch of a partition's log."""
     found = []
     for segment in sorted(directory.glob("*.log")):
         data, at = segment.read_bytes(), 0
@@ -27,13 +27,15 @@ def batches_in(directory: Path) -> list[tuple[int, str]]:
 
 
 def _holding(cluster: Cluster, node_id: int, name: str) -> list[Path]:
-    """Where a node has a partition: in one of its directories, or none."""
+    """Return the directory in which a node has a partition, or None."""
     places = [directory / name for directory in cluster.directories(node_id)]
     return [place for place in places if place.exists()]
 
 
 def dump(cluster: Cluster, topic: str, ends: dict[int, int]) -> list[Replica]:
-    """Return what all replicas hold; ``ends`` are the high watermarks, which all have reached."""
+    """Return the contents of all replicas; ``ends`` are the high watermarks, which all have
+    reached.
+    """
     events = []
     for index, end in ends.items():
         where = title(topic, index)

@@ -1,4 +1,4 @@
-"""Networks of their own: who is cut off is not heard, the other way stays open, all heals."""
+"""Network namespaces: one direction is cut, the other stays open, and all is repaired."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def net() -> Iterator[Net]:
 
 
 def hears(net: Net, speaker: int, hearer: int) -> bool:
-    """Whether a datagram gets from one node's network into another's."""
+    """Return whether a datagram gets from one node's network into another's."""
     ear = subprocess.Popen(
         [*net.command(hearer), sys.executable, "-S", "-c", HEAR, net.host(hearer), str(WAIT_S)],
         stdout=subprocess.PIPE,
@@ -46,11 +46,11 @@ def hears(net: Net, speaker: int, hearer: int) -> bool:
     assert ear.stdout.readline() == "listening\n"
     say = [*net.command(speaker), sys.executable, "-S", "-c", SAY, net.host(hearer)]
     subprocess.run(say, check=False, timeout=10, stderr=subprocess.DEVNULL)
-    told = ear.communicate(timeout=10)[0]
-    return told == "hello\n"
+    received = ear.communicate(timeout=10)[0]
+    return received == "hello\n"
 
 
-def test_a_way_is_cut_alone_and_healed(net: Net) -> None:
+def test_one_direction_is_cut_and_healed(net: Net) -> None:
     assert hears(net, 1, 2) and hears(net, 2, 1)
     net.cut([(1, 2)])
     assert not hears(net, 1, 2)
@@ -59,7 +59,7 @@ def test_a_way_is_cut_alone_and_healed(net: Net) -> None:
     assert hears(net, 1, 2)
 
 
-def test_a_cable_is_pulled_and_put_back(net: Net) -> None:
+def test_link_is_unplugged_and_plugged_in(net: Net) -> None:
     net.unplug(2)
     assert not hears(net, 1, 2)
     net.heal()

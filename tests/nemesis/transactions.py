@@ -1,8 +1,7 @@
 """A producer that writes in transactions, over all partitions, and aborts some of them.
 
-Whatever becomes of a transaction, it becomes of all of it; a reader of committed records never sees
-one that was aborted or is open. A cluster may make a client abort (the client says so); it must not
-end the producer.
+Transactions are atomic; a read_committed consumer never sees records of an aborted or open one. A
+cluster may force a client to abort (the client reports it); it must not fence the producer.
 """
 
 import time
@@ -60,7 +59,7 @@ class TransactionalProducer(Worker):
             self.acknowledged.update(values)
             return
         if is_commit:
-            # What was to be committed has to be aborted: the first end is not known to have failed.
+            # A commit has to become an abort: the commit is not known to have failed.
             self._end(txn, Phase.INFO, commit=True)
             self._end(txn, Phase.INVOKE, commit=False)
         is_aborted = self._is_done(lambda: self._producer.abort_transaction(ASK_S))
@@ -69,17 +68,17 @@ class TransactionalProducer(Worker):
             self.recorder.complain(f"{txn} could be neither committed nor aborted")
 
     def _is_done(self, ask: Any) -> bool:
-        """Ask until it is done, as the client says one may; False when it says to abort."""
+        """Retry until done, as the client's error allows; False when the client has to abort."""
         for _ in range(TRIES_MAX):
             try:
                 ask()
             except KafkaException as error:
-                told = error.args[0]
-                if told.fatal():
-                    self.recorder.complain(f"{self.name}: {told}")
+                reason = error.args[0]
+                if reason.fatal():
+                    self.recorder.complain(f"{self.name}: {reason}")
                     self.stop()
                     return False
-                if told.txn_requires_abort() or not told.retriable():
+                if reason.txn_requires_abort() or not reason.retriable():
                     return False
                 time.sleep(EVERY_S)
             else:

@@ -1,6 +1,6 @@
-"""One run: a cluster under load, faults one after the other, and a verdict.
+"""One run: a cluster under load, faults one after the other, and the outcome.
 
-load begins - fault, heal, rest - ... - load ends - all replicas in sync - final read - verdict
+load begins - fault, repair, pause - ... - load ends - all replicas in sync - final read - outcome
 """
 
 import shutil
@@ -15,8 +15,8 @@ from random import Random
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.nemesis import namespaces
+from tests.nemesis.environment import NodeEnvironment, prepare
 from tests.nemesis.faults import FAULTS, Stage, missing_for
-from tests.nemesis.ground import Ground, lay
 from tests.nemesis.load import LOGGER, Consuming, Member, PacedProducer, Reader, Worker, title
 from tests.nemesis.namespaces import Net
 from tests.nemesis.recorder import Recorder, now
@@ -29,9 +29,9 @@ from ottla.testing.history.anomalies import Anomaly
 from ottla.testing.history.check import check
 from ottla.testing.history.events import Fault, Final, Heal, Phase, Poll, Send
 
-# A fault has to last longer than these take one after the other, or nobody is ever replaced: a
-# controller that is gone too is noticed first, and its successor waits a whole session. Shorter
-# ones take a busy machine for a dead node, and nothing is ever whole.
+# A fault has to last longer than these timeouts in sequence, or no leader is ever replaced: a
+# lost controller is noticed first, and its successor waits a whole session. With shorter
+# timeouts a busy machine looks like a crashed node, and replicas never stay in sync.
 QUICK: dict[str, object] = {
     "broker.session.timeout.ms": 2500,
     "controller.quorum.fetch.timeout.ms": 1500,
@@ -48,8 +48,8 @@ SEEN_S_MAX = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What is run. ``rate`` is records a second, of all producers together; ``is_apart``: each
-    node in a network of its own, where that is permitted.
+    """The parameters of a run. ``rate`` is records per second, of all producers together;
+    ``is_apart``: each node in its own network, where that is permitted.
     """
 
     nodes: int = 3
@@ -66,8 +66,8 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What came of a run. It is good when there is neither anomaly nor problem."""
+class Outcome:
+    """The outcome of a run. It is good when there is neither an anomaly nor a problem."""
 
     anomalies: list[Anomaly]
     problems: list[str]
@@ -81,18 +81,18 @@ class Verdict:
 
     def __str__(self) -> str:
         lines = [str(each) for each in self.anomalies] + self.problems
-        told = (
+        summary = (
             f"{self.acknowledged} acknowledged, {self.seen} seen, "
             f"slowest acknowledgement {self.slowest_s:.1f} s"
         )
-        return "\n".join([told, *lines])
+        return "\n".join([summary, *lines])
 
 
 @dataclass(frozen=True)
-class Lying:
-    """What a cluster lies on: disks and clocks, and networks where each node has its own."""
+class ClusterEnvironment:
+    """The environment of a cluster: disks and clocks, and networks where each node has its own."""
 
-    ground: Ground
+    nodes: NodeEnvironment
     net: Net | None
 
 
@@ -104,10 +104,15 @@ def _end(workers: Sequence[Worker]) -> None:
 
 
 class Trial:
-    """A cluster under load, to which things are done."""
+    """A cluster under load, with faults."""
 
     def __init__(
-        self, cluster: Cluster, lying: Lying, shape: Shape, recorder: Recorder, seed: int
+        self,
+        cluster: Cluster,
+        environment: ClusterEnvironment,
+        shape: Shape,
+        recorder: Recorder,
+        seed: int,
     ) -> None:
         self.cluster, self.shape, self.recorder = cluster, shape, recorder
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap}, logger=LOGGER)
@@ -121,8 +126,8 @@ class Trial:
             Random(seed),
             shape.hold_s,
             self.wait_whole,
-            lying.ground,
-            lying.net,
+            environment.nodes,
+            environment.net,
         )
 
     @property
@@ -151,7 +156,7 @@ class Trial:
         self.readers = [self.reader, self._watcher, *self.members]
 
     def run(self, faults: Iterable[str]) -> None:
-        """Let the faults happen under load, and everything come to rest behind them."""
+        """Inject the faults under load, and wait for recovery after each."""
         self.create_topic()
         self._make_workers()
         for worker in (*self.producers, *self.readers):
@@ -163,20 +168,20 @@ class Trial:
                 self._suffer(name)
         finally:
             _end(self.producers)
-            # A group reads everything at least once, whatever happened to it.
+            # A group reads everything at least once, despite all faults.
             self._wait_seen(self.members, "the group")
             _end(self.readers)
         self._finish()
 
     def attempt(self, faults: Iterable[str]) -> None:
-        """Run; that something never came back is a problem, and what was seen until then counts."""
+        """Run; a failed recovery is a problem, and everything recorded until then counts."""
         try:
             self.run(faults)
         except (TimeoutError, NodeFailed) as error:
             self.recorder.complain(f"it never came back: {error}")
 
     def _wait_seen(self, readers: Sequence[Consuming], who: str) -> None:
-        """Whatever has been acknowledged by now is given to somebody among ``readers``, soon."""
+        """Wait until the readers have received everything acknowledged so far."""
         wanted = set[str]().union(*(each.acknowledged.copy() for each in self.producers))
 
         def missing() -> set[str]:
@@ -199,7 +204,7 @@ class Trial:
         time.sleep(self.shape.rest_s)
 
     def wait_whole(self) -> None:
-        """Wait until every node knows every replica to be in sync. Raises TimeoutError."""
+        """Wait until every node reports every replica in sync. Raises TimeoutError."""
         wait_until(self._is_whole, WHOLE_S_MAX, "all replicas in sync")
 
     def _is_whole(self) -> bool:
@@ -230,8 +235,8 @@ class Trial:
         return {at.partition: each.result(30).offset for at, each in found.items()}
 
 
-def judge(recorder: Recorder) -> Verdict:
-    """Check what was written down."""
+def check_history(recorder: Recorder) -> Outcome:
+    """Check the recorded history."""
     events = recorder.events
     begun: dict[str, int] = {}
     slowest, acknowledged = 0, 0
@@ -245,32 +250,34 @@ def judge(recorder: Recorder) -> Verdict:
         elif isinstance(event, Poll):
             seen.update(value for _, value in event.records)
     anomalies = check(events)
-    return Verdict(anomalies, list(recorder.problems), acknowledged, len(seen), slowest / 1e9)
+    return Outcome(anomalies, list(recorder.problems), acknowledged, len(seen), slowest / 1e9)
 
 
 def run_trial(
     shape: Shape, faults: Iterable[str], *, seed: int, directory: Path | None = None
-) -> Verdict:
-    """Start a cluster, break it, and judge."""
+) -> Outcome:
+    """Start a cluster, inject faults, and check the result."""
     with ExitStack() as stack:
         root = directory or Path(tempfile.mkdtemp(prefix="nemesis-"))
         if directory is None:
             stack.callback(shutil.rmtree, root, ignore_errors=True)
         recorder = Recorder(root / "history.jsonl")
         stack.callback(recorder.close)
-        lying = Lying(lay(root / "cluster", shape.nodes, stack), _networks(shape, stack))
-        cluster = stack.enter_context(_cluster(shape, lying, root / "cluster"))
-        trial = Trial(cluster, lying, shape, recorder, seed)
+        environment = ClusterEnvironment(
+            prepare(root / "cluster", shape.nodes, stack), _networks(shape, stack)
+        )
+        cluster = stack.enter_context(_cluster(shape, environment, root / "cluster"))
+        trial = Trial(cluster, environment, shape, recorder, seed)
         try:
             trial.attempt(_offered(trial.stage, faults))
-            return judge(recorder)
+            return check_history(recorder)
         finally:
             for node_id in cluster.node_ids:
                 (root / f"node-{node_id}.log").write_text(cluster.output(node_id))
 
 
 def _networks(shape: Shape, stack: ExitStack) -> Net | None:
-    """Give every node a network of its own, or say why it has none."""
+    """Give every node its own network, or report why that is impossible."""
     why = "not asked for" if not shape.is_apart else namespaces.missing()
     if why is not None:
         print(f"nodes are cut off by relays on loopback: {why}", flush=True)
@@ -278,16 +285,18 @@ def _networks(shape: Shape, stack: ExitStack) -> Net | None:
     return stack.enter_context(namespaces.networks(shape.nodes))
 
 
-def _cluster(shape: Shape, lying: Lying, directory: Path) -> AbstractContextManager[Cluster]:
-    environment = lying.ground.environment
-    if lying.net is not None:
-        return namespaces.run_apart(lying.net, shape.config, directory, environment)
+def _cluster(
+    shape: Shape, environment: ClusterEnvironment, directory: Path
+) -> AbstractContextManager[Cluster]:
+    variables = environment.nodes.environment
+    if environment.net is not None:
+        return namespaces.run_apart(environment.net, shape.config, directory, variables)
     return run_cluster(
         shape.nodes,
         processes=True,
         config=shape.config,
         directory=directory,
-        environment=environment,
+        environment=variables,
     )
 
 

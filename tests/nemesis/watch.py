@@ -1,9 +1,9 @@
-"""Asks every node all the time what it leads, and up to where; as a client that knows epochs.
+"""Ask every node all the time which partitions it leads, and their high watermarks.
 
-Each node is asked by itself for the end of each partition, under the newest leader epoch that any
-node has spoken of: a node that answers has acted as leader in that epoch (so two answers from two
-nodes are two leaders), and what it answers is the high watermark as a client may know it. A stale
-leader must refuse, because it does not know the epoch.
+Each node is asked separately for the end of each partition, with the newest leader epoch that any
+node has reported: a node that answers has acted as leader in that epoch (so answers from two nodes
+mean two leaders), and its answer is the high watermark that a client may see. A stale leader must
+reject the request, because it does not know the epoch.
 """
 
 import asyncio
@@ -78,19 +78,19 @@ async def _ask(address: Address, request: Message) -> Message | None:
 
 
 def ask(cluster: Cluster, node_id: int, request: Message) -> Message | None:
-    """Ask one node; None when it does not answer."""
+    """Send a request to one node; None when it does not answer."""
     return asyncio.run(_ask(address_of(cluster, node_id), request))
 
 
 def partitions_of(cluster: Cluster, node_id: int, topic: str) -> list[MetadataResponsePartition]:
-    """What one node knows of a topic's partitions; empty when it does not answer."""
+    """Return a topic's partitions as one node knows them; empty when it does not answer."""
     request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     reply = ask(cluster, node_id, request)
     return [] if reply is None or not reply.topics else list(reply.topics[0].partitions)
 
 
 def controller_of(cluster: Cluster) -> int | None:
-    """Who leads the metadata quorum, as the first node says that knows."""
+    """Return the leader of the metadata quorum, from the first node that knows it."""
     for node_id in cluster.running:
         reply = ask(cluster, node_id, QUORUM)
         if reply is not None and reply.error_code == 0 and reply.topics:
@@ -101,7 +101,7 @@ def controller_of(cluster: Cluster) -> int | None:
 
 
 class Watcher(Worker):
-    """Asks; ``leaders`` has who answered last for each partition."""
+    """Ask all nodes; ``leaders`` has the last node that answered for each partition."""
 
     def __init__(self, recorder: Recorder, cluster: Cluster, topic: str, partitions: int) -> None:
         super().__init__("watcher", recorder)
@@ -173,7 +173,7 @@ class Watcher(Worker):
         self.leaders[index] = node_id
 
     async def _learn(self, connection: Connection) -> None:
-        """Take in the epochs that a node knows and we did not."""
+        """Remember newer leader epochs that a node reports."""
         request = MetadataRequest([MetadataRequestTopic(name=self.topic)])
         reply = await connection.send(request, timeout_ms=ASK_MS_MAX)
         for each in reply.topics[0].partitions if reply.topics else ():
@@ -182,7 +182,7 @@ class Watcher(Worker):
 
 
 def wait_until(condition: Callable[[], T], seconds: float, what: str) -> T:
-    """Ask again and again until the answer is true. Raises TimeoutError."""
+    """Repeat until the condition is true. Raises TimeoutError."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -192,20 +192,20 @@ def wait_until(condition: Callable[[], T], seconds: float, what: str) -> T:
 
 
 def reassign_partition(cluster: Cluster, topic: str, index: int, replicas: list[int]) -> None:
-    """Ask for other replicas; whoever does not answer has not taken it, and that is fine."""
+    """Request other replicas; a node that does not answer has not accepted it, which is fine."""
     wanted = ReassignableTopic(topic, [ReassignablePartition(index, list(replicas))])
     request = AlterPartitionReassignmentsRequest(timeout_ms=ASK_MS_MAX, topics=[wanted])
     ask(cluster, cluster.running[0], request)
 
 
 def move_replica(cluster: Cluster, node_id: int, topic: str, index: int, directory: str) -> None:
-    """Ask a node to keep a replica in another of its directories; as `reassign_partition`."""
+    """Ask a node to move a replica to another of its directories; as `reassign_partition`."""
     wanted = AlterReplicaLogDir(directory, [AlterReplicaLogDirTopic(topic, [index])])
     ask(cluster, node_id, AlterReplicaLogDirsRequest([wanted]))
 
 
 def has_settled(cluster: Cluster, node_id: int) -> bool:
-    """Say whether a node says that none of its replicas is on its way to another directory."""
+    """Return whether a node reports no replica that is moving between directories."""
     reply = ask(cluster, node_id, DescribeLogDirsRequest(topics=None))
     return reply is not None and not any(
         partition.is_future_key

@@ -1,7 +1,7 @@
-"""What the nodes stand on: a disk of their own that can fill up or fail, and a clock that can jump.
+"""The nodes' environment: a disk that can fill up or fail, and a clock that can jump.
 
 A disk is a small tmpfs at the node's directory, where mounting is permitted. The rest is done by
-`shim.c`, loaded into the node's process, where there is a C compiler. What is not there is said,
+`shim.c`, loaded into the node's process, where there is a C compiler. What is missing is reported,
 and the faults that need it are not offered.
 """
 
@@ -19,15 +19,15 @@ _CONTROL = struct.Struct("<iiiiq")
 
 
 @dataclass(frozen=True)
-class Ground:
-    """The ground of one cluster. ``library`` None: no shim; ``has_disks``: tmpfs are mounted."""
+class NodeEnvironment:
+    """One cluster's environment. ``library`` None: no shim; ``has_disks``: tmpfs are mounted."""
 
     root: Path
     library: Path | None
     has_disks: bool
 
     def environment(self, node_id: int) -> dict[str, str]:
-        """What a node's process has to find in its environment."""
+        """Return the environment variables of a node's process."""
         if self.library is None:
             return {}
         return {
@@ -45,7 +45,7 @@ class Ground:
     # -- what can be done ----------------------------------------------------------
 
     def heal(self, node_id: int) -> None:
-        """Make disk and clock whole again, and empty what filled the disk."""
+        """Repair disk and clock, and remove what filled the disk."""
         self._set(node_id)
         self._ballast(node_id).unlink(missing_ok=True)
 
@@ -91,13 +91,13 @@ class Ground:
                 )
 
 
-def lay(root: Path, nodes: int, stack: ExitStack) -> Ground:
-    """Prepare the ground under a cluster in ``root``; ``stack`` takes it away again."""
+def prepare(root: Path, nodes: int, stack: ExitStack) -> NodeEnvironment:
+    """Prepare the environment of a cluster in ``root``; ``stack`` removes it again."""
     root.mkdir(parents=True, exist_ok=True)
     library = _compile(root)
     for node_id in range(1, nodes + 1):
         (root / f"control-{node_id}").write_bytes(bytes(_CONTROL.size))
-    return Ground(root, library, _mount_all(root, nodes, stack))
+    return NodeEnvironment(root, library, _mount_all(root, nodes, stack))
 
 
 def _compile(root: Path) -> Path | None:

@@ -1,4 +1,4 @@
-"""A client without a brain: one blocking connection that says what it is told to say."""
+"""A minimal client: one blocking connection that sends exactly the given bytes."""
 
 import itertools
 import socket
@@ -27,7 +27,7 @@ NUMBERS = itertools.count(1)
 SOON_S = 60
 
 
-class Bare:
+class RawClient:
     """One connection."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -36,12 +36,12 @@ class Bare:
 
     @classmethod
     @contextmanager
-    def to(cls, bootstrap: str) -> "Iterator[Bare]":
-        bare = cls(bootstrap)
+    def to(cls, bootstrap: str) -> "Iterator[RawClient]":
+        client = cls(bootstrap)
         try:
-            yield bare
+            yield client
         finally:
-            bare.close()
+            client.close()
 
     def close(self) -> None:
         self.sock.close()
@@ -63,7 +63,7 @@ class Bare:
         return bytes(found)
 
     def is_closed(self) -> bool:
-        """Wait for the end; True when nothing but the end came."""
+        """Wait for the end of the connection; True when nothing was received before it."""
         try:
             return self.sock.recv(1) == b""
         except ConnectionError:
@@ -71,13 +71,13 @@ class Bare:
 
     def ask(self, key: ApiKey, version: int, message):
         number = next(NUMBERS)
-        self.send_bytes(request_frame(RequestHeader(key, version, number, "bare"), message))
-        told, body = parse_response_header(key, version, self.frame())
-        assert told == number, "replies keep their order"
+        self.send_bytes(request_frame(RequestHeader(key, version, number, "raw"), message))
+        reply, body = parse_response_header(key, version, self.frame())
+        assert reply == number, "replies keep their order"
         return decode(response_class(key), version, body)
 
     def topic(self, name: str = "", **config: str) -> str:
-        """Make a topic; without a name it gets one of its own."""
+        """Create a topic; without a name it gets a unique one."""
         name = name or f"t{next(NUMBERS)}"
         settings = [CreatableTopicConfig(key.replace("_", "."), config[key]) for key in config]
         made = CreateTopicsRequest([CreatableTopic(name, 1, 1, [], settings)], 10_000)
@@ -86,7 +86,7 @@ class Bare:
         return name
 
     def produce(self, topic: str, batch: bytes, version: int = 9) -> PartitionProduceResponse:
-        """Send one batch, and say what became of it."""
+        """Send one batch and return its error code."""
         data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])]
         answer = self.ask(ApiKey.PRODUCE, version, ProduceRequest(None, -1, 10_000, data))
         return answer.responses[0].partition_responses[0]
