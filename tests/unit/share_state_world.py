@@ -7,7 +7,7 @@ from ottla.coordinators.pending_replies import RecordedReply
 from ottla.coordinators.shard import Shard, ShardSettings
 from ottla.coordinators.share_state.machine import ShareStateMachine, ShareStateSettings
 from ottla.coordinators.share_state.rules import (
-    Found,
+    StateResult,
     StateWrite,
     decide_delete,
     decide_initialize,
@@ -68,9 +68,9 @@ class World:
     def initialize(self, epoch: int = 0, start: int = 0, key: ShareKey = KEY) -> object:
         return self.carry_out(lambda m, now: decide_initialize(m, key, epoch, start, now))
 
-    def read(self, leader_epoch: int, key: ShareKey = KEY) -> Found:
+    def read(self, leader_epoch: int, key: ShareKey = KEY) -> StateResult:
         found = self.carry_out(lambda m, now: decide_read(m, key, leader_epoch, now))
-        assert isinstance(found, Found)
+        assert isinstance(found, StateResult)
         return found
 
     def write(
@@ -79,9 +79,9 @@ class World:
         write = StateWrite(state, leader, start, 0, runs)
         return self.carry_out(lambda m, now: decide_write(m, key, write, now))
 
-    def summary(self, key: ShareKey = KEY) -> Found:
+    def summary(self, key: ShareKey = KEY) -> StateResult:
         found = self.carry_out(lambda m, now: decide_summary(m, key))
-        assert isinstance(found, Found)
+        assert isinstance(found, StateResult)
         return found
 
     def delete(self, key: ShareKey = KEY) -> object:

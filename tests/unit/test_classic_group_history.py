@@ -199,7 +199,9 @@ class History:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, min_size=8, max_size=25))
-def test_the_log_is_the_state_and_nobody_waits_in_vain(steps: list[tuple[Any, ...]]) -> None:
+def test_replayed_log_equals_the_state_and_every_request_is_answered(
+    steps: list[tuple[Any, ...]],
+) -> None:
     history = History()
     history.step("round", 2)
     for step in steps:

@@ -17,7 +17,7 @@ def code(future) -> int:
 # -- newcomers -----------------------------------------------------------------------
 
 
-def test_a_new_member_is_sent_back_for_its_id_from_version_4_on() -> None:
+def test_new_member_must_rejoin_with_its_id_from_version_4_on() -> None:
     world = World()
     first = world.join(version=4)
     assert code(first) == ErrorCode.MEMBER_ID_REQUIRED
@@ -30,7 +30,7 @@ def test_a_new_member_is_sent_back_for_its_id_from_version_4_on() -> None:
     assert second.reply.generation_id == 1
 
 
-def test_an_old_client_is_taken_at_once() -> None:
+def test_old_client_joins_at_once() -> None:
     world = World()
     future = world.join(version=3)
     world.pass_ms(1000)
@@ -45,14 +45,14 @@ def test_an_id_that_was_given_and_not_used_is_forgotten() -> None:
     assert code(world.join("m1", version=4)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_of_no_group_is_unknown_and_makes_none() -> None:
+def test_leave_of_missing_group_creates_no_group() -> None:
     world = World()
     assert code(world.join("ghost")) == ErrorCode.UNKNOWN_MEMBER_ID
     assert world.machine.groups.get("g") is None
     assert world.log.batches == []
 
 
-def test_a_group_begins_with_an_empty_record() -> None:
+def test_new_classic_group_writes_an_empty_record() -> None:
     world = World()
     world.join(version=4)
     (record,) = world.records()
@@ -71,7 +71,7 @@ def test_a_group_begins_with_an_empty_record() -> None:
         (RecordTooLarge("x"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_a_group_whose_first_record_is_refused_never_was(version, fault, expected) -> None:
+def test_group_whose_first_record_is_rejected_does_not_exist(version, fault, expected) -> None:
     world = World()
     world.log.fault = fault
     assert code(world.join(version=version)) == expected
@@ -108,7 +108,7 @@ def test_the_first_rebalance_ends_however_many_keep_coming() -> None:
     assert first.is_done
 
 
-def test_the_leader_hears_of_all_and_the_others_of_none() -> None:
+def test_only_the_leader_gets_the_member_list() -> None:
     world = World()
     leader = world.join(protocols={"range": b"meta-1"})
     follower = world.join(protocols={"range": b"meta-2"}, instance="i")
@@ -139,7 +139,7 @@ def test_the_protocol_is_one_that_all_offer_and_most_want() -> None:
     [{"protocols": "other"}, {"protocol_type": "connect"}, {"protocols": ""}],
     ids=["none in common", "another type", "none at all"],
 )
-def test_who_offers_nothing_in_common_stays_out(fields) -> None:
+def test_member_without_common_protocol_is_rejected(fields) -> None:
     world = World()
     world.stable(1)
     before = len(world.log.batches)
@@ -148,7 +148,7 @@ def test_who_offers_nothing_in_common_stays_out(fields) -> None:
     assert len(world.log.batches) == before
 
 
-def test_a_first_member_must_offer_something() -> None:
+def test_join_without_protocols_is_rejected() -> None:
     world = World()
     assert code(world.join(protocols="")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert code(world.join(protocol_type="")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -157,7 +157,7 @@ def test_a_first_member_must_offer_something() -> None:
 # -- later rebalances ------------------------------------------------------------------------
 
 
-def test_a_newcomer_makes_the_others_join_again() -> None:
+def test_new_member_makes_others_rejoin() -> None:
     world = World()
     (one,) = world.stable(1)
     newcomer = world.join()
@@ -170,7 +170,7 @@ def test_a_newcomer_makes_the_others_join_again() -> None:
     assert again.reply.leader == one
 
 
-def test_who_does_not_join_again_in_time_is_out() -> None:
+def test_member_that_does_not_rejoin_in_time_is_removed() -> None:
     world = World()
     first, second = world.stable(2, rebalance_ms=20_000, session_ms=60_000)
     again = world.join(second, session_ms=60_000, protocols="range other")
@@ -183,7 +183,7 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
     assert world.heartbeat(first, 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_follower_with_nothing_new_is_told_of_the_generation() -> None:
+def test_rejoin_of_follower_without_changes_returns_the_generation() -> None:
     world = World()
     leader, follower = world.stable(2)
     future = world.join(follower)
@@ -192,7 +192,7 @@ def test_a_follower_with_nothing_new_is_told_of_the_generation() -> None:
     assert world.group.state is ClassicState.STABLE
 
 
-def test_a_follower_with_news_and_a_leader_without_make_a_rebalance() -> None:
+def test_rejoin_of_follower_with_new_metadata_or_of_leader_starts_rebalance() -> None:
     world = World()
     _, follower = world.stable(2)
     assert not world.join(follower, protocols={"range": b"news"}).is_done
@@ -217,7 +217,7 @@ def test_before_the_assignment_the_same_join_gets_the_same_answer() -> None:
     assert world.group.state is ClassicState.PREPARING_REBALANCE
 
 
-def test_a_join_sent_twice_leaves_no_request_without_answer() -> None:
+def test_repeated_join_answers_both_requests() -> None:
     world = World()
     first, second = world.stable(2)
     waiting = world.join(first)
@@ -228,7 +228,7 @@ def test_a_join_sent_twice_leaves_no_request_without_answer() -> None:
     assert code(again) == ErrorCode.NONE
 
 
-def test_a_new_member_that_gives_up_does_not_hold_the_group_for_ever() -> None:
+def test_new_member_that_disconnects_is_removed_after_its_join_timeout() -> None:
     world = World()
     world.stable(1, session_ms=1_000_000, rebalance_ms=1_000_000)
     newcomer = world.join(rebalance_ms=1_000_000, session_ms=6000)
@@ -242,7 +242,7 @@ def test_a_new_member_that_gives_up_does_not_hold_the_group_for_ever() -> None:
 # -- size ------------------------------------------------------------------------------------
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_full_group_rejects_other_members() -> None:
     world = World()
     ids = world.stable(3)
     refused = world.join()
@@ -252,7 +252,7 @@ def test_a_full_group_takes_nobody_else() -> None:
     assert not world.join(ids[0]).is_done  # a member of it may always
 
 
-def test_while_a_rebalance_goes_on_those_who_joined_are_counted() -> None:
+def test_size_limit_counts_joined_members_during_a_rebalance() -> None:
     world = World()
     futures = [world.join() for _ in range(3)]
     assert code(world.join()) == ErrorCode.GROUP_MAX_SIZE_REACHED

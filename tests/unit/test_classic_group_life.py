@@ -24,7 +24,7 @@ def forming(world: World, count: int = 2, **fields) -> list[str]:
 # -- sync ------------------------------------------------------------------------------
 
 
-def test_everybody_gets_what_the_leader_assigned() -> None:
+def test_members_get_the_assignment_of_the_leader() -> None:
     world = World()
     leader, follower = forming(world)
     waiting = world.sync(follower, 1)
@@ -38,7 +38,7 @@ def test_everybody_gets_what_the_leader_assigned() -> None:
     assert late.reply.assignment == b"two"
 
 
-def test_a_member_the_leader_forgot_gets_an_empty_assignment() -> None:
+def test_member_missing_from_the_assignment_gets_an_empty_one() -> None:
     world = World()
     leader, follower = forming(world)
     waiting = world.sync(follower, 1)
@@ -46,7 +46,7 @@ def test_a_member_the_leader_forgot_gets_an_empty_assignment() -> None:
     assert (code(waiting), waiting.reply.assignment) == (ErrorCode.NONE, b"")
 
 
-def test_an_assignment_is_told_when_it_is_committed() -> None:
+def test_assignment_is_returned_once_committed() -> None:
     world = World()
     leader, follower = forming(world)
     world.log.follows = False
@@ -57,7 +57,7 @@ def test_an_assignment_is_told_when_it_is_committed() -> None:
     assert code(waiting) == code(own) == code(late) == ErrorCode.NONE
 
 
-def test_an_assignment_that_is_not_stored_is_never_told() -> None:
+def test_assignment_rejected_by_the_log_is_never_returned() -> None:
     world = World()
     leader, follower = forming(world)
     waiting = world.sync(follower, 1)
@@ -84,7 +84,7 @@ def test_an_assignment_that_is_not_stored_is_never_told() -> None:
         ({"group_id": "nowhere"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_who_may_not_sync(changes, expected) -> None:
+def test_invalid_sync_requests_are_rejected(changes, expected) -> None:
     from ottla.coordinators.groups.requests import decide_sync
 
     world = World()
@@ -96,7 +96,7 @@ def test_who_may_not_sync(changes, expected) -> None:
     assert world.group.state is ClassicState.COMPLETING_REBALANCE
 
 
-def test_a_sync_during_a_rebalance_is_sent_back_to_join() -> None:
+def test_sync_during_a_rebalance_returns_rebalance_in_progress() -> None:
     world = World()
     leader, follower = forming(world)
     waiting = world.sync(follower, 1)
@@ -105,7 +105,7 @@ def test_a_sync_during_a_rebalance_is_sent_back_to_join() -> None:
     assert code(world.sync(leader, 1)) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_sync_sent_twice_leaves_no_request_without_answer() -> None:
+def test_repeated_sync_answers_both_requests() -> None:
     world = World()
     leader, follower = forming(world)
     first, second = world.sync(follower, 1), world.sync(follower, 1)
@@ -114,7 +114,7 @@ def test_a_sync_sent_twice_leaves_no_request_without_answer() -> None:
     assert second.reply.assignment == b"two"
 
 
-def test_who_never_asks_for_its_assignment_is_out() -> None:
+def test_member_that_never_syncs_is_removed() -> None:
     world = World()
     leader, follower = forming(world, rebalance_ms=20_000, session_ms=100_000)
     world.sync(leader, 1)
@@ -126,7 +126,7 @@ def test_who_never_asks_for_its_assignment_is_out() -> None:
     assert world.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_never_assigns_is_out() -> None:
+def test_leader_that_never_assigns_is_removed() -> None:
     world = World()
     _, follower = forming(world, rebalance_ms=20_000, session_ms=100_000)
     waiting = world.sync(follower, 1)
@@ -139,7 +139,7 @@ def test_a_leader_that_never_assigns_is_out() -> None:
 # -- heartbeat ---------------------------------------------------------------------------
 
 
-def test_heartbeats_keep_a_member_and_silence_loses_it() -> None:
+def test_member_without_heartbeat_expires() -> None:
     world = World()
     leader, follower = world.stable(2)
     for _ in range(3):
@@ -154,7 +154,7 @@ def test_heartbeats_keep_a_member_and_silence_loses_it() -> None:
     assert world.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_who_waits_here_need_not_be_heard_of() -> None:
+def test_member_with_a_waiting_request_needs_no_heartbeat() -> None:
     world = World()
     leader, follower = world.stable(2, session_ms=10_000, rebalance_ms=60_000)
     waiting = world.join(leader, rebalance_ms=60_000)
@@ -173,7 +173,9 @@ def test_who_waits_here_need_not_be_heard_of() -> None:
         ("m1", 1, "nobody", ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_a_wrong_heartbeat_is_no_sign_of_life(member, generation, instance, expected) -> None:
+def test_invalid_heartbeat_does_not_restart_the_session_timeout(
+    member, generation, instance, expected
+) -> None:
     world = World()
     world.stable(1)
     world.pass_ms(9000)
@@ -182,11 +184,11 @@ def test_a_wrong_heartbeat_is_no_sign_of_life(member, generation, instance, expe
     assert world.group.state is ClassicState.EMPTY
 
 
-def test_a_heartbeat_to_no_group() -> None:
+def test_heartbeat_to_missing_group_returns_unknown_member() -> None:
     assert World().heartbeat("m", 0) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_commit_is_a_sign_of_life() -> None:
+def test_offset_commit_restarts_the_session_timeout() -> None:
     world = World()
     (member,) = world.stable(1)
     world.pass_ms(9000)
@@ -209,7 +211,7 @@ def test_the_last_one_to_leave_leaves_an_empty_group_in_the_log() -> None:
     assert value.protocol_type == "consumer"
 
 
-def test_who_stays_shares_what_the_others_had() -> None:
+def test_remaining_members_share_the_partitions_of_leaving_ones() -> None:
     world = World()
     leader, follower = world.stable(2)
     assert world.leave(leader) == [ErrorCode.NONE]
@@ -232,7 +234,7 @@ def test_several_leave_at_once_each_with_its_own_code() -> None:
     assert world.group.pending_join == set()
 
 
-def test_one_who_leaves_while_it_waits_is_answered() -> None:
+def test_member_that_leaves_while_waiting_is_answered() -> None:
     world = World()
     _, follower = forming(world)
     waiting = world.sync(follower, 1)
@@ -249,11 +251,11 @@ def test_leaving_can_be_what_a_rebalance_waits_for() -> None:
     assert code(again) == ErrorCode.NONE
 
 
-def test_leaving_no_group() -> None:
+def test_leave_of_missing_group_returns_unknown_member() -> None:
     assert World().leave("a", "b") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
-def test_a_refused_record_does_not_bring_the_gone_back() -> None:
+def test_rejected_record_does_not_restore_removed_members() -> None:
     world = World()
     (member,) = world.stable(1)
     world.log.fault = NotEnoughReplicas("no")
@@ -278,7 +280,7 @@ def _leave(machine, member, now):
 # -- reload ------------------------------------------------------------------------------
 
 
-def test_a_stable_group_goes_on_under_the_next_leader() -> None:
+def test_stable_group_continues_under_the_next_coordinator() -> None:
     world = World()
     leader, follower = world.stable(2)
     again = world.reload()
@@ -295,7 +297,7 @@ def test_a_stable_group_goes_on_under_the_next_leader() -> None:
     assert again.group.state is ClassicState.PREPARING_REBALANCE  # the leader is silent
 
 
-def test_whoever_waits_is_told_when_leadership_is_lost() -> None:
+def test_pending_replies_fail_when_leadership_is_lost() -> None:
     world = World()
     _, follower = forming(world)
     waiting = [world.sync(follower, 1), world.join(group="other")]
@@ -304,7 +306,7 @@ def test_whoever_waits_is_told_when_leadership_is_lost() -> None:
         assert future.fault is not None and future.fault.code is ErrorCode.NOT_COORDINATOR
 
 
-def test_a_lost_write_tells_everybody_once() -> None:
+def test_lost_write_fails_every_request_once() -> None:
     world = World()
     leader, follower = forming(world)
     waiting = world.sync(follower, 1)

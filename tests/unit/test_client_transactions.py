@@ -23,7 +23,7 @@ def open_(producer_id: int = 7, last_timestamp: int = 100) -> OpenTransaction:
         ({}, 499, True),
     ],
 )
-def test_a_transaction_hangs_that_nobody_knows_of(
+def test_transaction_unknown_to_the_coordinator_is_reported_hanging(
     known: dict[int, set[TopicPartition]], last_timestamp: int, is_hanging: bool
 ) -> None:
     found = open_(last_timestamp=last_timestamp)

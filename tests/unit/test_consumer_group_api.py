@@ -115,7 +115,7 @@ def test_a_member_joins_and_is_described() -> None:
         assert (topic.topic_name, topic.topic_id, topic.partitions) == ("t", topic_id("t"), [0, 1])
 
 
-def test_a_refusal_says_why() -> None:
+def test_rejected_heartbeat_has_an_error_message() -> None:
     broker = Broker()
     reply = broker.beat(server_assignor="mine")
     assert reply.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
@@ -124,13 +124,13 @@ def test_a_refusal_says_why() -> None:
     )
 
 
-def test_what_is_not_led_here_is_not_answered() -> None:
+def test_request_to_partition_not_led_here_is_rejected() -> None:
     broker = Broker(is_led=False)
     assert broker.beat().error_code == ErrorCode.NOT_COORDINATOR
     assert broker.describe("g")[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_protocol_that_is_off_is_not_answered() -> None:
+def test_disabled_protocol_returns_unsupported_version() -> None:
     broker = Broker(is_served=False)
     assert broker.beat().error_code == ErrorCode.UNSUPPORTED_VERSION
     broker = Broker()
@@ -139,13 +139,13 @@ def test_a_protocol_that_is_off_is_not_answered() -> None:
     assert broker.describe("g")[0].error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_groups_that_are_not_there_are_not_found() -> None:
+def test_missing_groups_are_not_found() -> None:
     (missing, nameless) = Broker().describe("x", "")
     assert (missing.error_code, missing.group_id) == (ErrorCode.GROUP_ID_NOT_FOUND, "x")
     assert nameless.error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_who_may_not_is_told_so() -> None:
+def test_unauthorized_requests_are_rejected() -> None:
     broker = Broker(GroupAccess(read_group=lambda caller, group: False))
     assert broker.beat().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     broker = Broker(GroupAccess(describe_topic=lambda caller, topic: topic != "secret"))
@@ -157,7 +157,7 @@ def test_who_may_not_is_told_so() -> None:
     assert broker.describe("g")[0].error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_group_with_topics_one_may_not_see_is_not_described() -> None:
+def test_group_with_unauthorized_topics_is_not_described() -> None:
     seen = {"t"}
     broker = Broker(GroupAccess(describe_topic=lambda caller, topic: topic in seen))
     broker.beat()
@@ -184,13 +184,13 @@ def test_a_reply_waits_for_its_records() -> None:
     asyncio.run(scenario())
 
 
-def test_assignors_are_known_by_name_or_by_kafkas_class() -> None:
+def test_assignors_are_found_by_name_or_kafka_class() -> None:
     range_class = "org.apache.kafka.coordinator.group.assignor.RangeAssignor"
     assert assignor_names([range_class, "uniform", "range"]) == ("range", "uniform")
     with pytest.raises(ValueError, match="mine"):
         assignor_names(["mine"])
 
 
-def test_policies_say_which_way() -> None:
+def test_migration_policies_allow_directions() -> None:
     assert [each.may_upgrade() for each in MigrationPolicy] == [True, True, False, False]
     assert [each.may_downgrade() for each in MigrationPolicy] == [True, False, True, False]

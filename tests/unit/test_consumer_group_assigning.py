@@ -66,7 +66,7 @@ def test_a_changed_subscription_in_a_large_group_takes_effect_at_once() -> None:
     assert group.assignment_epoch == group.epoch
 
 
-def test_a_clock_that_goes_back_does_not_keep_a_large_group_waiting() -> None:
+def test_clock_going_back_does_not_delay_assignment_of_a_large_group() -> None:
     world = group_of(SMALL_GROUP_MEMBERS_MAX + 1)
     world.context.note_assigned("g", world.shard.now() + 3_600_000)
 

@@ -57,7 +57,7 @@ def check(group: GroupSpec, targets: Targets) -> None:
 # -- uniform -------------------------------------------------------------------------------
 
 
-def test_equal_wishes_are_shared_equally() -> None:
+def test_equal_subscriptions_are_assigned_evenly() -> None:
     group = spec({T: 5, U: 2}, a=[T, U], b=[T, U], c=[T, U])
     targets = assign_uniform(group)
     check(group, targets)
@@ -78,7 +78,7 @@ def test_nothing_moves_where_nothing_must() -> None:
     assert assign_uniform(after(group, odd)) == odd
 
 
-def test_who_leaves_is_succeeded_by_all() -> None:
+def test_partitions_of_a_leaving_member_are_spread_over_all() -> None:
     group = spec({T: 6}, a=[T], b=[T], c=[T])
     before = assign_uniform(group)
     left = GroupSpec(
@@ -89,20 +89,20 @@ def test_who_leaves_is_succeeded_by_all() -> None:
     assert all(before[name][T] <= now[name][T] for name in ("a", "b"))
 
 
-def test_what_is_no_more_wanted_or_there_is_given_up() -> None:
+def test_unsubscribed_and_deleted_topics_are_unassigned() -> None:
     old: Targets = {"a": {T: frozenset((0, 7)), U: frozenset((0,)), V: frozenset((0,))}}
     group = GroupSpec({"a": MemberSpec(frozenset([T, U]), old["a"])}, {T: 2, U: 1})
     assert assign_uniform(group) == {"a": {T: frozenset((0, 1)), U: frozenset((0,))}}
 
 
-def test_different_wishes_are_balanced_as_far_as_they_go() -> None:
+def test_different_subscriptions_are_balanced() -> None:
     group = spec({T: 6, U: 2}, a=[T], b=[T, U], c=[U])
     targets = assign_uniform(group)
     check(group, targets)
     assert sizes(targets) == {"a": 3, "b": 3, "c": 2}
 
 
-def test_a_newcomer_with_other_wishes_gets_its_share() -> None:
+def test_new_member_with_another_subscription_gets_its_share() -> None:
     alone = spec({T: 6}, a=[T])
     both = after(alone, assign_uniform(alone), b=[T, U])
     group = GroupSpec(both.members, {T: 6, U: 2})
@@ -111,7 +111,7 @@ def test_a_newcomer_with_other_wishes_gets_its_share() -> None:
     assert sizes(targets) == {"a": 4, "b": 4}
 
 
-def test_nobody_gets_nothing() -> None:
+def test_group_without_members_gets_no_targets() -> None:
     assert assign_uniform(GroupSpec({}, {})) == {}
     assert assign_range(GroupSpec({}, {})) == {}
     assert assign_uniform(spec({}, a=[], b=[])) == {"a": {}, "b": {}}

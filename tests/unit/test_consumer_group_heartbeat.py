@@ -125,7 +125,7 @@ def test_joining_again_with_epoch_0_goes_on_where_it_was() -> None:
     assert (reply.member_epoch, named(reply)) == (1, {"t": [0, 1, 2, 3]})
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_full_group_rejects_other_members() -> None:
     world = ConsumerWorld(consumer=ConsumerSettings(max_size=1))
     world.enter("a")
     assert joining_refused(world, "b") is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -135,7 +135,7 @@ def test_a_full_group_takes_nobody_else() -> None:
 # -- reconciliation ----------------------------------------------------------------------
 
 
-def test_a_partition_is_given_up_before_another_gets_it() -> None:
+def test_partition_is_revoked_before_another_member_gets_it() -> None:
     world = ConsumerWorld()
     world.enter("a")
     reply = world.enter("b")
@@ -154,7 +154,7 @@ def test_a_partition_is_given_up_before_another_gets_it() -> None:
     assert world.consumers().state_name() == "Stable"
 
 
-def test_a_member_that_says_what_it_reads_need_not_be_asked_to_give_up_more() -> None:
+def test_member_that_reports_owned_partitions_skips_revocation() -> None:
     world = ConsumerWorld()
     world.enter("a")
     world.enter("b")
@@ -221,7 +221,7 @@ def test_a_member_that_must_revoke_again_keeps_its_epoch() -> None:
     assert world.consumers().members["a"].state is MemberState.UNREVOKED
 
 
-def test_a_step_behind_is_let_in_when_the_reply_was_lost() -> None:
+def test_previous_epoch_is_accepted_when_the_reply_was_lost() -> None:
     world = ConsumerWorld()
     world.enter("a")
     world.enter("b")
@@ -256,7 +256,7 @@ def test_other_racks_are_another_epoch_and_the_same_news_is_not() -> None:
     assert world.beat("a", 3).member_epoch == 3
 
 
-def test_a_deleted_topic_is_given_up() -> None:
+def test_deleted_topic_is_unassigned() -> None:
     world = ConsumerWorld()
     world.enter("a", "t", "u")
     world.image = image_with(t=4)
@@ -298,7 +298,7 @@ def test_members_choose_the_assignor() -> None:
     assert joining_refused(world, "c", server_assignor="mine") is ErrorCode.UNSUPPORTED_ASSIGNOR
 
 
-def test_a_groups_own_settings_count() -> None:
+def test_group_configs_override_broker_settings() -> None:
     world = ConsumerWorld()
     world.image = replay_all(
         world.image,
@@ -317,7 +317,7 @@ def test_a_groups_own_settings_count() -> None:
 # -- leaving -----------------------------------------------------------------------------
 
 
-def test_who_leaves_makes_room_at_once() -> None:
+def test_leaving_member_frees_its_partitions_at_once() -> None:
     world = ConsumerWorld()
     world.enter("a")
     world.enter("b")
@@ -327,7 +327,7 @@ def test_who_leaves_makes_room_at_once() -> None:
     assert world.consumers().epoch == 3
 
 
-def test_who_is_silent_for_a_session_is_let_go() -> None:
+def test_member_without_heartbeat_for_a_session_is_removed() -> None:
     world = ConsumerWorld()
     world.enter("a")
     world.enter("b")
@@ -338,7 +338,7 @@ def test_who_is_silent_for_a_session_is_let_go() -> None:
     assert refused(world, "a", 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_silence_that_cannot_be_written_is_noted_later() -> None:
+def test_session_timeout_that_cannot_be_written_is_retried() -> None:
     world = ConsumerWorld()
     world.enter("a")
     world.log.fault = NotEnoughReplicas("alone")
@@ -349,7 +349,7 @@ def test_a_silence_that_cannot_be_written_is_noted_later() -> None:
     assert world.consumers().is_empty()
 
 
-def test_who_does_not_give_up_in_time_is_let_go() -> None:
+def test_member_that_does_not_revoke_within_its_timeout_is_removed() -> None:
     world = ConsumerWorld()
     world.enter("a", rebalance_timeout_ms=10_000)
     world.enter("b")
@@ -360,7 +360,7 @@ def test_who_does_not_give_up_in_time_is_let_go() -> None:
     assert list(world.consumers().members) == ["b"]
 
 
-def test_who_gave_up_in_time_stays() -> None:
+def test_member_that_revokes_in_time_stays() -> None:
     world = ConsumerWorld()
     world.enter("a", rebalance_timeout_ms=10_000)
     world.enter("b")
@@ -387,7 +387,7 @@ def test_a_static_member_comes_back_to_what_it_had() -> None:
     assert refused(world, "a", epoch, instance_id="i") is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_an_instance_id_in_use_is_not_given_away() -> None:
+def test_instance_id_in_use_is_not_released() -> None:
     world = ConsumerWorld()
     world.enter("a", instance_id="i")
     assert joining_refused(world, "b", instance_id="i") is ErrorCode.UNRELEASED_INSTANCE_ID
@@ -395,7 +395,7 @@ def test_an_instance_id_in_use_is_not_given_away() -> None:
     assert refused(world, "b", -2, instance_id="i") is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_static_member_that_does_not_come_back_is_let_go() -> None:
+def test_static_member_that_does_not_return_is_removed() -> None:
     world = ConsumerWorld()
     world.enter("a", instance_id="i")
     world.beat("a", -2, instance_id="i")
@@ -424,7 +424,7 @@ def test_a_static_member_may_leave_for_good() -> None:
         {"subscribed_topic_names": None},
     ],
 )
-def test_a_join_must_say_what_it_has_to(fields: dict[str, Any]) -> None:
+def test_join_without_required_fields_is_rejected(fields: dict[str, Any]) -> None:
     assert joining_refused(ConsumerWorld(), "a", **fields) is ErrorCode.INVALID_REQUEST
 
 
@@ -438,7 +438,7 @@ def test_epochs_and_partitions_must_make_sense() -> None:
     assert refused(world, "b", 0, {"t": [0]}, **fields) is ErrorCode.INVALID_REQUEST
 
 
-def test_strangers_are_sent_away() -> None:
+def test_unknown_members_are_rejected() -> None:
     world = ConsumerWorld()
     assert refused(world, "a", 1) is ErrorCode.GROUP_ID_NOT_FOUND
     assert refused(world, "a", -1) is ErrorCode.GROUP_ID_NOT_FOUND
@@ -497,7 +497,7 @@ def test_a_group_is_loaded_as_it_was() -> None:
     assert again.beat("a", 1, {"t": [0, 1]}, instance_id="i").member_epoch >= 1
 
 
-def test_a_loaded_group_keeps_time() -> None:
+def test_loaded_group_starts_its_timers() -> None:
     world = ConsumerWorld()
     world.enter("a", rebalance_timeout_ms=10_000)
     world.enter("b")
@@ -518,7 +518,7 @@ def test_offsets_before_a_group_do_not_make_it_a_classic_one() -> None:
     assert again.machine.offsets.of_group("g")
 
 
-def test_a_state_of_a_newer_version_makes_its_member_begin_again() -> None:
+def test_unknown_member_state_makes_the_member_rejoin() -> None:
     world = ConsumerWorld()
     world.enter("a")
     group = world.consumers()

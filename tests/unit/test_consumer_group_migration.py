@@ -70,7 +70,7 @@ def test_the_first_consumer_member_makes_a_classic_group_a_consumer_group() -> N
     assert world.reload().consumers() == group
 
 
-def test_classic_members_give_up_and_get_by_joining_again() -> None:
+def test_classic_members_revoke_and_receive_by_rejoining() -> None:
     world = ConsumerWorld()
     first, second = upgraded(world)
     moving = [each for each in (first, second) if len(world.consumers().target_of(each)) == 0]
@@ -97,7 +97,7 @@ def test_classic_members_give_up_and_get_by_joining_again() -> None:
     assert world.consumers().state_name() == "Stable"
 
 
-def test_what_a_classic_leader_gave_twice_is_one_members_from_now_on() -> None:
+def test_partition_assigned_twice_by_a_classic_leader_has_one_owner_after_upgrade() -> None:
     world = ConsumerWorld()
     futures = [world.join(**CLASSIC), world.join(**CLASSIC)]
     world.pass_ms(2000)
@@ -112,7 +112,7 @@ def test_what_a_classic_leader_gave_twice_is_one_members_from_now_on() -> None:
     assert set(world.consumers().owners.values()) == {ids[0]}
 
 
-def test_who_waits_in_the_classic_group_is_sent_on() -> None:
+def test_waiting_requests_of_an_upgraded_group_get_rebalance_in_progress() -> None:
     world = ConsumerWorld()
     ids = classic_pair(world)
     waiting = world.join(ids[0], protocols={"range": subscribed("t", "u")})
@@ -131,7 +131,7 @@ def test_a_refused_upgrade_leaves_the_classic_group() -> None:
     assert world.heartbeat(ids[0], 1) == ErrorCode.NONE
 
 
-def test_an_empty_classic_group_gives_way() -> None:
+def test_empty_classic_group_is_replaced() -> None:
     world = ConsumerWorld()
     ids = classic_pair(world)
     world.leave(*ids)
@@ -148,7 +148,7 @@ def test_an_empty_classic_group_gives_way() -> None:
         ConsumerSettings(max_size=1),
     ],
 )
-def test_a_group_stays_classic_where_that_is_said(settings: ConsumerSettings) -> None:
+def test_upgrade_is_disabled_by_the_migration_policy(settings: ConsumerSettings) -> None:
     world = ConsumerWorld(consumer=settings)
     ids = classic_pair(world)
     with pytest.raises(Fault) as caught:
@@ -166,7 +166,7 @@ def test_a_group_of_another_protocol_type_stays_classic() -> None:
     assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_what_classic_members_said_must_be_readable() -> None:
+def test_unreadable_subscription_prevents_upgrade() -> None:
     world = ConsumerWorld()
     world.join(protocols={"range": b"\x00"})
     world.pass_ms(2000)
@@ -196,7 +196,7 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
     assert world.commit_code(5, reply.member_id, 1) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_classic_member_must_suit_the_others() -> None:
+def test_classic_member_needs_a_protocol_in_common() -> None:
     world = ConsumerWorld()
     world.enter("a")
     refuse = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -208,7 +208,7 @@ def test_a_classic_member_must_suit_the_others() -> None:
     assert world.join(protocols=both).reply.error_code == ErrorCode.NONE
 
 
-def test_strangers_and_laggards_are_refused() -> None:
+def test_unknown_members_and_stale_epochs_are_rejected() -> None:
     world = ConsumerWorld()
     world.enter("a")
     member = world.join(**CLASSIC).reply.member_id
@@ -221,7 +221,7 @@ def test_strangers_and_laggards_are_refused() -> None:
     assert world.leave("x") == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_a_classic_member_that_does_not_join_again_is_let_go() -> None:
+def test_classic_member_that_does_not_rejoin_is_removed() -> None:
     world = ConsumerWorld()
     ids = upgraded(world)
     for member in ids:
@@ -235,7 +235,7 @@ def test_a_classic_member_that_does_not_join_again_is_let_go() -> None:
     assert list(world.consumers().members) == ["new"]
 
 
-def test_a_classic_member_that_does_not_sync_is_let_go() -> None:
+def test_classic_member_that_does_not_sync_is_removed() -> None:
     world = ConsumerWorld()
     world.enter("a")
     member = world.join(rebalance_ms=8_000, **CLASSIC).reply.member_id
@@ -245,7 +245,7 @@ def test_a_classic_member_that_does_not_sync_is_let_go() -> None:
     assert member not in world.consumers().members
 
 
-def test_a_classic_member_is_silent_by_its_own_session() -> None:
+def test_classic_member_expires_by_its_own_session_timeout() -> None:
     world = ConsumerWorld()
     world.enter("a")
     member = world.join(session_ms=6_000, **CLASSIC).reply.member_id
@@ -330,7 +330,7 @@ def test_the_last_consumer_member_leaves_a_classic_group() -> None:
     assert again.group.generation == epoch
 
 
-def test_a_downgrade_gives_what_members_were_to_have() -> None:
+def test_downgrade_keeps_the_targets_of_members() -> None:
     world = ConsumerWorld()
     ids = upgraded(world)
     targets = {each: world.consumers().target_of(each) for each in ids}
@@ -340,7 +340,7 @@ def test_a_downgrade_gives_what_members_were_to_have() -> None:
         assert read_assignment(member.assignment, world.image.topics) == targets[each]
 
 
-def test_a_silent_last_consumer_member_is_as_good_as_gone() -> None:
+def test_session_timeout_of_the_last_consumer_member_downgrades_the_group() -> None:
     world = ConsumerWorld()
     world.enter("a")
     member = world.join(session_ms=100_000, rebalance_ms=100_000, **CLASSIC).reply.member_id
@@ -371,14 +371,14 @@ def test_a_refused_downgrade_leaves_the_consumer_group() -> None:
     assert (world.consumers(), world.machine.new_groups) == (before, {})
 
 
-def test_a_group_stays_a_consumer_group_where_that_is_said() -> None:
+def test_downgrade_is_disabled_by_the_migration_policy() -> None:
     world = ConsumerWorld(consumer=ConsumerSettings(migration_policy=MigrationPolicy.UPGRADE))
     upgraded(world)
     world.beat("new", -1)
     assert world.consumers().classic_count == 2
 
 
-def test_an_empty_consumer_group_gives_way_to_a_classic_one() -> None:
+def test_empty_consumer_group_is_replaced_by_a_classic_one() -> None:
     world = ConsumerWorld()
     world.enter("a", subscribed_topic_regex="t")
     world.beat("a", -1)
@@ -409,7 +409,7 @@ def test_embedded_messages_that_are_none_are_refused(data: bytes) -> None:
         read_subscription(data)
 
 
-def test_topics_that_are_gone_are_left_out_of_what_is_told() -> None:
+def test_deleted_topics_are_left_out_of_the_assignment() -> None:
     topics = ConsumerWorld().image.topics
     data = write_assignment({topic_id("gone"): frozenset((1,))}, topics, 3)
     assert read_assignment(data, topics) == NO_PARTITIONS

@@ -26,7 +26,7 @@ def test_an_expression_matches_whole_names() -> None:
 
 
 @pytest.mark.parametrize("expression", ["a(", "*", "(?=a)b", r"(a)\1", "a{2000}", "[z-a]"])
-def test_what_is_no_expression_is_refused(expression: str) -> None:
+def test_invalid_expression_is_rejected(expression: str) -> None:
     with pytest.raises(Fault) as caught:
         check_expression(expression)
     assert caught.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -34,7 +34,7 @@ def test_what_is_no_expression_is_refused(expression: str) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=30))
-def test_no_text_does_harm(expression: str) -> None:
+def test_any_text_is_a_safe_expression(expression: str) -> None:
     with suppress(InvalidRegularExpression):
         check_expression(expression)
     matching(expression, ["t"])
@@ -93,7 +93,7 @@ def test_the_same_topics_are_searched_once() -> None:
     assert len(world.log.batches) == written
 
 
-def test_expressions_are_searched_again_now_and_then() -> None:
+def test_expressions_are_matched_again_after_the_refresh_interval() -> None:
     settings = ConsumerSettings(regex_refresh_interval_ms=30_000)
     world = ConsumerWorld(image=image_with(t=1, t2=1), consumer=settings)
     world.hidden.add("t2")
@@ -107,7 +107,7 @@ def test_expressions_are_searched_again_now_and_then() -> None:
     assert named(world.beat("a", 1)) == {"t": [0], "t2": [0]}
 
 
-def test_what_nobody_subscribes_by_is_forgotten() -> None:
+def test_unused_expressions_are_removed() -> None:
     world = ConsumerWorld()
     world.enter("a", subscribed_topic_regex="t")
     world.enter("b", subscribed_topic_regex="t")

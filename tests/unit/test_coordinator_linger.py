@@ -100,20 +100,20 @@ def test_commits_that_come_together_are_written_together() -> None:
     assert bench.shard.end == bench.log.log_end == 4
 
 
-def test_where_nobody_is_waited_for_nothing_waits() -> None:
+def test_commits_do_not_linger_without_followers() -> None:
     bench = Bench(follows=True)
     assert code_of(bench.commit(5)) is ErrorCode.NONE
     assert (bench.written, bench.held) == ([1], 0)
 
 
-def test_zero_is_at_once() -> None:
+def test_linger_zero_writes_at_once() -> None:
     bench = Bench(0)
     bench.commit(5)
     assert (bench.written, bench.held) == ([1], 0)
 
 
 @pytest.mark.parametrize("follows", [True, False])
-def test_so_many_milliseconds(follows: bool) -> None:
+def test_linger_waits_the_configured_milliseconds(follows: bool) -> None:
     bench = Bench(5, follows=follows)
     start = bench.clock.monotonic()
     bench.commit(5)
@@ -128,7 +128,7 @@ def test_so_many_milliseconds(follows: bool) -> None:
     assert bench.shard.next_due() != start + 5
 
 
-def test_another_decision_finds_all_that_waited_in_the_state() -> None:
+def test_other_decision_sees_lingering_commits() -> None:
     bench = Bench()
     bench.commit(5)
     seen: list[int | None] = []
@@ -145,7 +145,7 @@ def test_another_decision_finds_all_that_waited_in_the_state() -> None:
     assert last.reply == "ok"
 
 
-def test_a_marker_comes_behind_what_waited() -> None:
+def test_marker_is_written_after_lingering_commits() -> None:
     bench = Bench()
     bench.commit(5)
     bench.shard.end_transaction(
@@ -154,7 +154,7 @@ def test_a_marker_comes_behind_what_waited() -> None:
     assert [read_header(batch).is_control for batch in bench.log.batches] == [False, False, True]
 
 
-def test_an_offset_that_is_about_to_be_written_does_not_expire() -> None:
+def test_offset_of_an_open_transaction_does_not_expire() -> None:
     bench = Bench()
     bench.clock.advance(bench.machine.settings.offsets_retention_ms)
     bench.commit(5)
@@ -163,7 +163,7 @@ def test_an_offset_that_is_about_to_be_written_does_not_expire() -> None:
     assert bench.written == [1]
 
 
-def test_a_group_that_begins_is_seen_by_the_next() -> None:
+def test_group_created_by_a_commit_is_visible_to_the_next_decision() -> None:
     bench = Bench()
     bench.commit(5)
     bench.commit(6, group="new")
@@ -173,7 +173,7 @@ def test_a_group_that_begins_is_seen_by_the_next() -> None:
     assert bench.written == [1, 1]
 
 
-def test_a_refusal_does_not_overtake() -> None:
+def test_error_reply_is_sent_in_order() -> None:
     bench = Bench()
     first, refused = bench.commit(5), bench.commit(6, epoch=3)
     assert bench.written == [1]
@@ -182,7 +182,7 @@ def test_a_refusal_does_not_overtake() -> None:
     assert (code_of(first), code_of(refused)) == (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def test_a_log_that_refuses_fails_them_all_and_changes_nothing() -> None:
+def test_rejected_batch_fails_all_lingering_commits() -> None:
     bench = Bench()
     futures = [bench.commit(5), bench.commit(6)]
     bench.log.fault = NotEnoughReplicas("too few")
@@ -196,7 +196,7 @@ def test_a_log_that_refuses_fails_them_all_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("how", ["written", "another", "closed"])
-def test_who_waits_hears_that_leadership_was_lost(how: str) -> None:
+def test_pending_requests_fail_when_leadership_is_lost(how: str) -> None:
     bench = Bench()
     futures = [bench.commit(5), bench.commit(6)]
     bench.log.fault = NotLeader("gone")
@@ -299,7 +299,7 @@ def order_of(order: list[tuple[int, ErrorCode]]) -> list[tuple[int, ErrorCode]]:
     return order
 
 
-def test_a_turn_of_the_loop_is_what_the_runtime_waits_for() -> None:
+def test_adaptive_linger_waits_one_turn_of_the_event_loop() -> None:
     async def story() -> None:
         log = FakeLog(follows=False)
         parts = RuntimeParts(

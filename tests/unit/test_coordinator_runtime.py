@@ -110,7 +110,7 @@ def test_a_later_epoch_of_the_same_leader_keeps_state_and_writes_in_it() -> None
     run(story)
 
 
-def test_other_topics_are_not_ours() -> None:
+def test_leadership_of_other_topics_is_ignored() -> None:
     async def story(world: World) -> None:
         world.runtime.on_led("orders", 0, LeaderEpoch(1))
         await settle()
@@ -169,7 +169,7 @@ def test_a_shard_whose_write_failed_is_read_again_while_it_is_led() -> None:
     run(story)
 
 
-def test_a_log_that_cannot_be_read_leaves_the_others_alone() -> None:
+def test_unreadable_log_does_not_affect_other_shards() -> None:
     async def story(world: World) -> None:
         world.logs[0].batches.append(bytes(200))
         world.lead(0)
@@ -182,7 +182,7 @@ def test_a_log_that_cannot_be_read_leaves_the_others_alone() -> None:
     run(story)
 
 
-def test_timers_ring_in_time() -> None:
+def test_timers_fire_when_due() -> None:
     async def story(world: World) -> None:
         world.lead(0)
         await settle()
@@ -198,7 +198,7 @@ def test_timers_ring_in_time() -> None:
     run(story)
 
 
-def test_an_answer_that_is_there_at_once_is_no_future() -> None:
+def test_immediate_reply_creates_no_future() -> None:
     async def story(world: World) -> None:
         world.lead(0)
         await settle()
@@ -229,7 +229,7 @@ def test_a_marker_ends_a_transaction_through_the_runtime() -> None:
     run(story)
 
 
-def test_a_stopped_runtime_tells_whoever_waits() -> None:
+def test_stopped_runtime_fails_pending_requests() -> None:
     async def main() -> None:
         world = World()
         waiting: list[Any] = []

@@ -144,7 +144,7 @@ def test_a_reply_without_records_waits_for_what_it_could_have_seen() -> None:
     assert bench.submit().reply == "ok"
 
 
-def test_readers_see_what_is_committed() -> None:
+def test_committed_view_shows_only_committed_state() -> None:
     bench = Bench(FakeLog(follows=False)).load()
     bench.submit(put("a", 1))
     bench.submit(put("a", 2))
@@ -193,7 +193,7 @@ def test_a_failed_append_drops_the_shard(fault: Fault) -> None:
     assert late.fault is not None and late.fault.code is ErrorCode.NOT_COORDINATOR
 
 
-def test_a_refused_append_changes_nothing_and_the_shard_goes_on() -> None:
+def test_rejected_append_changes_nothing_and_the_shard_continues() -> None:
     bench = Bench().load()
     bench.log.fault = NotEnoughReplicas("one of two")
     failed = bench.submit(put("a", 1), timers=[SetTimer(("x",), 1)])
@@ -207,7 +207,7 @@ def test_a_refused_append_changes_nothing_and_the_shard_goes_on() -> None:
     assert bench.machine.rung == []
 
 
-def test_what_was_changed_beside_the_log_is_taken_back_when_refused() -> None:
+def test_rejected_records_undo_changes_outside_the_log() -> None:
     bench = Bench().load()
     waiting, other = RecordedReply(), RecordedReply()
     seen: list[ErrorCode] = []
@@ -234,7 +234,7 @@ def test_an_answer_to_an_earlier_request_waits_for_the_commit_too() -> None:
     assert first.reply == "at last"
 
 
-def test_a_fault_of_the_decision_is_the_answer() -> None:
+def test_fault_raised_by_a_decision_fails_the_request() -> None:
     bench = Bench().load()
 
     def decide(machine: Register, now: Millis) -> Decision:
@@ -257,7 +257,7 @@ def test_a_bug_in_a_decision_closes_the_shard() -> None:
     assert bench.shard.state is ShardState.CLOSED
 
 
-def test_a_commit_that_takes_too_long_is_told() -> None:
+def test_commit_timeout_is_reported_to_the_client() -> None:
     bench = Bench(FakeLog(follows=False), write_timeout_ms=500).load()
     future = bench.submit(put("a", 1))
     assert bench.shard.next_due() == bench.clock.mono + 500
@@ -272,7 +272,7 @@ def test_a_commit_that_takes_too_long_is_told() -> None:
     assert bench.shard.committed() == Map({"a": 1})
 
 
-def test_timers_ring_once_and_can_be_moved() -> None:
+def test_timers_fire_once_and_can_be_moved() -> None:
     bench = Bench().load()
     bench.submit(timers=[SetTimer(("a",), 100), SetTimer(("b",), 200), SetTimer(("c",), 50)])
     bench.submit(timers=[SetTimer(("a",), 300), CancelTimer(("c",)), SetTimer(("b",), 10)])
@@ -288,7 +288,7 @@ def test_timers_ring_once_and_can_be_moved() -> None:
     assert bench.machine.rung[2:] == [("sweep",)]
 
 
-def test_many_timers_due_at_once_ring_in_turns() -> None:
+def test_many_due_timers_fire_in_turns() -> None:
     bench = Bench().load()
     count = 2 * TIMERS_PER_TURN + 1
     bench.submit(timers=[SetTimer((f"t{number}",), 10) for number in range(count)])
@@ -304,7 +304,7 @@ def test_many_timers_due_at_once_ring_in_turns() -> None:
     assert (turns, len(bench.machine.rung)) == (3, count)
 
 
-def test_while_loading_the_answer_is_that() -> None:
+def test_requests_while_loading_return_load_in_progress() -> None:
     bench = Bench()
     future = bench.submit(put("a", 1))
     assert future.fault is not None
@@ -330,7 +330,7 @@ def test_a_load_is_in_steps_and_shows_committed_state_alone() -> None:
     assert second.shard.committed() == second.machine.numbers
 
 
-def test_a_damaged_log_is_not_half_a_state() -> None:
+def test_damaged_log_fails_the_load() -> None:
     bench = Bench().load()
     bench.submit(put("a", 1))
     damaged = bytearray(bench.log.batches[0])
@@ -384,7 +384,7 @@ PRODUCER = Producer(5, 0)
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_a_transaction_counts_when_its_marker_says_so(is_commit: bool) -> None:
+def test_transactional_offsets_take_effect_with_the_marker(is_commit: bool) -> None:
     bench = Bench().load()
     bench.submit(put("a", 1), producer=PRODUCER)
     assert bench.machine.numbers == Map()

@@ -50,7 +50,7 @@ def stable(world: ClassicWorld) -> tuple[str, str]:
     return leader, follower
 
 
-def test_a_classic_group_that_is_stable_waits_for_nobody() -> None:
+def test_stable_classic_group_is_not_waiting() -> None:
     world = watched(ClassicWorld())
     stable(world)
     world.clock.advance(5000)
@@ -66,7 +66,7 @@ def test_a_classic_group_that_is_stable_waits_for_nobody() -> None:
     assert said[-1] == "  T+2  generation 1 is stable"
 
 
-def test_a_classic_group_waits_for_those_who_have_not_joined_again() -> None:
+def test_classic_group_waits_for_members_that_have_not_rejoined() -> None:
     world = watched(ClassicWorld())
     leader, follower = stable(world)
     world.pass_ms(1000)
@@ -114,7 +114,7 @@ def joined(world: ConsumerWorld, member_id: str) -> Any:
     )
 
 
-def test_a_consumer_group_waits_for_whoever_has_not_given_up() -> None:
+def test_consumer_group_waits_for_members_that_have_not_revoked() -> None:
     world = watched(ConsumerWorld())
     first = joined(world, "m1")
     world.clock.advance(4000)
@@ -132,7 +132,7 @@ def test_a_consumer_group_waits_for_whoever_has_not_given_up() -> None:
     assert said[2].endswith(", since T+4 (6.0 s ago), until T+34.")
 
 
-def test_a_member_that_fell_silent_is_named_as_the_cause() -> None:
+def test_session_timeout_is_named_as_the_cause() -> None:
     world = watched(ConsumerWorld())
     joined(world, "m1")
     joined(world, "m2")
@@ -147,7 +147,7 @@ def test_a_member_that_fell_silent_is_named_as_the_cause() -> None:
     assert "member m3 (client client at 1.2.3.4) left." in told(world, world.image)[1]
 
 
-def test_topics_that_change_are_a_cause_of_their_own() -> None:
+def test_changed_topics_are_named_as_the_cause() -> None:
     world = watched(ConsumerWorld())
     first = joined(world, "m1")
     world.image = image_with(t=6)
@@ -159,7 +159,7 @@ def test_topics_that_change_are_a_cause_of_their_own() -> None:
     )
 
 
-def test_a_subscription_that_changes_is_a_cause() -> None:
+def test_changed_subscription_is_named_as_the_cause() -> None:
     world = watched(ConsumerWorld())
     first = joined(world, "m1")
     world.beat("m1", first.member_epoch, subscribed_topic_names=["t", "u"])
@@ -167,7 +167,7 @@ def test_a_subscription_that_changes_is_a_cause() -> None:
     assert "m1 (client client at 1.2.3.4) subscribes to t, u now" in told(world, world.image)[1]
 
 
-def test_what_happened_under_another_coordinator_is_not_known() -> None:
+def test_events_before_loading_are_unknown() -> None:
     world = ConsumerWorld()
     joined(world, "m1")
     loaded = world.reload()
@@ -183,7 +183,7 @@ def test_what_happened_under_another_coordinator_is_not_known() -> None:
 # -- share -------------------------------------------------------------------------------------
 
 
-def test_a_share_group_waits_for_its_state_and_its_members() -> None:
+def test_share_group_waits_for_state_and_members() -> None:
     world = watched(ShareWorld())
     result = world.beat("m1")
 
@@ -218,7 +218,7 @@ def test_a_streams_group_waits_for_topics_and_for_tasks() -> None:
 # -- notes -------------------------------------------------------------------------------------
 
 
-def test_notes_are_bounded() -> None:
+def test_events_are_bounded() -> None:
     notes: tuple[Note, ...] = ()
     for number in range(EVENTS_MAX + 5):
         notes = noted(notes, Note(Millis(number), EventKind.EPOCH, "x"))
@@ -233,7 +233,7 @@ def test_notes_are_bounded() -> None:
     assert kept.of("g2") == ()
 
 
-def test_a_group_that_is_gone_leaves_no_notes() -> None:
+def test_deleted_group_leaves_no_events() -> None:
     world = watched(ConsumerWorld())
     joined(world, "m1")
     machine = world.machine

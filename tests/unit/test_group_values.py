@@ -34,7 +34,7 @@ def test_a_number_is_brought_within_bounds(value: str, found: int) -> None:
     assert number_of_group(image, "other", "k", 7, Bounds(1000, 4000)) == 7, "the broker's own"
 
 
-def test_without_bounds_a_group_has_what_it_says() -> None:
+def test_group_config_without_bounds_is_used_unchanged() -> None:
     assert number_of_group(image_set("k", "1"), "g", "k", 7, ANY) == 1
     assert of_group(image_set("k", "word"), "g", "k", "") == "word"
     assert of_group(image_with(), "g", "k", "none") == "none"

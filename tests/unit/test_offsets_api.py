@@ -116,7 +116,7 @@ def committed(reply: Any) -> dict[int, int]:
     ("led", "code"),
     [(False, ErrorCode.NOT_COORDINATOR), (True, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)],
 )
-def test_a_failure_is_told_where_the_version_has_a_place(led: bool, code: ErrorCode) -> None:
+def test_failure_is_reported_in_the_field_of_its_version(led: bool, code: ErrorCode) -> None:
     world = World().lead() if led else World()
     first = world.fetch(1)
     assert first.error_code == ErrorCode.NONE
@@ -141,7 +141,7 @@ def test_a_topic_twice_in_a_commit_or_delete_is_answered_twice() -> None:
     assert [len(topic.partitions) for topic in deleted.topics] == [1, 1]
 
 
-def test_a_commit_that_fails_later_is_told_the_same_way() -> None:
+def test_commit_that_fails_later_gets_the_same_error() -> None:
     async def story() -> None:
         world = World().load()
         world.log.follows = False
@@ -156,7 +156,7 @@ def test_a_commit_that_fails_later_is_told_the_same_way() -> None:
     asyncio.run(story())
 
 
-def test_a_commit_that_is_not_replicated_in_time_sends_readers_to_look_anew() -> None:
+def test_unreplicated_marker_gets_a_timeout_error() -> None:
     async def story() -> None:
         world = World().load()
         world.log.follows = False
@@ -172,7 +172,7 @@ def test_a_commit_that_is_not_replicated_in_time_sends_readers_to_look_anew() ->
     asyncio.run(story())
 
 
-def test_an_offset_that_was_told_does_not_fall_when_another_coordinates() -> None:
+def test_returned_offset_does_not_go_back_after_a_change_of_coordinator() -> None:
     """A new leader learns only by and by how far the one before had committed."""
 
     async def story() -> None:
@@ -199,7 +199,7 @@ def test_an_offset_that_was_told_does_not_fall_when_another_coordinates() -> Non
     asyncio.run(story())
 
 
-def test_while_loading_heartbeats_are_fine_and_lists_are_not() -> None:
+def test_heartbeat_succeeds_and_list_fails_while_loading() -> None:
     world = World().lead()
     assert world.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4).error_code == 0
     listed = world.groups.on_list(CALLER, ListGroupsRequest(), 5)
@@ -208,7 +208,7 @@ def test_while_loading_heartbeats_are_fine_and_lists_are_not() -> None:
     assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_elsewhere_every_group_says_so() -> None:
+def test_groups_coordinated_elsewhere_return_not_coordinator() -> None:
     world = World()
     with pytest.raises(NotCoordinator):
         world.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4)
@@ -228,7 +228,7 @@ def nobody(caller: Caller, name: str) -> bool:
     return False
 
 
-def test_who_may_not_read_a_group_is_told_nothing_of_it() -> None:
+def test_unauthorized_client_learns_nothing_about_a_group() -> None:
     world = World(read_group=nobody, describe_group=nobody, delete_group=nobody).load()
     with pytest.raises(NotAuthorized):
         world.groups.on_join(CALLER, JoinGroupRequest("g", 10_000), 9)
@@ -257,7 +257,7 @@ def test_topics_that_may_not_be_seen_are_not_shown() -> None:
     assert committed(world.commit(6)) == {0: denied, 9: denied}
 
 
-def test_without_the_cluster_one_sees_ones_own_groups() -> None:
+def test_list_without_cluster_access_shows_authorized_groups() -> None:
     world = World(
         describe_cluster=lambda caller: False, describe_group=lambda caller, name: name == "mine"
     ).load()
@@ -276,7 +276,7 @@ def test_without_the_cluster_one_sees_ones_own_groups() -> None:
         (2, "g:AAAAAAAAAAAAAAAAAAAAAQ:1", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     ],
 )
-def test_coordinators_are_found_for_those_who_may(key_type: int, key: str, code: int) -> None:
+def test_find_coordinator_requires_authorization(key_type: int, key: str, code: int) -> None:
     made: list[str] = []
     denied = GroupAccess(
         describe_group=nobody,

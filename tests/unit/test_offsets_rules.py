@@ -54,7 +54,7 @@ def only(future: Any) -> Any:
 # -- commit and read -----------------------------------------------------------------------
 
 
-def test_what_was_committed_is_read_with_epoch_and_metadata_also_after_a_restart() -> None:
+def test_committed_offset_keeps_epoch_and_metadata_after_a_restart() -> None:
     world = World()
     assert world.commit_code(7, metadata="note") == ErrorCode.NONE
     assert fetched(world) == (7, 5, "note")
@@ -138,7 +138,7 @@ def test_a_topic_created_anew_does_not_inherit_offsets() -> None:
 # -- who may commit ------------------------------------------------------------------------
 
 
-def test_without_a_group_anybody_commits_and_makes_a_simple_group() -> None:
+def test_commit_without_a_group_creates_a_simple_group() -> None:
     world = World()
     assert world.commit_code(1) == ErrorCode.NONE
     assert world.group.protocol_type_or_none is None
@@ -151,13 +151,15 @@ def test_without_a_group_anybody_commits_and_makes_a_simple_group() -> None:
     ("version", "expected"),
     [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)],
 )
-def test_a_generation_of_no_group(version: int, expected: ErrorCode) -> None:
+def test_commit_with_generation_to_missing_group_is_rejected(
+    version: int, expected: ErrorCode
+) -> None:
     world = World()
     assert world.commit_code(1, "m", 3, version=version) == expected
     assert world.log.batches == []
 
 
-def test_members_commit_in_their_generation_and_nobody_else() -> None:
+def test_only_members_of_the_generation_may_commit() -> None:
     world = World()
     (member,) = world.stable(1)
     assert world.commit_code(1, member, 1) == ErrorCode.NONE
@@ -167,7 +169,7 @@ def test_members_commit_in_their_generation_and_nobody_else() -> None:
     assert fetched(world)[0] == 1
 
 
-def test_between_join_and_sync_nobody_commits() -> None:
+def test_commit_between_join_and_sync_is_rejected() -> None:
     world = World()
     member = world.join()
     world.pass_ms(FORMING_MS)
@@ -206,7 +208,7 @@ def test_offsets_of_a_transaction_count_when_it_commits(is_commit: bool) -> None
     assert fetched(world.reload())[0] == (2 if is_commit else 1)
 
 
-def test_a_later_commit_beats_a_transaction_that_began_before_it() -> None:
+def test_later_commit_overrides_pending_transactional_offset() -> None:
     world = World()
     world.txn_commit(9, 2)
     world.commit(5)
@@ -238,7 +240,7 @@ def test_transactions_of_several_producers_stay_apart() -> None:
     assert fetched(world)[0] == 10
 
 
-def test_a_marker_of_nobody_changes_nothing() -> None:
+def test_marker_of_unknown_producer_changes_nothing() -> None:
     world = World()
     world.commit(1)
     world.end_txn(77, is_commit=True)
@@ -287,7 +289,7 @@ def test_offsets_of_topics_that_nobody_reads_may_be_deleted() -> None:
     assert fetched(world)[0] == -1
 
 
-def test_groups_that_are_no_consumers_cannot_lose_offsets_while_alive() -> None:
+def test_offsets_of_active_non_consumer_groups_cannot_be_deleted() -> None:
     world = World()
     (member,) = world.stable(1, protocol_type="connect")
     world.commit(1, member, 1)
@@ -360,7 +362,7 @@ def test_offsets_of_topics_nobody_reads_any_more_expire_under_members() -> None:
     assert world.machine.offsets.get("g", ("t", 0)) is not None
 
 
-def test_a_commit_may_say_when_it_expires() -> None:
+def test_offset_commit_with_retention_time_expires_then() -> None:
     world = World()
     world.commit(1, retention_time_ms=15_000, version=4)
     world.pass_ms(10_000)
@@ -434,7 +436,7 @@ def test_a_group_is_described_with_members() -> None:
 @pytest.mark.parametrize(
     ("version", "expected"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)]
 )
-def test_a_group_that_is_not_there_is_dead(version: int, expected: ErrorCode) -> None:
+def test_missing_group_is_described_as_dead(version: int, expected: ErrorCode) -> None:
     found = describe_group(World().machine.view(), "none", version)
     assert (found.group_state, found.error_code) == ("Dead", expected)
 

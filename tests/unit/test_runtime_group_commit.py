@@ -119,7 +119,7 @@ def test_a_cancelled_waiter_leaves_the_others_alone() -> None:
     run(scenario())
 
 
-def test_close_finishes_what_waits_joins_and_refuses_more() -> None:
+def test_close_finishes_pending_work_and_rejects_more() -> None:
     async def scenario() -> None:
         committer, file = GroupCommit("/d", lambda e: None), FakeFile(gated=True)
         async with asyncio.TaskGroup() as group:

@@ -49,7 +49,7 @@ def states(acquisition: Acquisition) -> list[tuple[int, int, str, int]]:
 # -- acquire ---------------------------------------------------------------------
 
 
-def test_nobody_gets_what_another_member_holds() -> None:
+def test_partition_held_by_another_member_is_not_assigned() -> None:
     acquisition = held(10)
 
     assert acquisition.acquire(want("m2"), Offset(0), batches((0, 9), (10, 14))) == [
@@ -63,7 +63,7 @@ def test_the_same_member_is_not_given_the_same_records_again() -> None:
     assert acquisition.acquire(want(), Offset(0), batches((0, 9))) == []
 
 
-def test_a_batch_is_given_whole_when_the_limit_is_soft() -> None:
+def test_soft_limit_acquires_whole_batches() -> None:
     acquisition = Acquisition(Offset(0))
 
     got = acquisition.acquire(want(records_max=3), Offset(0), batches((0, 4), (5, 9)))
@@ -82,7 +82,7 @@ def test_a_strict_limit_cuts_batches() -> None:
     assert acquisition.next_offset() == acquisition.end == 7
 
 
-def test_a_strict_limit_counts_records_that_come_again() -> None:
+def test_strict_limit_counts_redelivered_records() -> None:
     acquisition = held(10)
     acquisition.release("m1")
     strict = want("m2", records_max=4, mode=AcquireMode.RECORD_LIMIT)
@@ -92,7 +92,7 @@ def test_a_strict_limit_counts_records_that_come_again() -> None:
     ]
 
 
-def test_a_fetch_is_told_batches_apart_by_batch_size() -> None:
+def test_acquired_records_are_split_by_batch_size() -> None:
     acquisition = Acquisition(Offset(0))
 
     got = acquisition.acquire(want(batch_size=4), Offset(0), batches((0, 2), (3, 5), (6, 8)))
@@ -148,7 +148,7 @@ def test_too_many_in_flight_give_nothing_new_but_what_was_released() -> None:
     assert got == [Acquired(Offset(4), Offset(5), 2)]
 
 
-def test_runs_of_other_delivery_counts_are_told_apart() -> None:
+def test_ranges_with_different_delivery_counts_are_separate() -> None:
     acquisition = held(10)
     acquisition.acknowledge("m1", [ack(0, 4, RELEASE)])
     acquisition.acquire(want("m2"), Offset(0), batches((0, 9)))
@@ -203,7 +203,7 @@ def test_a_rejected_record_is_never_delivered_again() -> None:
     assert [(a.first, a.last) for a in got] == [(0, 0), (2, 2)]
 
 
-def test_all_acknowledgements_count_or_none() -> None:
+def test_acknowledgements_are_applied_atomically() -> None:
     acquisition = held(10)
     acquisition.acknowledge("m1", [ack(5, 5, RELEASE)])
     before = states(acquisition)
@@ -214,11 +214,11 @@ def test_all_acknowledgements_count_or_none() -> None:
     assert states(acquisition) == before
 
 
-def test_only_the_holder_may_acknowledge() -> None:
+def test_only_the_acquiring_member_may_acknowledge() -> None:
     assert held().acknowledge("m2", [ack(0, 0, ACCEPT)]) is ErrorCode.INVALID_RECORD_STATE
 
 
-def test_what_was_never_delivered_cannot_be_acknowledged() -> None:
+def test_undelivered_records_cannot_be_acknowledged() -> None:
     assert held(10).acknowledge("m1", [ack(9, 10, ACCEPT)]) is ErrorCode.INVALID_REQUEST
     assert held(10).acknowledge("m1", [ack(10, 11, ACCEPT)]) is ErrorCode.INVALID_RECORD_STATE
 
@@ -252,7 +252,7 @@ def test_a_renewed_lock_expires_later() -> None:
     assert acquisition.acknowledge("m1", [ack(0, 4, ACCEPT)]) is ErrorCode.NONE
 
 
-def test_deliveries_are_used_up() -> None:
+def test_record_is_archived_at_the_delivery_limit() -> None:
     acquisition = held(3, deliveries_max=2)
     acquisition.acknowledge("m1", [ack(0, 0, RELEASE)])
     acquisition.acquire(want("m2"), Offset(0), batches((0, 2)))
@@ -262,7 +262,7 @@ def test_deliveries_are_used_up() -> None:
     assert acquisition.start == 1
 
 
-def test_a_member_that_goes_gives_back_what_it_holds_and_no_more() -> None:
+def test_departing_member_releases_only_its_own_records() -> None:
     acquisition = held(5)
     acquisition.acquire(want("m2"), Offset(5), batches((5, 9)))
 
@@ -331,7 +331,7 @@ def test_only_what_changed_is_written() -> None:
     assert acquisition.take_dirty() is None
 
 
-def test_a_failed_write_is_written_again_with_what_came_since() -> None:
+def test_failed_write_is_retried_with_later_changes() -> None:
     acquisition = held(10)
     acquisition.acknowledge("m1", [ack(2, 3, ACCEPT)])
     write = acquisition.take_dirty()
@@ -345,7 +345,7 @@ def test_a_failed_write_is_written_again_with_what_came_since() -> None:
     assert [(b.first, b.last) for b in again.batches] == [(2, 3), (5, 5)]
 
 
-def test_a_held_record_is_written_as_it_was_before() -> None:
+def test_acquired_record_is_written_in_its_earlier_state() -> None:
     acquisition = held(1)
     acquisition.acknowledge("m1", [ack(0, 0, RELEASE)])
     acquisition.acquire(want("m2"), Offset(0), batches((0, 0)))
@@ -460,9 +460,9 @@ class SmallWorld(RuleBasedStateMachine):
             self.finished.add(offset)
 
     @rule(first=st.integers(0, LOG), size=st.integers(1, 12))
-    def bury(self, first: int, size: int) -> None:
+    def archive_dead(self, first: int, size: int) -> None:
         """Some letters are written; others are not touched."""
-        self.acquisition.bury(Offset(first), Offset(first + size - 1))
+        self.acquisition.archive_dead(Offset(first), Offset(first + size - 1))
         written = {offset for offset in self.dead if first <= offset < first + size}
         self.finished |= written
         self.dead -= written

@@ -30,7 +30,7 @@ from ottla.coordinators.groups.share.kind import ShareKind
 from ottla.coordinators.groups.share.service import ShareGroups
 from ottla.coordinators.groups.share.settings import ShareSettings
 from ottla.coordinators.shard import Shard, ShardSettings
-from ottla.coordinators.share_state.rules import Found
+from ottla.coordinators.share_state.rules import StateResult
 from ottla.coordinators.share_state.state import ShareKey, ShareState
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
@@ -133,7 +133,7 @@ def test_members_share_what_is_too_little() -> None:
     assert {place for places in targets.values() for place in places} == world.group.initialized
 
 
-def test_a_group_takes_no_more_than_its_size() -> None:
+def test_group_rejects_members_above_its_size() -> None:
     world = World()
     for member in ("m1", "m2", "m3"):
         world.beat(member)
@@ -145,7 +145,7 @@ def test_a_group_takes_no_more_than_its_size() -> None:
     assert world.beat("m3").response.error_code == ErrorCode.NONE, "who is in may join again"
 
 
-def test_nothing_is_written_or_told_where_nothing_changed() -> None:
+def test_unchanged_heartbeat_writes_nothing_and_returns_no_assignment() -> None:
     world = World()
     epoch = joined(world, "m1").response.member_epoch
     written = len(world.log.batches)
@@ -156,7 +156,7 @@ def test_nothing_is_written_or_told_where_nothing_changed() -> None:
     assert len(world.log.batches) == written
 
 
-def test_a_lost_reply_is_told_again() -> None:
+def test_lost_reply_is_repeated() -> None:
     world = World()
     first = world.beat("m1")
     world.initialize(first.pending)
@@ -167,7 +167,7 @@ def test_a_lost_reply_is_told_again() -> None:
     assert reads(again) == {0, 1}
 
 
-def test_epochs_that_are_wrong() -> None:
+def test_wrong_member_epochs_are_fenced() -> None:
     world = World()
     for epoch in (1, -1):
         with pytest.raises(Fault) as refused:
@@ -183,7 +183,7 @@ def test_epochs_that_are_wrong() -> None:
         assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_leaves_leaves_its_partitions_to_others() -> None:
+def test_partitions_of_a_leaving_member_go_to_others() -> None:
     world = World()
     joined(world, "m1")
     joined(world, "m2")
@@ -194,7 +194,7 @@ def test_a_member_that_leaves_leaves_its_partitions_to_others() -> None:
     assert dict(world.group.targets) == {"m2": world.group.initialized}
 
 
-def test_a_silent_member_is_let_go() -> None:
+def test_member_without_heartbeats_is_removed() -> None:
     world = World()
     joined(world, "m1")
 
@@ -231,7 +231,7 @@ def test_the_log_gives_the_same_group() -> None:
     assert world.group == before
 
 
-def test_a_deleted_group_leaves_nothing() -> None:
+def test_deleted_group_leaves_no_records() -> None:
     world = World()
     joined(world, "m1")
     world.beat("m1", -1)
@@ -257,7 +257,7 @@ def test_a_reset_raises_the_epoch_and_forgetting_takes_partitions_away() -> None
     assert world.group.targets["m1"] == {(PAYMENTS, 1)}
 
 
-def test_requests_that_no_client_sends() -> None:
+def test_invalid_heartbeats_are_rejected() -> None:
     good = ShareGroupHeartbeatRequest("g", "m", 0, None, ["t"])
     check_share_heartbeat(good)
     for bad in (
@@ -281,7 +281,7 @@ TOPICS = [Uuid(bytes([number]) * 16) for number in range(3)]
     st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 7)),
 )
 @settings(max_examples=100, deadline=None)
-def test_everything_is_read_and_nobody_is_idle(
+def test_every_partition_has_a_reader_and_every_member_a_partition(
     subscriptions: dict[str, frozenset[Uuid]], counts: dict[Uuid, int]
 ) -> None:
     partitions = {topic: list(range(count)) for topic, count in counts.items()}
@@ -323,8 +323,8 @@ class FakeKeeper:
     async def delete(self, key: ShareKey) -> ErrorCode:
         return ErrorCode.NONE
 
-    async def summary(self, key: ShareKey) -> Found:
-        return Found(ErrorCode.NONE, ShareState(state_epoch=7))
+    async def summary(self, key: ShareKey) -> StateResult:
+        return StateResult(ErrorCode.NONE, ShareState(state_epoch=7))
 
 
 def served(world: World, keeper: FakeKeeper) -> ShareGroups:
@@ -347,7 +347,7 @@ def told(reply: ShareGroupHeartbeatResponse) -> list[int] | None:
     return [index for topic in reply.assignment.topic_partitions for index in topic.partitions]
 
 
-def test_a_member_has_its_partitions_with_the_first_reply() -> None:
+def test_first_heartbeat_reply_contains_the_partitions() -> None:
     world, keeper = World(), FakeKeeper()
 
     assert told(heartbeat(served(world, keeper))) == [0, 1]
@@ -365,7 +365,7 @@ def test_state_that_could_not_be_set_up_is_tried_with_the_next_heartbeat() -> No
     assert told(heartbeat(shares, first.member_epoch)) == [0, 1]
 
 
-def test_a_heartbeat_does_not_wait_for_ever_for_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_waits_a_limited_time_for_share_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_service, "INITIALIZE_MS", 50)
     world, keeper = World(), FakeKeeper()
     shares = served(world, keeper)
@@ -378,7 +378,7 @@ def test_a_heartbeat_does_not_wait_for_ever_for_state(monkeypatch: pytest.Monkey
     assert told(heartbeat(shares, first.member_epoch)) == [0, 1], "nobody is in its way"
 
 
-def test_state_of_an_older_group_of_that_name_is_begun_behind() -> None:
+def test_state_of_a_deleted_group_is_reinitialized_with_a_higher_epoch() -> None:
     world, keeper = World(), FakeKeeper()
     keeper.codes = [ErrorCode.FENCED_STATE_EPOCH] * 2
 

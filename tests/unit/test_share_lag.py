@@ -58,7 +58,7 @@ class FakeLinks:
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(topic.name, rows)])
 
 
-def test_each_leader_is_asked_once_and_one_that_is_away_tells_nothing() -> None:
+def test_each_leader_gets_one_request_and_an_unreachable_one_returns_no_codes() -> None:
     registered = image_with(t=6).topics.named("t")
     assert registered is not None
     leaders = {0: 1, 1: 2, 2: 2, 3: 2, 4: 9, 5: -1}

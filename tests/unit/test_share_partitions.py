@@ -18,8 +18,14 @@ from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
 from ottla.sharing import service
 from ottla.sharing.acquisition import Ack, AcquireMode, Limits, StateBatch, Write
-from ottla.sharing.ports import DeadLetterTerms, Persisted, ShareKey, Terms
-from ottla.sharing.service import BURIALS_MAX, Fetched, FetchTerms, SharePartitions, ShareParts
+from ottla.sharing.ports import DeadLetterConfig, Persisted, ShareGroupConfig, ShareKey
+from ottla.sharing.service import (
+    BURIALS_MAX,
+    Fetched,
+    FetchLimits,
+    ShareDependencies,
+    SharePartitions,
+)
 from ottla.sharing.share_partition import start_for
 
 PLACE = TopicIdPartition(TOPIC_ID, 0)
@@ -75,17 +81,17 @@ class FakeLetters:
 
 
 class World:
-    def __init__(self, terms: Terms | None = None, **limits: int) -> None:
+    def __init__(self, terms: ShareGroupConfig | None = None, **limits: int) -> None:
         self.machine = Machine()
         self.partition: Partition = self.machine.host(ORDERS)
         self.partition.apply(registration())
         self.clock = self.machine.clock
         self.partitions = Partitions(lambda: EMPTY)
         self.partitions.add(self.partition)
-        self.terms = terms or Terms(reset="earliest")
+        self.terms = terms or ShareGroupConfig(reset="earliest")
         self.persister, self.letters = FakePersister(), FakeLetters()
         self.shares = SharePartitions(
-            ShareParts(
+            ShareDependencies(
                 self.partitions,
                 self.persister,
                 self.clock,
@@ -102,7 +108,7 @@ class World:
         return partition
 
     async def fetch(self, member: str = "m1", wait_ms: int = 0, records: int = 500) -> Fetched:
-        terms = FetchTerms("g", member, records, 1 << 20, 0, AcquireMode.BATCH_OPTIMIZED, wait_ms)
+        terms = FetchLimits("g", member, records, 1 << 20, 0, AcquireMode.BATCH_OPTIMIZED, wait_ms)
         found = await self.shares.fetch(terms, [PLACE])
         return found[0] if found else Fetched(PLACE)
 
@@ -163,7 +169,7 @@ def test_two_fetches_that_load_at_once_share_one_window() -> None:
     run(scenario)
 
 
-def test_a_leader_of_another_epoch_loads_anew() -> None:
+def test_leader_of_another_epoch_reloads_the_share_partition() -> None:
     async def scenario() -> None:
         world = World()
         append(world.partition, b"v", b"v")
@@ -177,7 +183,7 @@ def test_a_leader_of_another_epoch_loads_anew() -> None:
     run(scenario)
 
 
-def test_one_state_that_does_not_come_keeps_nobody_from_the_others(
+def test_one_slow_state_load_does_not_block_other_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Loads that wait one behind the other would take longer than a client waits for a reply."""
@@ -190,7 +196,7 @@ def test_one_state_that_does_not_come_keeps_nobody_from_the_others(
         append(second, b"w")
         world.persister.hanging.add(0)
         other = TopicIdPartition(TOPIC_ID, 1)
-        terms = FetchTerms("g", "m1", 500, 1 << 20, 0, AcquireMode.BATCH_OPTIMIZED, 0)
+        terms = FetchLimits("g", "m1", 500, 1 << 20, 0, AcquireMode.BATCH_OPTIMIZED, 0)
 
         found = await world.shares.fetch(terms, [PLACE, other])
 
@@ -205,7 +211,7 @@ def test_one_state_that_does_not_come_keeps_nobody_from_the_others(
 # -- waiting -----------------------------------------------------------------------------
 
 
-def test_a_fetch_that_waits_on_a_window_that_is_loaded_anew_gets_nothing_from_it() -> None:
+def test_waiting_fetch_gets_nothing_from_a_reloaded_share_partition() -> None:
     async def scenario() -> None:
         world = World()
         waiting = asyncio.ensure_future(world.fetch("m1", wait_ms=10_000))
@@ -222,7 +228,7 @@ def test_a_fetch_that_waits_on_a_window_that_is_loaded_anew_gets_nothing_from_it
     run(scenario)
 
 
-def test_what_a_gone_member_held_is_free_at_once_and_an_idle_window_goes() -> None:
+def test_records_of_a_departed_member_are_released_and_idle_share_partition_is_dropped() -> None:
     async def scenario() -> None:
         world = World()
         append(world.partition, b"v", b"v")
@@ -281,9 +287,9 @@ def test_a_fenced_write_ends_the_window(code: ErrorCode) -> None:
     ("reset", "start"),
     [("earliest", 0), ("latest", 4), ("by_duration:PT30S", 2), ("by_duration:PT1H", 0)],
 )
-def test_a_group_begins_where_it_is_set_to(reset: str, start: int) -> None:
+def test_share_group_starts_at_its_configured_offset(reset: str, start: int) -> None:
     async def scenario() -> None:
-        world = World(Terms(reset=reset))
+        world = World(ShareGroupConfig(reset=reset))
         for age_s in (60, 59, 20, 1):
             records = [Record(Offset(0), Millis(NOW - age_s * 1000), None, b"v")]
             world.partition.append(build_batch(records), now=NOW)
@@ -313,7 +319,7 @@ def end(world: World, *, is_commit: bool) -> None:
 
 def test_a_group_that_reads_committed_sees_neither_open_nor_aborted_records() -> None:
     async def scenario() -> None:
-        world = World(Terms(reset="earliest", is_read_committed=True))
+        world = World(ShareGroupConfig(reset="earliest", is_read_committed=True))
         append(world.partition, b"plain")
         transactional(world, b"aborted", b"too")
         assert got(await world.fetch()) == [(0, 0, 1)], "what is open is not seen"
@@ -368,13 +374,13 @@ def test_share_group_that_starts_by_time_has_damage_checked() -> None:
     append(world.partition, b"v")
     world.partition.log.segments[0].file.pwrite(b"\xff", 16)
     with pytest.raises(CorruptBatch):
-        start_for(world.partition, Terms(reset="by_duration:PT1H"), Millis(NOW))
+        start_for(world.partition, ShareGroupConfig(reset="by_duration:PT1H"), Millis(NOW))
     assert world.machine.fake_host.suspected == [("orders-0", 0)]
 
 
 def test_damaged_record_does_not_become_a_dead_letter() -> None:
     async def scenario() -> None:
-        world = World(Terms(reset="earliest", dead_letters=DEAD))
+        world = World(ShareGroupConfig(reset="earliest", dead_letters=DEAD))
         for _ in range(3):
             append(world.partition, b"v")
         await world.fetch()
@@ -393,16 +399,16 @@ def test_damaged_record_does_not_become_a_dead_letter() -> None:
 # -- dead letters ---------------------------------------------------------------------------
 
 
-DEAD = DeadLetterTerms("dlq.t", copies_record=True)
+DEAD = DeadLetterConfig("dlq.t", copies_record=True)
 
 
 def dead_world(**limits: int) -> World:
-    world = World(Terms(reset="earliest", dead_letters=DEAD), **limits)
+    world = World(ShareGroupConfig(reset="earliest", dead_letters=DEAD), **limits)
     append(world.partition, *[str(number).encode() for number in range(6)])
     return world
 
 
-def test_dead_letters_are_written_before_the_record_is_let_go() -> None:
+def test_dead_letter_is_written_before_the_record_is_archived() -> None:
     async def scenario() -> None:
         world = dead_world()
         await world.fetch()
@@ -422,7 +428,7 @@ def test_dead_letters_are_written_before_the_record_is_let_go() -> None:
     run(scenario)
 
 
-def test_dead_letters_that_a_leader_did_not_get_to_are_written_by_the_next() -> None:
+def test_pending_dead_letters_are_written_by_the_next_leader() -> None:
     async def scenario() -> None:
         world = dead_world()
         batches = (StateBatch(Offset(1), Offset(1), 3, 2), StateBatch(Offset(4), Offset(4), 3, 5))
@@ -451,7 +457,7 @@ def test_a_lock_that_expires_for_the_last_time_makes_a_dead_letter() -> None:
     run(scenario)
 
 
-def test_a_dead_letter_topic_that_is_away_is_tried_again_for_a_while() -> None:
+def test_unavailable_dead_letter_topic_is_retried() -> None:
     async def scenario() -> None:
         world = dead_world()
         await world.fetch()
@@ -473,7 +479,7 @@ def test_a_dead_letter_topic_that_is_away_is_tried_again_for_a_while() -> None:
     run(scenario)
 
 
-def test_a_dead_letter_topic_that_refuses_is_given_up_at_once() -> None:
+def test_dead_letter_topic_that_rejects_records_is_not_retried() -> None:
     async def scenario() -> None:
         world = dead_world()
         await world.fetch()
@@ -485,12 +491,12 @@ def test_a_dead_letter_topic_that_refuses_is_given_up_at_once() -> None:
     run(scenario)
 
 
-def test_dead_letters_that_are_turned_off_meanwhile_are_let_go() -> None:
+def test_pending_dead_letters_are_archived_when_the_topic_is_removed() -> None:
     async def scenario() -> None:
         world = dead_world()
         await world.fetch()
         await world.ack(0, 0, REJECT)
-        world.terms = Terms(reset="earliest")
+        world.terms = ShareGroupConfig(reset="earliest")
         await world.shares.bury_dead()
         assert world.letters.written == []
         assert world.start() == 1
@@ -500,7 +506,7 @@ def test_dead_letters_that_are_turned_off_meanwhile_are_let_go() -> None:
     run(scenario)
 
 
-def test_a_leader_that_lost_the_partition_buries_nothing() -> None:
+def test_leader_that_lost_the_partition_writes_no_dead_letters() -> None:
     async def scenario() -> None:
         world = dead_world()
         await world.fetch()
@@ -513,10 +519,10 @@ def test_a_leader_that_lost_the_partition_buries_nothing() -> None:
     run(scenario)
 
 
-def test_letters_without_copies_say_only_where_the_record_was() -> None:
+def test_dead_letter_without_copy_has_only_the_origin_headers() -> None:
     async def scenario() -> None:
         world = dead_world()
-        world.terms = Terms(reset="earliest", dead_letters=DeadLetterTerms("dlq.t"))
+        world.terms = ShareGroupConfig(reset="earliest", dead_letters=DeadLetterConfig("dlq.t"))
         await world.fetch()
         await world.ack(5, 5, REJECT)
         await world.shares.bury_dead()
@@ -534,7 +540,7 @@ def test_letters_without_copies_say_only_where_the_record_was() -> None:
     run(scenario)
 
 
-def test_the_batch_of_letters_can_be_read() -> None:
+def test_dead_letter_batch_is_readable() -> None:
     letters = [Record(Offset(0), NOW, None, None, (Header("k", b"v"),))]
     (found,) = read_records(bytes(build_batch(letters)))
     assert found.headers == (Header("k", b"v"),)

@@ -2,7 +2,7 @@
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Millis, TopicIdPartition, Uuid
-from ottla.sharing.sessions import EPOCH_MAX, Asked, Opened, SessionKey, Sessions, named
+from ottla.sharing.sessions import EPOCH_MAX, Opened, SessionKey, SessionRequest, Sessions, named
 
 TOPIC = Uuid(bytes(range(16)))
 KEY = SessionKey("g", "m1")
@@ -10,7 +10,7 @@ P0, P1, P2 = (TopicIdPartition(TOPIC, index) for index in range(3))
 NOW = Millis(1000)
 
 
-def opened(sessions: Sessions, asked: Asked, now: Millis = NOW) -> Opened | ErrorCode:
+def opened(sessions: Sessions, asked: SessionRequest, now: Millis = NOW) -> Opened | ErrorCode:
     """Return what a fetch may do, without the identity of its session."""
     found = sessions.fetch(asked, now)
     return found if isinstance(found, ErrorCode) else found._replace(session=None)
@@ -18,14 +18,14 @@ def opened(sessions: Sessions, asked: Asked, now: Millis = NOW) -> Opened | Erro
 
 def begun(*places: TopicIdPartition, sessions_max: int = 10) -> Sessions:
     sessions = Sessions(sessions_max, idle_ms=100)
-    assert opened(sessions, Asked(KEY, 0, places)) == Opened(places)
+    assert opened(sessions, SessionRequest(KEY, 0, places)) == Opened(places)
     return sessions
 
 
-def test_a_session_remembers_what_is_followed() -> None:
+def test_session_remembers_its_partitions() -> None:
     sessions = begun(P0, P1)
 
-    found = sessions.fetch(Asked(KEY, 1, (P2,), (P0,)), NOW)
+    found = sessions.fetch(SessionRequest(KEY, 1, (P2,), (P0,)), NOW)
 
     assert isinstance(found, Opened)
     assert sorted(found.places) == [P1, P2]
@@ -36,7 +36,7 @@ def test_each_turn_begins_with_another_partition() -> None:
 
     firsts = []
     for epoch in (1, 2, 3):
-        found = sessions.fetch(Asked(KEY, epoch, ()), NOW)
+        found = sessions.fetch(SessionRequest(KEY, epoch, ()), NOW)
         assert isinstance(found, Opened)
         firsts.append(found.places[0])
 
@@ -46,24 +46,24 @@ def test_each_turn_begins_with_another_partition() -> None:
 def test_the_epoch_has_to_be_the_next() -> None:
     sessions = begun(P0)
 
-    assert sessions.fetch(Asked(KEY, 2, ()), NOW) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
-    assert opened(sessions, Asked(KEY, 1, ())) == Opened((P0,))
-    assert sessions.fetch(Asked(KEY, 1, ()), NOW) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert sessions.fetch(SessionRequest(KEY, 2, ()), NOW) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert opened(sessions, SessionRequest(KEY, 1, ())) == Opened((P0,))
+    assert sessions.fetch(SessionRequest(KEY, 1, ()), NOW) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
 
 
-def test_a_refused_epoch_changes_nothing_that_is_followed() -> None:
+def test_rejected_session_epoch_changes_nothing() -> None:
     sessions = begun(P0)
 
-    sessions.fetch(Asked(KEY, 7, (P1,), (P0,)), NOW)
+    sessions.fetch(SessionRequest(KEY, 7, (P1,), (P0,)), NOW)
 
-    assert opened(sessions, Asked(KEY, 1, ())) == Opened((P0,))
+    assert opened(sessions, SessionRequest(KEY, 1, ())) == Opened((P0,))
 
 
-def test_without_a_session_nothing_goes_on() -> None:
+def test_request_without_a_session_is_rejected() -> None:
     sessions = Sessions(10, 100)
 
     for epoch in (1, -1):
-        found = sessions.fetch(Asked(KEY, epoch, ()), NOW)
+        found = sessions.fetch(SessionRequest(KEY, epoch, ()), NOW)
         assert found is ErrorCode.SHARE_SESSION_NOT_FOUND
         assert sessions.acknowledge(KEY, epoch, NOW) is ErrorCode.SHARE_SESSION_NOT_FOUND
 
@@ -71,16 +71,16 @@ def test_without_a_session_nothing_goes_on() -> None:
 def test_a_first_fetch_acknowledges_nothing() -> None:
     sessions = begun(P0)
 
-    code = sessions.fetch(Asked(KEY, 0, (P1,), has_acks=True), NOW)
+    code = sessions.fetch(SessionRequest(KEY, 0, (P1,), has_acks=True), NOW)
 
     assert code is ErrorCode.INVALID_REQUEST
-    assert opened(sessions, Asked(KEY, 1, ())) == Opened((P0,))
+    assert opened(sessions, SessionRequest(KEY, 1, ())) == Opened((P0,))
 
 
-def test_beginning_again_forgets_what_was() -> None:
+def test_new_session_replaces_the_old_one() -> None:
     sessions = begun(P0)
 
-    assert opened(sessions, Asked(KEY, 0, (P1,))) == Opened((P1,))
+    assert opened(sessions, SessionRequest(KEY, 0, (P1,))) == Opened((P1,))
     assert len(sessions) == 1
 
 
@@ -89,13 +89,13 @@ def test_an_acknowledgement_takes_the_next_epoch_and_begins_nothing() -> None:
 
     assert sessions.acknowledge(KEY, 0, NOW) is ErrorCode.INVALID_SHARE_SESSION_EPOCH
     assert sessions.acknowledge(KEY, 1, NOW) is ErrorCode.NONE
-    assert opened(sessions, Asked(KEY, 2, ())) == Opened((P0,))
+    assert opened(sessions, SessionRequest(KEY, 2, ())) == Opened((P0,))
 
 
 def test_a_last_request_leaves_the_session_to_be_ended() -> None:
     sessions = begun(P0, P1)
 
-    assert opened(sessions, Asked(KEY, -1, ())) == Opened((), is_final=True)
+    assert opened(sessions, SessionRequest(KEY, -1, ())) == Opened((), is_final=True)
     assert sessions.acknowledge(KEY, -1, NOW) is ErrorCode.NONE
     sessions.end(KEY)
     sessions.end(KEY)
@@ -104,11 +104,11 @@ def test_a_last_request_leaves_the_session_to_be_ended() -> None:
 
 def test_a_session_is_open_until_it_ends_or_is_replaced() -> None:
     sessions = begun(P0)
-    first = sessions.fetch(Asked(KEY, 1, ()), NOW)
+    first = sessions.fetch(SessionRequest(KEY, 1, ()), NOW)
     assert isinstance(first, Opened)
     assert sessions.is_open(KEY, first.session)
 
-    second = sessions.fetch(Asked(KEY, 0, (P0,)), NOW)
+    second = sessions.fetch(SessionRequest(KEY, 0, (P0,)), NOW)
 
     assert isinstance(second, Opened)
     assert not sessions.is_open(KEY, first.session)
@@ -125,17 +125,17 @@ def test_the_largest_epoch_is_followed_by_one() -> None:
     assert sessions.acknowledge(KEY, 1, NOW) is ErrorCode.NONE
 
 
-def test_too_many_sessions() -> None:
+def test_session_limit_is_enforced() -> None:
     sessions = begun(P0, sessions_max=1)
-    other = Asked(SessionKey("g", "m2"), 0, (P0,))
+    other = SessionRequest(SessionKey("g", "m2"), 0, (P0,))
 
     assert sessions.fetch(other, NOW) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
-    assert opened(sessions, Asked(KEY, 0, (P0,))) == Opened((P0,))
+    assert opened(sessions, SessionRequest(KEY, 0, (P0,))) == Opened((P0,))
 
 
-def test_a_silent_session_gives_way_when_room_is_needed() -> None:
+def test_idle_session_is_evicted_when_a_slot_is_needed() -> None:
     sessions = begun(P0, sessions_max=1)
-    other = Asked(SessionKey("g", "m2"), 0, (P0,))
+    other = SessionRequest(SessionKey("g", "m2"), 0, (P0,))
 
     assert sessions.fetch(other, Millis(NOW + 100)) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
     assert opened(sessions, other, Millis(NOW + 101)) == Opened((P0,))

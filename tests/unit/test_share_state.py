@@ -13,7 +13,7 @@ from ottla.coordinators.share_state.machine import (
     redundant_below,
 )
 from ottla.coordinators.share_state.rules import (
-    Found,
+    StateResult,
 )
 from ottla.coordinators.share_state.state import Run, ShareKey, ShareState, combined
 from ottla.protocol.errors import ErrorCode
@@ -25,17 +25,17 @@ from ottla.protocol.types import ZERO_UUID, Millis, Offset
 from ottla.runtime.trusted_time import Times
 
 
-def test_what_was_not_initialized_is_neither_read_nor_written() -> None:
+def test_uninitialized_share_partition_is_neither_read_nor_written() -> None:
     world = World()
 
     assert world.read(0).code is ErrorCode.INVALID_REQUEST
     assert world.write() is ErrorCode.INVALID_REQUEST
-    assert world.summary() == Found(NONE, ShareState())
+    assert world.summary() == StateResult(NONE, ShareState())
     assert world.delete() is NONE
     assert world.log.batches == []
 
 
-def test_what_was_written_is_read_after_a_load() -> None:
+def test_written_state_is_read_after_a_load() -> None:
     world = World()
     assert world.initialize(epoch=3, start=10) is NONE
     assert world.write(Run(12, 14, 2, 1), state=3, leader=5, start=11) is NONE
@@ -60,7 +60,7 @@ def test_a_new_start_forgets_what_lies_below() -> None:
     assert world.read(0).state.runs == (Run(5, 9, 0, 1),)
 
 
-def test_a_leader_of_before_is_fenced_once_the_next_has_read() -> None:
+def test_old_leader_is_fenced_once_the_new_one_has_read() -> None:
     world = World()
     world.initialize()
     assert world.write(leader=1) is NONE
@@ -97,7 +97,7 @@ def test_reading_again_in_the_same_epoch_writes_nothing() -> None:
     assert len(world.log.batches) == written
 
 
-def test_a_reset_fences_writes_of_the_time_before() -> None:
+def test_reset_fences_writes_of_older_state_epochs() -> None:
     world = World()
     world.initialize(epoch=1)
     world.write(Run(0, 3, 2, 1), state=1)
@@ -162,7 +162,7 @@ def test_everything_before_the_oldest_snapshot_is_redundant() -> None:
     assert redundant_below(world.machine.states, world.shard.end) == 1
 
 
-def test_idle_share_partitions_are_written_anew() -> None:
+def test_idle_share_partitions_get_new_snapshots() -> None:
     world = World()
     world.initialize()
     world.write(Run(1, 1, 2, 1))
@@ -211,7 +211,7 @@ RUNS = st.lists(
 
 @given(RUNS, st.integers(0, 12))
 @settings(max_examples=150, deadline=None)
-def test_later_runs_go_over_earlier_ones(layers: list[Run], start: int) -> None:
+def test_later_runs_override_earlier_ones(layers: list[Run], start: int) -> None:
     model: dict[int, tuple[int, int]] = {}
     for run in layers:
         for offset in range(run.first, run.last + 1):

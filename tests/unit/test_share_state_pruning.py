@@ -52,7 +52,7 @@ def test_all_before_the_oldest_snapshot_is_redundant() -> None:
     assert redundant_below({}, Offset(40)) == 40
 
 
-def test_what_is_left_after_pruning_loads_to_the_same_state() -> None:
+def test_pruned_log_loads_to_the_same_state() -> None:
     world = World(updates_per_snapshot=3)
     world.initialize()
     world.initialize(key=OTHER)
@@ -74,7 +74,7 @@ def test_what_is_left_after_pruning_loads_to_the_same_state() -> None:
     assert dict(reloaded) == dict(world.machine.states)
 
 
-def test_one_that_never_changed_is_written_anew_when_others_did_and_then_all_is_quiet() -> None:
+def test_unchanged_share_partition_gets_a_new_snapshot_once() -> None:
     world = World(updates_per_snapshot=3)
     world.initialize(key=OTHER)
     world.initialize()
@@ -91,7 +91,7 @@ def test_one_that_never_changed_is_written_anew_when_others_did_and_then_all_is_
     assert redundant_below(world.machine.states, world.shard.end) == world.shard.end - 2
 
 
-def test_what_is_not_committed_makes_nothing_redundant() -> None:
+def test_uncommitted_snapshot_makes_nothing_redundant() -> None:
     world = World(updates_per_snapshot=0)
     world.initialize()
     world.write(Run(0, 0, 2, 1))
@@ -107,7 +107,7 @@ def test_what_is_not_committed_makes_nothing_redundant() -> None:
     assert trimmed.asked == [1, 3]
 
 
-def test_a_first_snapshot_that_is_not_committed_is_kept() -> None:
+def test_uncommitted_first_snapshot_is_kept() -> None:
     world = World()
     world.log.follows = False
 

@@ -145,7 +145,7 @@ def test_a_member_joins_and_is_described() -> None:
     assert (member.client_id, member.client_host) == ("me", "/1.2.3.4")
 
 
-def test_missing_topics_are_asked_for_and_failures_are_told() -> None:
+def test_missing_topics_are_created_and_failures_reported() -> None:
     broker = Broker()
     reply = broker.beat()
     assert broker.topics.wanted == INTERNAL
@@ -158,26 +158,26 @@ def test_missing_topics_are_asked_for_and_failures_are_told() -> None:
     assert status.status_detail.endswith(f"; Creation failed: {INTERNAL[0]} (no room).")
 
 
-def test_topics_are_not_made_for_who_may_not() -> None:
+def test_internal_topics_are_not_created_without_authorization() -> None:
     broker = Broker(may_create=lambda caller, name: name != INTERNAL[0])
     (status,) = broker.beat().status
     assert broker.topics.wanted == []
     assert status.status_detail.endswith(f"; Unauthorized to CREATE on topics {INTERNAL[0]}.")
 
 
-def test_a_refusal_says_why() -> None:
+def test_rejected_heartbeat_has_an_error_message() -> None:
     reply = Broker().beat(instance_id="i")
     assert reply.error_code == ErrorCode.INVALID_REQUEST
     assert reply.error_message == "Static membership is not yet supported."
 
 
-def test_what_is_not_led_here_is_not_answered() -> None:
+def test_request_to_partition_not_led_here_is_rejected() -> None:
     broker = Broker(is_led=False)
     assert broker.beat().error_code == ErrorCode.NOT_COORDINATOR
     assert broker.describe("g")[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_protocol_that_is_off_is_not_answered() -> None:
+def test_disabled_protocol_returns_unsupported_version() -> None:
     assert Broker(is_served=False).beat().error_code == ErrorCode.UNSUPPORTED_VERSION
     broker = Broker()
     broker.image = image_with_topics({"t": 2}, feature("streams.version", 0))
@@ -194,7 +194,7 @@ def test_members_need_the_group_and_every_topic_of_their_topology() -> None:
         assert Broker(access).beat().error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_groups_are_described_to_who_may_see_them() -> None:
+def test_describe_requires_authorization() -> None:
     seen = {"t", *INTERNAL}
     access = GroupAccess(
         describe_group=lambda caller, name: name != "hidden",
@@ -282,7 +282,7 @@ async def wait(is_so: Any) -> None:
         await asyncio.sleep(0)
 
 
-def test_what_is_on_its_way_is_bounded() -> None:
+def test_requests_in_flight_are_bounded() -> None:
     async def body() -> None:
         controller = Controller()
         creation = StreamsTopicCreation(controller, FakeClock(), 1000)
@@ -296,7 +296,7 @@ def test_what_is_on_its_way_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(("factor", "asked"), [(0, -1), (3, 3)])
-def test_a_topic_that_says_no_factor_leaves_it_to_the_cluster(factor: int, asked: int) -> None:
+def test_topic_without_replication_factor_uses_the_cluster_default(factor: int, asked: int) -> None:
     topic = creatable(InternalTopic("a", 7, factor, (("k", "v"),)))
     assert (topic.num_partitions, topic.replication_factor) == (7, asked)
     assert [(each.name, each.value) for each in topic.configs] == [("k", "v")]

@@ -42,11 +42,11 @@ def test_tasks_are_spread_over_members() -> None:
     assert sorted(len(each.active) for each in targets.values()) == [3, 3, 3]
 
 
-def test_nobody_to_run_them_is_no_target() -> None:
+def test_streams_group_without_members_gets_no_targets() -> None:
     assert assign_sticky(spec({}, {"0": 5})) == {}
 
 
-def test_who_stays_keeps_what_it_had_within_its_share() -> None:
+def test_remaining_member_keeps_tasks_within_its_share() -> None:
     before = assign_sticky(spec({"a": "1", "b": "2"}, {"0": 6}))
     after = assign_sticky(spec(ALONE, {"0": 6}, before=before))
     for each in ("a", "b"):
@@ -55,7 +55,7 @@ def test_who_stays_keeps_what_it_had_within_its_share() -> None:
     assert len(after["c"].active) == 2
 
 
-def test_what_a_member_leaves_goes_to_others_and_nothing_else_moves() -> None:
+def test_tasks_of_a_leaving_member_move_and_others_stay() -> None:
     before = assign_sticky(spec(ALONE, {"0": 6}))
     after = assign_sticky(spec({"a": "1", "b": "2"}, {"0": 6}, before=before))
     for each in ("a", "b"):
@@ -83,7 +83,7 @@ def test_threads_of_one_process_do_not_back_each_other_up() -> None:
     assert not any(each.standby for each in one.values())
 
 
-def test_who_was_active_becomes_standby_where_a_task_moves_away() -> None:
+def test_former_owner_of_a_moved_task_becomes_its_standby() -> None:
     before = {"a": TaskRoles(tasks("0", 0, 1, 2, 3))}
     after = assign_sticky(
         spec({"a": "1", "b": "2"}, {"0": 4}, stateful="0", standby=1, before=before)

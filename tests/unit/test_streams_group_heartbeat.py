@@ -114,7 +114,7 @@ def test_a_heartbeat_with_nothing_new_writes_nothing() -> None:
     assert len(world.log.batches) == before
 
 
-def test_a_second_member_gets_tasks_only_after_the_first_gave_them_up() -> None:
+def test_second_member_gets_tasks_only_after_revocation() -> None:
     world = StreamsWorld()
     world.enter("a")
     second = world.enter("b")
@@ -133,7 +133,7 @@ def test_a_second_member_gets_tasks_only_after_the_first_gave_them_up() -> None:
     assert world.app().state_name() == "Stable"
 
 
-def test_a_member_that_does_not_say_what_it_runs_is_waited_for() -> None:
+def test_member_without_owned_tasks_field_is_waited_for() -> None:
     world = StreamsWorld()
     world.enter("a")
     world.enter("b")
@@ -144,7 +144,7 @@ def test_a_member_that_does_not_say_what_it_runs_is_waited_for() -> None:
     assert world.active("b") == []
 
 
-def test_a_member_that_does_not_give_up_in_time_is_let_go() -> None:
+def test_member_that_does_not_revoke_in_time_is_removed() -> None:
     world = StreamsWorld()
     world.enter("a")
     world.enter("b")
@@ -157,7 +157,7 @@ def test_a_member_that_does_not_give_up_in_time_is_let_go() -> None:
     assert world.active("b") == [0, 1, 2, 3]
 
 
-def test_a_silent_member_is_let_go_after_its_session() -> None:
+def test_member_is_removed_after_its_session_timeout() -> None:
     world = StreamsWorld()
     world.enter("a")
     world.pass_ms(40_000)
@@ -169,7 +169,7 @@ def test_a_silent_member_is_let_go_after_its_session() -> None:
     assert world.app().epoch == 3
 
 
-def test_a_refused_end_of_a_session_is_tried_again() -> None:
+def test_session_timeout_rejected_by_the_log_is_retried() -> None:
     world = StreamsWorld()
     world.enter("a")
     world.log.fault = NotEnoughReplicas("none")
@@ -180,7 +180,7 @@ def test_a_refused_end_of_a_session_is_tried_again() -> None:
     assert world.app().is_empty()
 
 
-def test_a_new_reign_gives_every_member_its_whole_time() -> None:
+def test_new_coordinator_gives_every_member_its_whole_session_timeout() -> None:
     world = StreamsWorld()
     world.enter("a")
     world.enter("b")
@@ -215,7 +215,7 @@ def test_a_join_that_is_sent_again_changes_nothing() -> None:
     assert len(world.log.batches) == before
 
 
-def test_who_joins_again_has_given_up_all() -> None:
+def test_rejoining_member_has_revoked_everything() -> None:
     world = StreamsWorld()
     world.enter("a")
     world.enter("b")
@@ -276,7 +276,7 @@ def test_first_targets_that_are_refused_come_with_the_next_heartbeat() -> None:
     assert world.active("a") == [0, 1, 2, 3]
 
 
-def test_a_group_whose_members_left_meanwhile_is_not_assigned() -> None:
+def test_emptied_group_is_not_assigned() -> None:
     world = StreamsWorld(streams=DELAYED)
     world.enter("a")
     world.beat("a", -1)
@@ -350,7 +350,7 @@ def test_a_topic_made_anew_begins_another_epoch() -> None:
 # -- topologies ----------------------------------------------------------------------------
 
 
-def test_another_topology_is_refused_and_an_older_one_is_told_so() -> None:
+def test_different_topology_is_rejected_and_stale_one_gets_a_status() -> None:
     world = StreamsWorld()
     world.enter("a", topology=sums(1))
     assert joining_refused(world, "b", topology=counting_at(1)) is ErrorCode.INVALID_REQUEST
@@ -409,7 +409,7 @@ def test_a_setting_that_changes_begins_another_epoch() -> None:
     assert world.standby("b") == world.active("a")
 
 
-def test_a_standby_waits_until_its_own_process_has_let_the_task_go() -> None:
+def test_standby_waits_until_its_own_process_has_released_the_task() -> None:
     """Threads of a process share a directory for the state."""
     world = StreamsWorld()
     with_config(world, "streams.num.standby.replicas", "1")
@@ -457,7 +457,7 @@ def test_members_at_other_epochs_are_fenced() -> None:
     assert refused(world, "a", -1, group="other") is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_member_one_step_behind_is_told_again_what_it_missed() -> None:
+def test_member_one_epoch_behind_gets_its_tasks_again() -> None:
     world = StreamsWorld()
     world.enter("a")
     world.image = image_of_sums(5)
@@ -469,7 +469,7 @@ def test_a_member_one_step_behind_is_told_again_what_it_missed() -> None:
     assert refused(world, "a", 2) is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_member_behind_that_runs_what_it_may_not_is_fenced() -> None:
+def test_member_one_epoch_behind_with_foreign_tasks_is_fenced() -> None:
     world = StreamsWorld()
     world.enter("a")
     world.enter("b")
@@ -482,14 +482,14 @@ def test_a_member_behind_that_runs_what_it_may_not_is_fenced() -> None:
     assert code is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_member_that_says_all_is_told_all() -> None:
+def test_full_heartbeat_gets_a_full_reply() -> None:
     world = StreamsWorld()
     world.enter("a")
     reply = world.beat("a", 2, {"0": [0]}, rebalance_timeout_ms=REBALANCE_MS)
     assert told(reply.active_tasks) == {"0": [0, 1, 2, 3]}
 
 
-def test_tasks_that_there_are_not_are_refused() -> None:
+def test_unknown_tasks_are_rejected() -> None:
     world = StreamsWorld()
     world.enter("a")
     assert refused(world, "a", 2, {"9": [0]}) is ErrorCode.INVALID_REQUEST
@@ -498,7 +498,7 @@ def test_tasks_that_there_are_not_are_refused() -> None:
     assert refused(world, "a", 2, {}, {"0": [4]}) is ErrorCode.INVALID_REQUEST
 
 
-def test_a_full_group_takes_nobody_new() -> None:
+def test_full_group_rejects_new_members() -> None:
     world = StreamsWorld(streams=StreamsSettings(max_size=1, initial_rebalance_delay_ms=0))
     world.enter("a")
     assert joining_refused(world, "b") is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -529,7 +529,7 @@ def test_a_full_group_takes_nobody_new() -> None:
         {"topology": Topology(0, [Subtopology("0", ["t"], ["t.*"])])},
     ],
 )
-def test_what_no_client_sends_is_refused(changes: dict[str, Any]) -> None:
+def test_invalid_requests_are_rejected(changes: dict[str, Any]) -> None:
     world = StreamsWorld()
     request = StreamsGroupHeartbeatRequest(
         "g",
@@ -550,7 +550,7 @@ def test_what_no_client_sends_is_refused(changes: dict[str, Any]) -> None:
 # -- shutting down -------------------------------------------------------------------------
 
 
-def test_a_shutdown_is_told_to_all_until_nobody_is_left() -> None:
+def test_shutdown_status_reaches_all_members_until_the_group_is_empty() -> None:
     world = StreamsWorld()
     world.enter("a")
     world.enter("b")
@@ -565,7 +565,7 @@ def test_a_shutdown_is_told_to_all_until_nobody_is_left() -> None:
     assert statuses(world.enter("c")) == []
 
 
-def test_who_leaves_may_ask_for_it_too() -> None:
+def test_leaving_member_may_request_shutdown() -> None:
     world = StreamsWorld()
     world.enter("a")
     world.enter("b")
@@ -588,7 +588,7 @@ def endpoints(reply: Any) -> dict[str, tuple[list[Any], list[Any]]] | None:
     }
 
 
-def test_members_are_told_where_to_ask_for_state() -> None:
+def test_members_get_the_endpoints_of_their_group() -> None:
     world = StreamsWorld()
     with_config(world, "streams.num.standby.replicas", "1")
     first = world.enter("a", user_endpoint=RequestEndpoint("one", 1))
@@ -603,7 +603,7 @@ def test_members_are_told_where_to_ask_for_state() -> None:
     assert known["two:2"] == ([("t", world.active("b"))], [("t", world.active("a"))])
 
 
-def test_a_client_tag_that_is_said_twice_is_refused() -> None:
+def test_duplicate_client_tag_is_rejected() -> None:
     tags = [KeyValue("zone", "a"), KeyValue("zone", "b")]
     assert joining_refused(StreamsWorld(), "a", client_tags=tags) is ErrorCode.INVALID_REQUEST
 
@@ -618,7 +618,7 @@ def test_an_endpoint_that_is_gone_is_told_of() -> None:
     assert reply.endpoint_information_epoch > epoch
 
 
-def test_a_new_coordinator_does_not_take_an_old_number_for_its_own() -> None:
+def test_endpoint_epoch_differs_after_a_change_of_coordinator() -> None:
     world = StreamsWorld()
     known = world.enter("a", user_endpoint=RequestEndpoint("one", 1)).endpoint_information_epoch
     world.enter("b")
@@ -651,7 +651,7 @@ def test_a_drained_classic_group_becomes_a_streams_group_with_its_offsets() -> N
     assert again.machine.offsets.of_group("g")["t", 0].offset == 41
 
 
-def test_a_group_of_streams_members_takes_no_classic_ones() -> None:
+def test_streams_group_rejects_classic_members() -> None:
     world = StreamsWorld()
     world.enter("a")
     assert world.join().reply.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -680,7 +680,7 @@ def test_only_an_empty_group_is_deleted_and_nothing_of_it_is_left() -> None:
     assert told(world.enter("b", topology=sums(7)).active_tasks) == {"0": [0, 1, 2, 3]}
 
 
-def test_it_is_listed_with_its_kind_and_state() -> None:
+def test_streams_group_is_listed_with_kind_and_state() -> None:
     world = StreamsWorld()
     world.enter("a")
     (listed,) = list_groups(world.machine.view(), ["stable"], ["streams"])
@@ -744,7 +744,7 @@ def test_a_commit_that_names_one_task_of_another_member_is_refused_as_a_whole(
     assert not world.machine.offsets.of_group("g")
 
 
-def test_a_member_may_commit_for_what_it_is_giving_up() -> None:
+def test_member_may_commit_for_tasks_pending_revocation() -> None:
     world = StreamsWorld()
     world.enter("a")
     world.enter("b")
@@ -753,7 +753,7 @@ def test_a_member_may_commit_for_what_it_is_giving_up() -> None:
         assert world.commit_code(1, "a", 2, partition=partition) == ErrorCode.NONE
 
 
-def test_it_is_described_as_it_is() -> None:
+def test_streams_group_is_described() -> None:
     world = StreamsWorld()
     tags = [KeyValue("zone", "x")]
     world.enter("a", user_endpoint=RequestEndpoint("one", 1), client_tags=tags, rack_id="r")
@@ -777,7 +777,7 @@ def test_it_is_described_as_it_is() -> None:
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_state_that_a_newer_version_wrote_must_join_with_nothing() -> None:
+def test_member_with_unknown_state_must_rejoin_without_partitions() -> None:
     world = StreamsWorld()
     world.enter("a")
     value = replace(world.member("a").assignment_value(), state=9)

@@ -26,7 +26,7 @@ def test_free_tasks_are_given_with_the_epoch_they_are_from() -> None:
     assert found.task_epochs == {("0", 1): 7}
 
 
-def test_an_active_task_waits_for_whoever_runs_it_and_for_copies_in_its_process() -> None:
+def test_active_task_waits_for_its_owner_and_for_copies_in_its_process() -> None:
     goal = replace(NOBODY, target=TaskRoles(tasks(1, 2, 3)), active_elsewhere=tasks(1))
     goal = replace(goal, beside=TaskRoles(standby=tasks(2)))
     found = moved(goal)
@@ -44,7 +44,7 @@ def test_a_standby_waits_for_any_role_in_its_process_and_for_none_elsewhere() ->
     assert found.assigned.warmup == tasks(4)
 
 
-def test_what_is_to_be_given_up_goes_first_and_keeps_its_epoch() -> None:
+def test_revocation_comes_first_and_keeps_the_epoch() -> None:
     held = TaskRoles(tasks(1, 2), tasks(3))
     epochs = dict.fromkeys(held.active, 4)
     goal = replace(NOBODY, target=TaskRoles(tasks(2, 5)), owned=held)
@@ -60,7 +60,7 @@ def test_what_is_to_be_given_up_goes_first_and_keeps_its_epoch() -> None:
     assert done.task_epochs == {("0", 2): 4, ("0", 5): 7}
 
 
-def test_what_a_member_does_not_run_need_not_be_given_up() -> None:
+def test_task_that_is_not_running_needs_no_revocation() -> None:
     held = TaskRoles(tasks(1))
     goal = replace(NOBODY, target=TaskRoles(tasks(2)), owned=NO_ROLES)
     found = moved(goal, assigned=held, task_epochs={("0", 1): 4})

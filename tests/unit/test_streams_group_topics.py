@@ -73,7 +73,7 @@ def test_missing_sources_are_named_and_nothing_is_made() -> None:
     assert not found.task_counts
 
 
-def test_a_topic_with_other_partitions_is_left_alone() -> None:
+def test_existing_topic_with_other_partition_count_is_not_changed() -> None:
     found = configured(COUNTING, t=5, g_words_repartition=5, g_counts_changelog=4)
     assert found.problem is not None
     assert found.problem.status is Status.INCORRECTLY_PARTITIONED_TOPICS
@@ -90,7 +90,7 @@ def test_the_longest_source_decides_how_many_tasks_there_are() -> None:
     assert found.task_counts == {"0": 7}
 
 
-def test_a_repartition_topic_has_the_partitions_it_says() -> None:
+def test_repartition_topic_gets_its_specified_partitions() -> None:
     found = configured(
         app(
             sub("0", "a", repartition_sink_topics=("r",)),
@@ -118,7 +118,7 @@ def test_numbers_flow_through_chains_whatever_the_order_of_subtopologies() -> No
     assert set(found.task_counts.values()) == {6}
 
 
-def test_what_is_written_has_the_partitions_of_all_that_is_read() -> None:
+def test_sink_topics_get_the_partitions_of_their_sources() -> None:
     """Also if one of the sources is known before the other."""
     found = configured(
         app(
@@ -132,7 +132,7 @@ def test_what_is_written_has_the_partitions_of_all_that_is_read() -> None:
     assert found.task_counts == {"0": 9, "1": 9, "2": 9}
 
 
-def test_a_loop_with_a_way_in_is_solved_and_one_without_is_not() -> None:
+def test_repartition_loop_needs_an_external_source() -> None:
     loop = (
         sub("1", repartition_source_topics=inner("x"), repartition_sink_topics=("y",)),
         sub("2", repartition_source_topics=inner("y"), repartition_sink_topics=("x",)),
@@ -170,7 +170,7 @@ def test_a_repartition_topic_follows_the_topic_it_is_joined_with() -> None:
     assert found.task_counts == {"0": 2, "1": 6}
 
 
-def test_a_repartition_topic_that_says_otherwise_does_not_fit() -> None:
+def test_repartition_topic_with_conflicting_count_does_not_fit() -> None:
     found = configured(joined(fixed=4), a=2, b=6)
     assert found.problem is not None
     assert found.problem.status is Status.INCORRECTLY_PARTITIONED_TOPICS
@@ -265,7 +265,7 @@ TOPOLOGIES = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(TOPOLOGIES, st.dictionaries(NAMES, st.integers(1, 4)))
-def test_any_topology_is_configured_told_of_or_refused(
+def test_every_topology_is_configured_reported_or_rejected(
     topology: Topology, counts: dict[str, int]
 ) -> None:
     try:

@@ -150,7 +150,7 @@ def test_each_leader_gets_its_partitions_and_the_transaction_completes() -> None
         ErrorCode.NETWORK_EXCEPTION,
     ],
 )
-def test_what_failed_is_sent_again_to_whoever_leads_then(code: ErrorCode) -> None:
+def test_failed_markers_are_sent_again_to_the_current_leader(code: ErrorCode) -> None:
     async def story(bench: Bench) -> None:
         bench.codes[B] = [code, code]
         bench.commit(A, B)
@@ -166,7 +166,7 @@ def test_what_failed_is_sent_again_to_whoever_leads_then(code: ErrorCode) -> Non
     run(story)
 
 
-def test_a_partition_without_a_leader_is_waited_for() -> None:
+def test_marker_waits_for_a_partition_leader() -> None:
     async def story(bench: Bench) -> None:
         bench.leaders[A] = NO_LEADER
         bench.commit(A)
@@ -179,7 +179,7 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
     run(story)
 
 
-def test_a_partition_that_is_gone_needs_no_marker() -> None:
+def test_deleted_partition_needs_no_marker() -> None:
     async def story(bench: Bench) -> None:
         del bench.leaders[A]
         bench.commit(A, B)
@@ -193,7 +193,7 @@ def test_a_partition_that_is_gone_needs_no_marker() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED]
 )
-def test_a_partition_that_knows_of_somebody_newer_ends_the_attempt(code: ErrorCode) -> None:
+def test_newer_epoch_in_a_partition_ends_the_attempt(code: ErrorCode) -> None:
     async def story(bench: Bench) -> None:
         bench.codes[A] = [code]
         bench.commit(A)
@@ -228,7 +228,7 @@ def test_nothing_is_sent_before_the_decision_is_committed() -> None:
     run(story)
 
 
-def test_a_coordinator_that_lost_its_shard_leaves_the_rest_to_the_next() -> None:
+def test_markers_stop_when_the_shard_is_lost() -> None:
     async def story(bench: Bench) -> None:
         bench.codes[A] = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
         bench.commit(A)
@@ -474,7 +474,7 @@ def test_offsets_are_ended_by_the_coordinator_of_groups(
     run_simulated(story())
 
 
-def test_a_partition_that_is_led_no_longer_says_so() -> None:
+def test_partition_no_longer_led_returns_not_leader() -> None:
     async def story() -> None:
         hosted = Hosted()
         append(hosted.partition, b"a")

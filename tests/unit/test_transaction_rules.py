@@ -86,7 +86,7 @@ def test_a_timeout_beyond_the_broker_s_limit_is_refused(timeout_ms: int) -> None
 
 
 @pytest.mark.parametrize("status", [Status.PREPARE_COMMIT, Status.PREPARE_ABORT])
-def test_who_comes_while_markers_are_being_written_is_told_to_come_again(status: Status) -> None:
+def test_requests_while_markers_are_written_return_concurrent_transactions(status: Status) -> None:
     world = World()
     before = put(world, status=status, partitions=frozenset({P0}))
     assert init(world).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -106,7 +106,7 @@ def test_an_open_transaction_is_aborted_with_the_next_epoch_before_a_new_produce
     assert init(world).producer_epoch == 5
 
 
-def test_used_up_epochs_give_the_producer_another_id() -> None:
+def test_exhausted_epochs_give_the_producer_another_id() -> None:
     world = World()
     put(world, producer_epoch=ProducerEpoch(EPOCH_MAX - 1))
     reply = init(world)
@@ -115,7 +115,7 @@ def test_used_up_epochs_give_the_producer_another_id() -> None:
     assert world.state().previous_producer_id == 7
 
 
-def test_a_producer_that_names_its_epoch_gets_the_next_and_only_it_may_ask_again() -> None:
+def test_producer_that_sends_its_epoch_gets_the_next_and_may_retry() -> None:
     """KIP-360: the answer may be lost, so the same question has the same answer."""
     world = World()
     put(world)
@@ -129,7 +129,7 @@ def test_a_producer_that_names_its_epoch_gets_the_next_and_only_it_may_ask_again
     assert init(world, 8, 5).error_code == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_lost_answer_is_not_given_again_once_another_producer_had_the_same_epoch() -> None:
+def test_lost_init_reply_is_not_repeated_after_another_producer_got_the_epoch() -> None:
     """The write behind the first answer was refused, so the epoch went to somebody else."""
     world = World()
     put(world)
@@ -150,7 +150,7 @@ def test_an_id_rotated_for_a_named_epoch_is_given_again_to_who_asks_again() -> N
     assert init(world, 7, 5).error_code == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_producer_unknown_to_the_coordinator_may_name_anything() -> None:
+def test_unknown_producer_may_send_any_epoch() -> None:
     assert init(World(), 99, 4).error_code == ErrorCode.NONE
 
 
@@ -286,7 +286,7 @@ def test_a_repeated_end_of_version_2_is_known_by_the_epoch_before(
         assert (reply.producer_id, reply.producer_epoch) == (7, 3)
 
 
-def test_ends_of_others_are_refused() -> None:
+def test_end_txn_of_another_producer_is_rejected() -> None:
     for client in (OLD, NEW):
         world = World()
         put(world, status=Status.ONGOING, version=client.version)
@@ -377,7 +377,7 @@ def test_the_last_epoch_of_version_2_passes_to_another_producer_id_with_the_mark
     assert end(world, last, False, NEW).error_code == ErrorCode.INVALID_TXN_STATE
 
 
-def test_what_the_log_refuses_changes_nothing() -> None:
+def test_records_rejected_by_the_log_change_nothing() -> None:
     world = World()
     before = put(world, status=Status.ONGOING, partitions=frozenset({P0}))
     world.log.fault = NotEnoughReplicas("one of two")
@@ -420,7 +420,7 @@ def test_a_transaction_beyond_its_time_is_aborted_and_its_producer_fenced() -> N
     assert world.visible() == set()
 
 
-def test_a_fence_that_the_log_refused_is_tried_again() -> None:
+def test_fence_rejected_by_the_log_is_retried() -> None:
     world, client = ready()
     client.produce(P0, "a")
     world.log.fault = NotEnoughReplicas("one of two")
@@ -431,7 +431,7 @@ def test_a_fence_that_the_log_refused_is_tried_again() -> None:
     assert world.state().status is Status.PREPARE_ABORT
 
 
-def test_ids_that_nobody_uses_are_forgotten_and_open_ones_never() -> None:
+def test_unused_transactional_ids_expire_and_open_ones_do_not() -> None:
     world = World(expiration_ms=1000, expire_interval_ms=5000)
     put(world)
     put(world, transactional_id="x", status=Status.COMPLETE_ABORT)
@@ -463,7 +463,7 @@ def test_a_coordinator_that_takes_over_finds_the_markers_that_are_due() -> None:
     assert world.visible() == {"a"}
 
 
-def test_markers_that_nobody_has_written_are_asked_for_again() -> None:
+def test_unwritten_markers_are_sent_again() -> None:
     world, client = ready()
     client.produce(P0, "a")
     client.end(True)
@@ -511,7 +511,7 @@ def test_a_status_that_is_never_written_is_no_record(number: int) -> None:
         transaction_of("x", value)
 
 
-def test_a_tombstone_forgets_and_may_come_first() -> None:
+def test_tombstone_removes_an_id_and_may_come_first() -> None:
     machine = TransactionMachine()
     machine.replay(tombstone("x"), Origin(Offset(0)))
     value = Versioned(TransactionLogValue(producer_id=1, transaction_status=2), 1)
@@ -525,7 +525,7 @@ def test_a_tombstone_forgets_and_may_come_first() -> None:
 # -- late ends -----------------------------------------------------------------------------------
 
 
-def test_connections_that_were_left_are_remembered_to_a_bound() -> None:
+def test_abandoned_connections_are_bounded() -> None:
     known = ProducerConnections((1, 0), "0")
     for number in range(1, 3 * CONNECTIONS_MAX):
         known = known.now(str(number))

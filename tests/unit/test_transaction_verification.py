@@ -132,7 +132,7 @@ def test_the_coordinator_here_is_asked_to_verify_or_to_add() -> None:
     ],
 )
 @pytest.mark.parametrize("leader", [1, 2])
-def test_what_the_coordinator_refuses_is_refused(
+def test_error_of_the_coordinator_is_returned(
     code: ErrorCode, told: ErrorCode, leader: int
 ) -> None:
     bench = Bench(leader)
@@ -141,7 +141,7 @@ def test_what_the_coordinator_refuses_is_refused(
     assert found == {ORDERS: told}
 
 
-def test_a_marker_that_comes_between_takes_the_answer_back() -> None:
+def test_marker_during_verification_invalidates_the_result() -> None:
     bench = Bench()
     bench.coordinator.meanwhile = bench.mark
     assert bench.verify(TRANSACTION) == {ORDERS: ErrorCode.INVALID_TXN_STATE}
@@ -158,7 +158,7 @@ def test_the_markers_of_the_transaction_before_take_nothing_back() -> None:
     assert bench.verify(ADDING) == {}
 
 
-def test_a_transaction_that_is_being_ended_is_waited_for_a_little() -> None:
+def test_verification_waits_while_a_transaction_is_ending() -> None:
     bench = Bench()
     busy = ErrorCode.CONCURRENT_TRANSACTIONS
     bench.coordinator.codes = [busy, busy]
@@ -171,7 +171,7 @@ def test_a_transaction_that_is_being_ended_is_waited_for_a_little() -> None:
     assert bench.verify(TRANSACTION) == {ORDERS: busy}, "an older client waits itself"
 
 
-def test_a_coordinator_elsewhere_is_asked_and_must_be_heard_of() -> None:
+def test_remote_transaction_coordinator_verifies_partitions() -> None:
     bench = Bench(leader=2)
     one = TRANSACTION._replace(partitions=(ORDERS,))
     assert bench.verify(one) == {}
@@ -184,7 +184,7 @@ def test_a_coordinator_elsewhere_is_asked_and_must_be_heard_of() -> None:
         assert bench.verify(one) == {ORDERS: ErrorCode.NETWORK_EXCEPTION}
 
 
-def test_without_a_coordinator_nothing_is_verified() -> None:
+def test_verification_without_a_coordinator_fails() -> None:
     nobody = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert Bench(leader=-1).verify(TRANSACTION) == {ORDERS: nobody, OTHER: nobody}
     bench = Bench()

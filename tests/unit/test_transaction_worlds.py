@@ -56,7 +56,7 @@ def script(world: World, client: Transactor, commit: bool) -> list[Callable[[], 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("at", range(8))
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_coordinator_killed_between_any_two_steps_forgets_nothing(
+def test_coordinator_killed_between_any_two_steps_loses_nothing(
     version: int, commit: bool, at: int, commits: bool
 ) -> None:
     """The step before the crash is committed or not; then its answer is lost, too."""
@@ -142,7 +142,7 @@ def test_a_delayed_end_cannot_reach_a_later_transaction_of_an_older_client(
     check(world, [client])
 
 
-def test_a_delayed_end_is_known_by_a_shard_that_went_and_came_back() -> None:
+def test_delayed_end_txn_is_detected_after_a_shard_is_reloaded() -> None:
     world = World()
     client = Transactor(world, 0)
     until_ready(client)
@@ -157,7 +157,7 @@ def test_a_delayed_end_is_known_by_a_shard_that_went_and_came_back() -> None:
     assert world.state().status is Status.ONGOING
 
 
-def test_an_older_client_of_several_connections_is_believed_when_it_asks_again() -> None:
+def test_end_txn_retried_over_an_old_connection_is_accepted() -> None:
     world = World()
     client = Transactor(world, 0)
     until_ready(client)
@@ -214,7 +214,7 @@ def test_an_abort_that_comes_again_cannot_hit_a_newer_transaction(version: int) 
 
 
 @VERSIONS
-def test_a_fenced_producer_writes_nothing_any_more(version: int) -> None:
+def test_fenced_producer_cannot_write(version: int) -> None:
     world = World()
     client = Transactor(world, version)
     until_ready(client)

@@ -52,7 +52,7 @@ class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
             self.access.check_member(caller, request.group_id, topics)
             self._check_enabled()
             check_heartbeat(request, version, self.settings.assignors)
-            beat = Heartbeat(
+            heartbeat = Heartbeat(
                 request,
                 caller.client_id or "",
                 f"/{caller.peer.host}",
@@ -62,7 +62,7 @@ class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
             return self.groups.runtime.write(
                 request.group_id,
                 lambda machine, now: decide_consumer_heartbeat(
-                    machine.kind(ConsumerKind).context, machine, beat, now
+                    machine.kind(ConsumerKind).context, machine, heartbeat, now
                 ),
             )
 

@@ -36,8 +36,16 @@ from ottla.protocol.types import Offset, TopicIdPartition, Uuid
 from ottla.runtime.ports import Address, Clock
 from ottla.sharing.acquisition import Ack, AcquireMode, check_acks
 from ottla.sharing.ports import ShareKey
-from ottla.sharing.service import Fetched, FetchTerms, SharePartitions
-from ottla.sharing.sessions import FINAL, INITIAL, Asked, Opened, SessionKey, Sessions, named
+from ottla.sharing.service import Fetched, FetchLimits, SharePartitions
+from ottla.sharing.sessions import (
+    FINAL,
+    INITIAL,
+    Opened,
+    SessionKey,
+    SessionRequest,
+    Sessions,
+    named,
+)
 
 RENEW_SINCE: Final = 2
 _ACQUIRE_MODES: Final = frozenset(AcquireMode)
@@ -86,7 +94,7 @@ class ShareHandlers(msgspec.Struct, frozen=True):
         if is_renewal_with_fetch or request.share_acquire_mode not in _ACQUIRE_MODES:
             return ShareFetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         acks = _acks_of(request.topics)
-        asked = Asked(
+        asked = SessionRequest(
             key,
             request.share_session_epoch,
             named((t.topic_id, [p.partition_index for p in t.partitions]) for t in request.topics),
@@ -189,7 +197,7 @@ class _Share(NamedTuple):
         image, places = self.sources.image(), opened.places
         refusals = {place: self._refusal(image, place) for place in places}
         refused = [Fetched(p, code) for p, code in refusals.items() if code is not ErrorCode.NONE]
-        terms = FetchTerms(
+        terms = FetchLimits(
             self.key.group_id,
             self.key.member_id,
             request.max_records,

@@ -10,7 +10,7 @@ import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.routes import Caller
-from ottla.coordinators.share_state.rules import Found, StateWrite
+from ottla.coordinators.share_state.rules import StateResult, StateWrite
 from ottla.coordinators.share_state.service import ShareCoordinator
 from ottla.coordinators.share_state.state import Run, ShareKey
 from ottla.protocol.errors import ErrorCode
@@ -190,11 +190,11 @@ async def _code(asked: Awaitable[ErrorCode]) -> ErrorCode:
         return fault.code
 
 
-async def _found(asked: Awaitable[Found]) -> Found:
+async def _found(asked: Awaitable[StateResult]) -> StateResult:
     try:
         return await asked
     except Fault as fault:
-        return Found(fault.code)
+        return StateResult(fault.code)
 
 
 def _said(code: ErrorCode) -> str | None:

@@ -39,9 +39,9 @@ from ottla.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 
-# So many failures to make a topic are told with a status.
+# So many failures to make a topic are updated with a status.
 _TOLD_MAX: Final = 3
-# A failure is told for so many heartbeats, and only then is the topic asked for again.
+# A failure is updated for so many heartbeats, and only then is the topic asked for again.
 _HEARTBEATS_KEPT: Final = 2
 
 
@@ -79,11 +79,11 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
             )
             self._check_enabled()
             check_streams_heartbeat(request)
-            beat = StreamsHeartbeat(request, caller.client_id or "", f"/{caller.peer.host}")
+            heartbeat = StreamsHeartbeat(request, caller.client_id or "", f"/{caller.peer.host}")
             return self.groups.runtime.write(
                 request.group_id,
                 lambda machine, now: decide_streams_heartbeat(
-                    machine.kind(StreamsKind).context, machine, beat
+                    machine.kind(StreamsKind).context, machine, heartbeat
                 ),
             )
 
@@ -103,10 +103,10 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
         self.topics.want(caller, missing, response.heartbeat_interval_ms * _HEARTBEATS_KEPT)
         failed = self.topics.failures(each.name for each in missing)
         if failed:
-            told = [f"{name} ({why})" for name, why in islice(failed.items(), _TOLD_MAX)]
-            rest = len(failed) - len(told)
+            updated = [f"{name} ({why})" for name, why in islice(failed.items(), _TOLD_MAX)]
+            rest = len(failed) - len(updated)
             more = f" and {rest} more" if rest else ""
-            _tell(response, f"Creation failed: {', '.join(told)}{more}.")
+            _tell(response, f"Creation failed: {', '.join(updated)}{more}.")
         return response
 
     def on_describe(

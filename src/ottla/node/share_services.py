@@ -38,8 +38,8 @@ from ottla.protocol.records.batch import Compression
 from ottla.protocol.types import Offset, TopicPartition, Uuid
 from ottla.runtime.supervisor import Service
 from ottla.sharing.acquisition import Limits, StateBatch, Write
-from ottla.sharing.ports import DeadLetterTerms, Persisted, ShareKey, Terms
-from ottla.sharing.service import SharePartitions, ShareParts
+from ottla.sharing.ports import DeadLetterConfig, Persisted, ShareGroupConfig, ShareKey
+from ottla.sharing.service import ShareDependencies, SharePartitions
 from ottla.sharing.sessions import Sessions
 
 NO_LEADER = -1
@@ -68,7 +68,7 @@ def build_share_services(
         int(context.node_id), coordinator, links, _leader_of(watch), dependencies.create_topic
     )
     led = SharePartitions(
-        ShareParts(
+        ShareDependencies(
             partitions,
             KeptByCoordinator(persister),
             clock,
@@ -194,13 +194,13 @@ def _leader_of(watch: ImageWatch) -> Callable[[TopicPartition], int]:
     return leader_of
 
 
-def _terms_of(config: BrokerConfig, watch: ImageWatch) -> Callable[[str], Terms]:
+def _terms_of(config: BrokerConfig, watch: ImageWatch) -> Callable[[str], ShareGroupConfig]:
     settings = share_settings(config)
 
-    def terms_of(group_id: str) -> Terms:
+    def terms_of(group_id: str) -> ShareGroupConfig:
         image, default_ms = watch.image, settings.record_lock_duration_ms
         key = "share.record.lock.duration.ms"
-        return Terms(
+        return ShareGroupConfig(
             number_of_group(image, group_id, key, default_ms, settings.lock_bounds),
             of_group(image, group_id, "share.isolation.level", "") == "read_committed",
             of_group(image, group_id, "share.auto.offset.reset", "latest"),
@@ -210,10 +210,10 @@ def _terms_of(config: BrokerConfig, watch: ImageWatch) -> Callable[[str], Terms]
     return terms_of
 
 
-def _dead_letters_of(image: Image, group_id: str) -> DeadLetterTerms | None:
+def _dead_letters_of(image: Image, group_id: str) -> DeadLetterConfig | None:
     topic = of_group(image, group_id, "ottla.errors.deadletterqueue.topic.name", "")
     copies = of_group(image, group_id, "ottla.errors.deadletterqueue.copy.record.enable", "")
-    return DeadLetterTerms(topic, copies == "true") if topic else None
+    return DeadLetterConfig(topic, copies == "true") if topic else None
 
 
 class KeptByCoordinator(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@
         +--release, or the lock expired
 
 With a dead-letter topic, a record that is rejected or has reached the delivery limit is ARCHIVING
-first, until `Acquisition.bury` confirms that it was written there.
+first, until `Acquisition.archive_dead` confirms that it was written there.
 
 Pure: the driver has the clock, the log and the stored state. Offsets from ``start`` to ``end`` are
 in flight: each is in one of these states. Nothing from ``end`` on was delivered yet.
@@ -26,7 +26,7 @@ import msgspec
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Millis, Offset
-from ottla.sharing.spans import NO_DEADLINE, NOBODY, RecordState, Row, Span
+from ottla.sharing.spans import NO_DEADLINE, NOBODY, RecordState, Span, SpanSequence
 
 
 class AckType(enum.IntEnum):
@@ -79,7 +79,7 @@ class Ack(NamedTuple):
     types: Sequence[int]
 
 
-class Dead(NamedTuple):
+class DeadRecords(NamedTuple):
     """Dead records, inclusive; ``is_used_up``: the delivery limit was reached, else rejected."""
 
     first: Offset
@@ -165,7 +165,7 @@ class Acquisition:
         self, start: Offset, limits: Limits | None = None, *, is_chosen: bool = False
     ) -> None:
         """Start at ``start``; ``is_chosen``: it was just chosen and has to be written."""
-        self._row = Row(start)
+        self._row = SpanSequence(start)
         self._limits = limits if limits is not None else Limits()
         self._is_start_dirty = is_chosen
         self.has_dead_letters = False
@@ -352,10 +352,10 @@ class Acquisition:
 
     # -- dead letters ------------------------------------------------------------
 
-    def dead(self) -> list[Dead]:
+    def dead(self) -> list[DeadRecords]:
         """Return the records that wait to be written to the dead-letter topic, in order."""
         return [
-            Dead(
+            DeadRecords(
                 span.first,
                 span.last,
                 span.deliveries,
@@ -365,7 +365,7 @@ class Acquisition:
             if span.state is RecordState.ARCHIVING
         ]
 
-    def bury(self, first: Offset, last: Offset) -> None:
+    def archive_dead(self, first: Offset, last: Offset) -> None:
         """Archive the records ``first`` to ``last``.
 
         They are in the dead-letter topic, or given up.

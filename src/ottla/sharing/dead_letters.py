@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.types import Millis, Offset
-from ottla.sharing.acquisition import Dead
-from ottla.sharing.ports import DeadLetterTerms
+from ottla.sharing.acquisition import DeadRecords
+from ottla.sharing.ports import DeadLetterConfig
 
 PREFIX: Final = "_dlq.errors."
 REJECTED: Final = "rejected"
@@ -31,7 +31,7 @@ class Origin(NamedTuple):
 
 
 def dead_letters(
-    origin: Origin, found: Iterable[Record], dead: Sequence[Dead], terms: DeadLetterTerms
+    origin: Origin, found: Iterable[Record], dead: Sequence[DeadRecords], terms: DeadLetterConfig
 ) -> list[Record]:
     """Return the records to write for the dead ones among ``found``, in their order.
 
@@ -44,12 +44,12 @@ def dead_letters(
     ]
 
 
-def _is_in(offset: Offset, dead: Dead) -> bool:
+def _is_in(offset: Offset, dead: DeadRecords) -> bool:
     return dead.first <= offset <= dead.last
 
 
 def _letter(
-    origin: Origin, record: Record, dead: Dead, terms: DeadLetterTerms, offset: Offset
+    origin: Origin, record: Record, dead: DeadRecords, terms: DeadLetterConfig, offset: Offset
 ) -> Record:
     headers = tuple(_headers(origin, record.offset, dead))
     timestamp = Millis(max(0, record.timestamp))
@@ -58,7 +58,7 @@ def _letter(
     return Record(offset, timestamp, record.key, record.value, (*record.headers, *headers))
 
 
-def _headers(origin: Origin, offset: Offset, dead: Dead) -> Iterator[Header]:
+def _headers(origin: Origin, offset: Offset, dead: DeadRecords) -> Iterator[Header]:
     told = {
         "group": origin.group_id,
         "topic": origin.topic,

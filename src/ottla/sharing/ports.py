@@ -41,7 +41,7 @@ class Persister(Protocol):
         ...
 
 
-class DeadLetterTerms(msgspec.Struct, frozen=True):
+class DeadLetterConfig(msgspec.Struct, frozen=True):
     """The dead-letter topic of a group, and whether whole records are copied."""
 
     topic: str
@@ -59,10 +59,10 @@ class DeadLetters(Protocol):
         ...
 
 
-class Terms(msgspec.Struct, frozen=True):
+class ShareGroupConfig(msgspec.Struct, frozen=True):
     """The configs of a group. ``reset`` is that of ``share.auto.offset.reset``."""
 
     lock_ms: int = 30_000
     is_read_committed: bool = False
     reset: str = "latest"
-    dead_letters: DeadLetterTerms | None = None
+    dead_letters: DeadLetterConfig | None = None

@@ -22,7 +22,7 @@ from ottla.replication.partition import Partition
 from ottla.runtime.ports import Clock
 from ottla.sharing.acquisition import Ack, Acquire, Acquired, AcquireMode, Acquisition, Limits
 from ottla.sharing.dead_letters import Origin, dead_letters
-from ottla.sharing.ports import DeadLetters, Persister, ShareKey, Terms
+from ottla.sharing.ports import DeadLetters, Persister, ShareGroupConfig, ShareKey
 from ottla.sharing.share_partition import SharePartition, start_for
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def _always() -> bool:
     return True
 
 
-class FetchTerms(NamedTuple):
+class FetchLimits(NamedTuple):
     """The limits of a ShareFetch, over all of its partitions. Waits are milliseconds.
 
     ``is_open`` says whether the session of the fetch is still open: if not, it acquires nothing.
@@ -80,18 +80,18 @@ class Fetched(NamedTuple):
     acquired: Sequence[Acquired] = ()
 
 
-class ShareParts(msgspec.Struct, frozen=True):
+class ShareDependencies(msgspec.Struct, frozen=True):
     """The dependencies of the service."""
 
     partitions: Partitions
     persister: Persister
     clock: Clock
-    terms_of: Callable[[str], Terms]
+    terms_of: Callable[[str], ShareGroupConfig]
     limits: Limits
     dead_letters: DeadLetters
 
 
-class _Cell(msgspec.Struct, eq=False):
+class _LoadedPartition(msgspec.Struct, eq=False):
     """A window and the fetches that wait for it, in arrival order, each with its member.
 
     ``writing`` keeps writes in order.
@@ -119,9 +119,9 @@ class SharePartitions:
 
     name = "share-partitions"
 
-    def __init__(self, parts: ShareParts) -> None:
+    def __init__(self, parts: ShareDependencies) -> None:
         self._parts = parts
-        self._cells: dict[ShareKey, _Cell] = {}
+        self._cells: dict[ShareKey, _LoadedPartition] = {}
         self._left: set[str] = set()
 
     # -- windows ---------------------------------------------------------------
@@ -182,7 +182,7 @@ class SharePartitions:
         partition.check_leader()
         return partition
 
-    async def _cell(self, key: ShareKey) -> _Cell:
+    async def _cell(self, key: ShareKey) -> _LoadedPartition:
         """Return the window, loaded. Raises a fault that the client retries."""
         partition = self._partition(key.place)
         cell = self._present(key)
@@ -204,16 +204,16 @@ class SharePartitions:
             else:
                 acquisition = Acquisition.load(Offset(found.start), found.batches, parts.limits)
             window = SharePartition(key, partition, acquisition, found.state_epoch)
-            cell = self._cells[key] = _Cell(window)
+            cell = self._cells[key] = _LoadedPartition(window)
             self._note_terms(cell)
         return cell
 
-    def _note_terms(self, cell: _Cell) -> None:
+    def _note_terms(self, cell: _LoadedPartition) -> None:
         """Update whether the group has a dead-letter topic at present."""
         terms = self._parts.terms_of(cell.window.key.group_id)
         cell.window.acquisition.has_dead_letters = terms.dead_letters is not None
 
-    def _present(self, key: ShareKey) -> _Cell | None:
+    def _present(self, key: ShareKey) -> _LoadedPartition | None:
         cell = self._cells.get(key)
         if cell is not None and not cell.window.is_current:
             self.forget(key)
@@ -222,7 +222,7 @@ class SharePartitions:
 
     # -- durability ------------------------------------------------------------
 
-    async def _persist(self, cell: _Cell) -> ErrorCode:
+    async def _persist(self, cell: _LoadedPartition) -> ErrorCode:
         """Write what is dirty. Only a fenced write concerns the caller."""
         async with cell.writing:
             window = cell.window
@@ -278,9 +278,9 @@ class SharePartitions:
         """
         await asyncio.gather(*map(self._persist, self._take_back(group_id, member_id)))
 
-    def _take_back(self, group_id: str, member_id: str) -> list[_Cell]:
+    def _take_back(self, group_id: str, member_id: str) -> list[_LoadedPartition]:
         """Release a member's records, and wake fetches; return the windows that changed."""
-        changed: list[_Cell] = []
+        changed: list[_LoadedPartition] = []
         for key, cell in self._cells.items():
             if key.group_id != group_id:
                 continue
@@ -296,7 +296,7 @@ class SharePartitions:
 
     # -- fetch -----------------------------------------------------------------
 
-    async def fetch(self, terms: FetchTerms, places: Sequence[TopicIdPartition]) -> list[Fetched]:
+    async def fetch(self, terms: FetchLimits, places: Sequence[TopicIdPartition]) -> list[Fetched]:
         """Acquire records for a member; wait for some if there are none and no error."""
         until = self._parts.clock.monotonic() + terms.wait_ms_max
         cells, refused = await self._load(terms.group_id, places)
@@ -318,13 +318,13 @@ class SharePartitions:
 
     async def _load(
         self, group_id: str, places: Sequence[TopicIdPartition]
-    ) -> tuple[list[_Cell], list[Fetched]]:
+    ) -> tuple[list[_LoadedPartition], list[Fetched]]:
         """Return the loaded windows, and the errors of the others.
 
         All are loaded concurrently within `LOAD_MS`: a client gives up on a fetch that takes too
         long, and would never get a reply. What takes longer is left to its next fetch.
         """
-        found: dict[TopicIdPartition, _Cell | Fetched] = {}
+        found: dict[TopicIdPartition, _LoadedPartition | Fetched] = {}
 
         async def load(place: TopicIdPartition) -> None:
             found[place] = await self._cell_or_refusal(ShareKey(group_id, place))
@@ -343,11 +343,11 @@ class SharePartitions:
                 log.warning("share partitions not loaded in %d ms group=%s", LOAD_MS, group_id)
         in_order = [found[place] for place in places if place in found]
         return (
-            [each for each in in_order if isinstance(each, _Cell)],
+            [each for each in in_order if isinstance(each, _LoadedPartition)],
             [each for each in in_order if isinstance(each, Fetched)],
         )
 
-    async def _cell_or_refusal(self, key: ShareKey) -> _Cell | Fetched:
+    async def _cell_or_refusal(self, key: ShareKey) -> _LoadedPartition | Fetched:
         try:
             return await self._cell(key)
         except UnknownTopicOrPartition:
@@ -356,7 +356,9 @@ class SharePartitions:
             log.info("share partition not loaded group=%s reason=%s", key.group_id, fault)
             return Fetched(key.place, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def _watch(self, cell: _Cell, event: asyncio.Event, member_id: str) -> Callable[[], None]:
+    def _watch(
+        self, cell: _LoadedPartition, event: asyncio.Event, member_id: str
+    ) -> Callable[[], None]:
         """Have ``event`` set when the log grows or records become available."""
         cell.waiting[event] = member_id
         unsubscribe = cell.window.partition.on_appended(event.set)
@@ -367,7 +369,7 @@ class SharePartitions:
 
         return stop
 
-    def _pass(self, terms: FetchTerms, cells: Sequence[_Cell]) -> list[Fetched]:
+    def _pass(self, terms: FetchLimits, cells: Sequence[_LoadedPartition]) -> list[Fetched]:
         """Visit the partitions once, within the limits of the request."""
         fetched: list[Fetched] = []
         records_left, bytes_left = terms.records_max, terms.bytes_max
@@ -407,7 +409,7 @@ class SharePartitions:
         dead = [cell for cell in self._cells.values() if cell.window.acquisition.dead()]
         await asyncio.gather(*map(self._bury, dead))
 
-    async def _bury(self, cell: _Cell) -> None:
+    async def _bury(self, cell: _LoadedPartition) -> None:
         """Write a piece of the dead records and archive them. Give up after too many tries."""
         window, dead = cell.window, cell.window.acquisition.dead()[:DEAD_RUNS_MAX]
         terms = self._parts.terms_of(window.key.group_id).dead_letters
@@ -426,10 +428,10 @@ class SharePartitions:
             return
         cell.burials_failed = 0
         if self._present(window.key) is cell:
-            window.acquisition.bury(dead[0].first, until)
+            window.acquisition.archive_dead(dead[0].first, until)
             await self._persist(cell)
 
-    def _gives_up(self, cell: _Cell, code: ErrorCode) -> bool:
+    def _gives_up(self, cell: _LoadedPartition, code: ErrorCode) -> bool:
         """Whether a retry would not help: the window must not be blocked by it."""
         cell.burials_failed += 1
         is_over = not is_retriable(code) or cell.burials_failed >= BURIALS_MAX

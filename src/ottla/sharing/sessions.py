@@ -49,7 +49,7 @@ class Session(msgspec.Struct):
         return unlisted
 
 
-class Asked(NamedTuple):
+class SessionRequest(NamedTuple):
     """The session fields of a ShareFetch, and its connection."""
 
     key: SessionKey
@@ -87,7 +87,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def fetch(self, asked: Asked, now: Millis) -> Opened | ErrorCode:
+    def fetch(self, asked: SessionRequest, now: Millis) -> Opened | ErrorCode:
         """Open, continue or close a session."""
         if asked.epoch == FINAL:
             if asked.key not in self._sessions:
@@ -141,7 +141,7 @@ class Sessions:
         """Return the keys of all sessions."""
         return tuple(self._sessions)
 
-    def _begin(self, asked: Asked, now: Millis) -> Opened | ErrorCode:
+    def _begin(self, asked: SessionRequest, now: Millis) -> Opened | ErrorCode:
         if asked.has_acks:
             return ErrorCode.INVALID_REQUEST
         self._forget(asked.key)

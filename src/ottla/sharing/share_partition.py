@@ -15,22 +15,22 @@ from ottla.protocol.types import Millis, Offset
 from ottla.replication.partition import Partition
 from ottla.replication.partition_reads import Isolation, ReadRequest, ReadResult
 from ottla.runtime.ports import File
-from ottla.sharing.acquisition import Acquire, Acquired, Acquisition, Batch, Dead
-from ottla.sharing.ports import ShareKey, Terms
+from ottla.sharing.acquisition import Acquire, Acquired, Acquisition, Batch, DeadRecords
+from ottla.sharing.ports import ShareGroupConfig, ShareKey
 from ottla.storage.transaction_index import AbortedTxn
 
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 
 
-class Got(NamedTuple):
+class AcquiredBatches(NamedTuple):
     """Batches, and which of their records the member has acquired."""
 
     records: bytes
     acquired: list[Acquired]
 
 
-class DeadFound(NamedTuple):
+class DeadRecordsRead(NamedTuple):
     """Records, and the offset up to which the log was searched for them."""
 
     records: list[Record]
@@ -54,7 +54,9 @@ class SharePartition:
         """Whether this node still leads the partition in the same epoch."""
         return self.partition.is_leader and self.partition.leader_epoch == self.leader_epoch
 
-    def fetch(self, want: Acquire, terms: Terms, bytes_max: int) -> Got | None:
+    def fetch(
+        self, want: Acquire, terms: ShareGroupConfig, bytes_max: int
+    ) -> AcquiredBatches | None:
         """Acquire available records for a member; None if there are none.
 
         Raises what `Partition.read` raises.
@@ -74,9 +76,9 @@ class SharePartition:
         acquired = acquisition.acquire(want, offset, spans)
         if found.aborted:
             acquired = self._without_aborted(acquired, [h for _, h in read], found.aborted)
-        return Got(_covering(data, read, acquired), acquired) if acquired else None
+        return AcquiredBatches(_covering(data, read, acquired), acquired) if acquired else None
 
-    def read_dead(self, dead: Sequence[Dead], bytes_max: int) -> DeadFound:
+    def read_dead(self, dead: Sequence[DeadRecords], bytes_max: int) -> DeadRecordsRead:
         """Return records for the dead-letter topic, as many as one read returns.
 
         Raises what `Partition.read` raises. Records that are no longer in the log are not found.
@@ -85,7 +87,7 @@ class SharePartition:
         try:
             found = self.partition.read(ReadRequest(first, bytes_max))
         except OffsetOutOfRange:
-            return DeadFound([], last)
+            return DeadRecordsRead([], last)
         file: File = found.slice.file
         data = file.pread(found.slice.length, found.slice.position)
         records: list[Record] = []
@@ -94,7 +96,7 @@ class SharePartition:
             until = header.last_offset
             if not header.attributes & _CONTROL:
                 records += [each for each in read_records(data, position) if each.offset >= first]
-        return DeadFound(records, Offset(min(until, last) if until >= first else last))
+        return DeadRecordsRead(records, Offset(min(until, last) if until >= first else last))
 
     def _sound(self, data: bytes, offset: Offset) -> list[tuple[int, BatchHeader]]:
         """Return the whole batches up to the first damaged one, which is checked at once.
@@ -116,7 +118,7 @@ class SharePartition:
                 raise refusal from fault
         return sound
 
-    def _read(self, offset: Offset, terms: Terms, bytes_max: int) -> ReadResult | None:
+    def _read(self, offset: Offset, terms: ShareGroupConfig, bytes_max: int) -> ReadResult | None:
         committed = terms.is_read_committed
         isolation = Isolation.LAST_STABLE if committed else Isolation.HIGH_WATERMARK
         try:
@@ -138,7 +140,7 @@ class SharePartition:
         return left
 
 
-def start_for(partition: Partition, terms: Terms, now: Millis) -> Offset:
+def start_for(partition: Partition, terms: ShareGroupConfig, now: Millis) -> Offset:
     """Return the start offset for a group that has never read this partition."""
     committed = terms.is_read_committed
     end = partition.readable_end(Isolation.LAST_STABLE if committed else Isolation.HIGH_WATERMARK)

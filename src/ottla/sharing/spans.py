@@ -66,7 +66,7 @@ class Span(msgspec.Struct):
         )
 
 
-class Row:
+class SpanSequence:
     """Adjacent spans. Splitting and merging them changes nothing about any record."""
 
     __slots__ = ("_firsts", "_spans", "end", "start")

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from ottla.coordinators.broker_links import UNREACHABLE, BrokerLinks
-from ottla.coordinators.share_state.rules import Found, StateWrite
+from ottla.coordinators.share_state.rules import StateResult, StateWrite
 from ottla.coordinators.share_state.service import ShareCoordinator
 from ottla.coordinators.share_state.state import Run, ShareKey, ShareState
 from ottla.coordinators.share_state.wire import (
@@ -76,10 +76,10 @@ class SharePersister(msgspec.Struct, frozen=True):
             key, lambda: self.local.initialize(key, state_epoch, start_offset), remote, _same
         )
 
-    async def read(self, key: ShareKey, leader_epoch: int) -> Found:
+    async def read(self, key: ShareKey, leader_epoch: int) -> StateResult:
         """Return the state to the leader of ``leader_epoch``, and fence older ones."""
 
-        async def remote(broker: int) -> Found:
+        async def remote(broker: int) -> StateResult:
             reply = await self._ask(broker, read_request(key, leader_epoch))
             assert isinstance(reply, ReadShareGroupStateResponse)
             each = _only(reply.results)
@@ -88,7 +88,7 @@ class SharePersister(msgspec.Struct, frozen=True):
                 for b in each.state_batches
             )
             state = ShareState(each.state_epoch, leader_epoch, each.start_offset, runs=runs)
-            return Found(ErrorCode(each.error_code), state)
+            return StateResult(ErrorCode(each.error_code), state)
 
         return await self._tried(key, lambda: self.local.read(key, leader_epoch), remote, _code)
 
@@ -112,17 +112,17 @@ class SharePersister(msgspec.Struct, frozen=True):
 
         return await self._tried(key, lambda: self.local.delete(key), remote, _same)
 
-    async def summary(self, key: ShareKey) -> Found:
+    async def summary(self, key: ShareKey) -> StateResult:
         """Return the summary of a share partition's state."""
 
-        async def remote(broker: int) -> Found:
+        async def remote(broker: int) -> StateResult:
             reply = await self._ask(broker, summary_request(key))
             assert isinstance(reply, ReadShareGroupStateSummaryResponse)
             each = _only(reply.results)
             state = ShareState(
                 each.state_epoch, each.leader_epoch, each.start_offset, each.delivery_complete_count
             )
-            return Found(ErrorCode(each.error_code), state)
+            return StateResult(ErrorCode(each.error_code), state)
 
         return await self._tried(key, lambda: self.local.summary(key), remote, _code)
 
@@ -191,5 +191,5 @@ def _same(code: ErrorCode) -> ErrorCode:
     return code
 
 
-def _code(found: Found) -> ErrorCode:
+def _code(found: StateResult) -> ErrorCode:
     return found.code

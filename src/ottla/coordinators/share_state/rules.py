@@ -39,7 +39,7 @@ class StateWrite(NamedTuple):
     runs: tuple[Run, ...]
 
 
-class Found(NamedTuple):
+class StateResult(NamedTuple):
     """A reply: an error, or the state."""
 
     code: ErrorCode
@@ -80,12 +80,12 @@ def decide_read(
     if code is ErrorCode.NONE:
         code = _check_leader(present, leader_epoch) or _check_known(machine, key)
     if code is not ErrorCode.NONE or present is None:
-        return Decision(reply=Found(code))
+        return Decision(reply=StateResult(code))
     if leader_epoch <= present.leader_epoch:
-        return Decision(reply=Found(code, present))
+        return Decision(reply=StateResult(code, present))
     count = present.delivery_complete_count
     write = StateWrite(UNCHANGED, leader_epoch, present.start_offset, count, ())
-    return Decision([_record(machine, key, write, now)], reply=Found(code, present))
+    return Decision([_record(machine, key, write, now)], reply=StateResult(code, present))
 
 
 def decide_write(
@@ -125,8 +125,8 @@ def decide_summary(machine: ShareStateMachine, key: ShareKey) -> Decision:
     """ReadShareGroupStateSummary: the start offset and epochs, to describe offsets."""
     code = _check_key(key) or _check_known(machine, key)
     if code is not ErrorCode.NONE:
-        return Decision(reply=Found(code))
-    return Decision(reply=Found(code, machine.states.get(key, ShareState())))
+        return Decision(reply=StateResult(code))
+    return Decision(reply=StateResult(code, machine.states.get(key, ShareState())))
 
 
 def _record(

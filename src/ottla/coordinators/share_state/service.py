@@ -9,7 +9,7 @@ import msgspec
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinators.share_state.machine import ShareStateMachine
 from ottla.coordinators.share_state.rules import (
-    Found,
+    StateResult,
     StateWrite,
     decide_delete,
     decide_initialize,
@@ -39,9 +39,9 @@ class ShareCoordinator(msgspec.Struct, frozen=True):
         )
         return code
 
-    async def read(self, key: ShareKey, leader_epoch: int) -> Found:
+    async def read(self, key: ShareKey, leader_epoch: int) -> StateResult:
         """Return the state to a new leader."""
-        found: Found = await self.runtime.write_and_wait(
+        found: StateResult = await self.runtime.write_and_wait(
             key.coordinator_key(), lambda machine, now: decide_read(machine, key, leader_epoch, now)
         )
         return found
@@ -60,9 +60,9 @@ class ShareCoordinator(msgspec.Struct, frozen=True):
         )
         return code
 
-    async def summary(self, key: ShareKey) -> Found:
+    async def summary(self, key: ShareKey) -> StateResult:
         """Return the summary of a share partition's state."""
-        found: Found = await self.runtime.write_and_wait(
+        found: StateResult = await self.runtime.write_and_wait(
             key.coordinator_key(), lambda machine, now: decide_summary(machine, key)
         )
         return found

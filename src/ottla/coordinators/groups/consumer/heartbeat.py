@@ -97,18 +97,18 @@ def _check_join(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def decide_consumer_heartbeat(
-    context: ConsumerContext, machine: GroupMachine, beat: Heartbeat, now: Millis
+    context: ConsumerContext, machine: GroupMachine, heartbeat: Heartbeat, now: Millis
 ) -> Decision:
     """Decide about a heartbeat that `check_heartbeat` accepted."""
-    request = beat.request
+    request = heartbeat.request
     if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
         return leave(context, machine, request, now)
     draft = open_group(context, machine, request, now)
-    member_id = request.member_id or beat.fresh_id
+    member_id = request.member_id or heartbeat.fresh_id
     check_room(context, draft.group, member_id)
     owned = _owned(request)
     member = _member(draft, member_id, request, owned)
-    moved = _advance(context, draft, member, beat, now)
+    moved = _advance(context, draft, member, heartbeat, now)
     timeout_ms = context.session_timeout_ms(request.group_id)
     draft.timers.append(SetTimer((SESSION, request.group_id, member_id), timeout_ms))
     reply = ConsumerGroupHeartbeatResponse(
@@ -134,32 +134,32 @@ def _advance(
     context: ConsumerContext,
     draft: ConsumerDraft,
     member: ConsumerMember,
-    beat: Heartbeat,
+    heartbeat: Heartbeat,
     now: Millis,
 ) -> ConsumerMember:
     """Apply what the member sent, then advance the group, its targets and the member."""
-    told = _told(member, beat)
+    updated = _updated(member, heartbeat)
     is_new = member.member_id not in draft.group.members
-    if told is not member or is_new:
-        draft.write_member(told)
-    is_changed = told.topic_names != member.topic_names
-    if told.topic_regex != member.topic_regex:
+    if updated is not member or is_new:
+        draft.write_member(updated)
+    is_changed = updated.topic_names != member.topic_names
+    if updated.topic_regex != member.topic_regex:
         is_changed = True
         drop_unused_expressions(draft)
     if draft.group.expressions:
-        is_changed = resolve_expressions(context, draft, beat.may_see, now) or is_changed
+        is_changed = resolve_expressions(context, draft, heartbeat.may_see, now) or is_changed
     raise_epoch_if_changed(context, draft, is_changed=is_changed)
     assign_if_due(context, draft, now, is_urgent=is_changed and not is_new)
-    subscribed = draft.topic_ids_of(told, context.image()) if is_changed else None
-    return draft.reconcile(told, _owned(beat.request), subscribed)
+    subscribed = draft.topic_ids_of(updated, context.image()) if is_changed else None
+    return draft.reconcile(updated, _owned(heartbeat.request), subscribed)
 
 
-def _told(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
+def _updated(member: ConsumerMember, heartbeat: Heartbeat) -> ConsumerMember:
     """Return the member with the fields it sent; the others stay unchanged."""
-    request = beat.request
+    request = heartbeat.request
     new: dict[str, Any] = {
-        "client_id": beat.client_id,
-        "client_host": beat.client_host,
+        "client_id": heartbeat.client_id,
+        "client_host": heartbeat.client_host,
         "classic": None,
     }
     if request.instance_id is not None:

@@ -81,25 +81,25 @@ def check_share_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
 
 
 def decide_share_heartbeat(
-    context: ShareContext, machine: GroupMachine, beat: Heartbeat
+    context: ShareContext, machine: GroupMachine, heartbeat: Heartbeat
 ) -> Decision:
     """Reply with a `HeartbeatResult`. Raises a fault where member id or epoch are wrong."""
-    request = beat.request
+    request = heartbeat.request
     group = _group_of(machine, request)
     if request.member_epoch == LEAVE_EPOCH:
         return _leave(context, group, request)
     member = _member_of(context, group, request)
     draft = ShareDraft(context, group)
-    draft.update_member(_as_said(member, beat))
+    draft.update_member(_updated(member, heartbeat))
     draft.raise_epoch_if_topics_changed()
     changed = draft.reconcile(request.member_id)
     after = draft.group.members[request.member_id]
-    is_told = request.member_epoch == JOIN_EPOCH or changed or request.member_epoch != after.epoch
+    must_send = request.member_epoch == JOIN_EPOCH or changed or request.member_epoch != after.epoch
     response = ShareGroupHeartbeatResponse(
         member_id=request.member_id,
         member_epoch=after.epoch,
         heartbeat_interval_ms=context.heartbeat_interval_ms(group.group_id),
-        assignment=_assignment(after.assigned) if is_told else None,
+        assignment=_assignment(after.assigned) if must_send else None,
     )
     timer = SetTimer(
         (SESSION, group.group_id, request.member_id), context.session_timeout_ms(group.group_id)
@@ -140,14 +140,14 @@ def _member_of(
     return member
 
 
-def _as_said(member: ShareMember, beat: Heartbeat) -> ShareMember:
-    request = beat.request
+def _updated(member: ShareMember, heartbeat: Heartbeat) -> ShareMember:
+    request = heartbeat.request
     names = request.subscribed_topic_names
     return replace(
         member,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        client_id=beat.client_id,
-        client_host=beat.client_host,
+        client_id=heartbeat.client_id,
+        client_host=heartbeat.client_host,
         topic_names=member.topic_names if names is None else tuple(sorted(set(names))),
     )
 

@@ -27,7 +27,7 @@ from ottla.coordinators.groups.share.heartbeat import (
     decide_uninitialized,
 )
 from ottla.coordinators.groups.share.kind import ShareKind
-from ottla.coordinators.share_state.rules import Found
+from ottla.coordinators.share_state.rules import StateResult
 from ottla.coordinators.share_state.state import UNINITIALIZED, ShareKey
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
@@ -57,7 +57,7 @@ class StateKeeper(Protocol):
         """Delete the state of a share partition."""
         ...
 
-    async def summary(self, key: ShareKey) -> Found:
+    async def summary(self, key: ShareKey) -> StateResult:
         """Return the summary of a share partition's state."""
         ...
 
@@ -75,7 +75,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
     ) -> ShareGroupHeartbeatResponse:
         """ShareGroupHeartbeat."""
         check_share_heartbeat(request)
-        result = await self._beat(Heartbeat(request, client.client_id, client.host))
+        result = await self._decide_heartbeat(Heartbeat(request, client.client_id, client.host))
         if not result.pending or request.group_id in self.initializing:
             return result.response
         self.initializing.add(request.group_id)
@@ -89,13 +89,13 @@ class ShareGroups(msgspec.Struct, frozen=True):
             self.initializing.discard(request.group_id)
         if not done:
             return result.response
-        return await self._told_again(request, client, result.response)
+        return await self._with_initialized(request, client, result.response)
 
-    async def _beat(self, beat: Heartbeat) -> HeartbeatResult:
+    async def _decide_heartbeat(self, heartbeat: Heartbeat) -> HeartbeatResult:
         result: HeartbeatResult = await self.groups.runtime.write_and_wait(
-            beat.request.group_id,
+            heartbeat.request.group_id,
             lambda machine, now: decide_share_heartbeat(
-                machine.kind(ShareKind).context, machine, beat
+                machine.kind(ShareKind).context, machine, heartbeat
             ),
         )
         return result
@@ -135,7 +135,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
             log.warning("share partition not initialized key=%s code=%s", key, code.name)
         return code
 
-    async def _told_again(
+    async def _with_initialized(
         self,
         request: ShareGroupHeartbeatRequest,
         client: Client,
@@ -143,7 +143,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
     ) -> ShareGroupHeartbeatResponse:
         """Return the reply with the partitions that have become readable since."""
         again = replace(request, member_epoch=response.member_epoch, subscribed_topic_names=None)
-        result = await self._beat(Heartbeat(again, client.client_id, client.host))
+        result = await self._decide_heartbeat(Heartbeat(again, client.client_id, client.host))
         if result.response.assignment is None:
             result.response.assignment = response.assignment
         return result.response
@@ -163,12 +163,12 @@ class ShareGroups(msgspec.Struct, frozen=True):
         """Describe one share group from the committed view."""
         return describe_share_group(self._view(group_id), group_id, self.image())
 
-    async def summary(self, key: ShareKey) -> Found:
+    async def summary(self, key: ShareKey) -> StateResult:
         """Return the summary of a share partition; a fault becomes the code of the reply."""
         try:
             return await self.keeper.summary(key)
         except Fault as fault:
-            return Found(fault.code)
+            return StateResult(fault.code)
 
     # -- resetting ---------------------------------------------------------------
 

@@ -126,39 +126,39 @@ def _check_join(request: StreamsGroupHeartbeatRequest) -> None:
 
 
 def decide_streams_heartbeat(
-    context: StreamsContext, machine: GroupMachine, beat: StreamsHeartbeat
+    context: StreamsContext, machine: GroupMachine, heartbeat: StreamsHeartbeat
 ) -> Decision:
     """Decide about a heartbeat that `check_streams_heartbeat` accepted.
 
     The reply is a `StreamsHeartbeatResult`. Raises a fault where member id or epoch are wrong.
     """
-    request = beat.request
+    request = heartbeat.request
     if request.member_epoch == LEAVE_EPOCH:
         return leave(context, machine, request)
     draft = _open(context, machine, request)
     was_empty = draft.group.is_empty()
     owned = _owned(request)
     member = _member(draft.group, request, owned)
-    told = _told(member, beat)
-    is_changed = told is not member or member.member_id not in draft.group.members
+    updated = _updated(member, heartbeat)
+    is_changed = updated is not member or member.member_id not in draft.group.members
     if is_changed:
-        draft.write_member(told)
+        draft.write_member(updated)
     seen = context.look(request.group_id, _topology(draft, request))
     _check_tasks(seen.configured, owned)
     _raise_epoch_if_changed(context, draft, seen, is_changed=is_changed)
     is_new = was_empty and _form(context, draft)
     is_forming = request.group_id in context.forming
-    moved = _advance(draft, told, seen.configured, owned, is_forming=is_forming)
+    moved = _advance(draft, updated, seen.configured, owned, is_forming=is_forming)
     timeout_ms = context.session_timeout_ms(request.group_id)
-    draft.timers.append(SetTimer((SESSION, request.group_id, told.member_id), timeout_ms))
+    draft.timers.append(SetTimer((SESSION, request.group_id, updated.member_id), timeout_ms))
     if request.shutdown_application:
-        context.shutdowns.setdefault(request.group_id, told.member_id)
+        context.shutdowns.setdefault(request.group_id, updated.member_id)
     has_moved = moved.assigned != member.assigned
     if moved.endpoint is not None and (has_moved or moved.endpoint != member.endpoint):
         context.note_endpoint(request.group_id)
     response = _reply(context, draft.group, moved, request)
-    if has_moved or _must_tell(request, member, owned):
-        _tell_tasks(response, moved)
+    if has_moved or _must_send_tasks(request, member, owned):
+        _set_tasks(response, moved)
     response.status = _statuses(context, draft.group, moved, seen.configured)
     return Decision(
         draft.records,
@@ -320,10 +320,10 @@ def _check_epoch(member: StreamsMember, epoch: int, owned: TaskRoles | None) -> 
     )
 
 
-def _told(member: StreamsMember, beat: StreamsHeartbeat) -> StreamsMember:
+def _updated(member: StreamsMember, heartbeat: StreamsHeartbeat) -> StreamsMember:
     """Return the member with the fields it sent; the others stay unchanged."""
-    request = beat.request
-    new: dict[str, Any] = {"client_id": beat.client_id, "client_host": beat.client_host}
+    request = heartbeat.request
+    new: dict[str, Any] = {"client_id": heartbeat.client_id, "client_host": heartbeat.client_host}
     if request.rack_id is not None:
         new["rack_id"] = request.rack_id
     if request.rebalance_timeout_ms != -1:
@@ -374,7 +374,7 @@ def _reply(
     return response
 
 
-def _must_tell(
+def _must_send_tasks(
     request: StreamsGroupHeartbeatRequest, member: StreamsMember, owned: TaskRoles | None
 ) -> bool:
     """Whether the reply has the member's tasks although they are unchanged.
@@ -386,7 +386,7 @@ def _must_tell(
     return request.member_epoch != member.epoch or request.member_epoch == JOIN_EPOCH or is_full
 
 
-def _tell_tasks(response: StreamsGroupHeartbeatResponse, member: StreamsMember) -> None:
+def _set_tasks(response: StreamsGroupHeartbeatResponse, member: StreamsMember) -> None:
     response.active_tasks = task_ids(member.assigned.active)
     response.standby_tasks = task_ids(member.assigned.standby)
     response.warmup_tasks = task_ids(member.assigned.warmup)

@@ -166,7 +166,7 @@ def _read_epochs(listed: Iterable[_TaskIds], default: int) -> dict[TaskId, int]:
     found: dict[TaskId, int] = {}
     for each in listed:
         epochs = each.assignment_epochs or ()
-        are_told = len(epochs) == len(each.partitions)
+        has_epochs = len(epochs) == len(each.partitions)
         for index, partition in enumerate(each.partitions):
-            found[each.subtopology_id, partition] = epochs[index] if are_told else default
+            found[each.subtopology_id, partition] = epochs[index] if has_epochs else default
     return found

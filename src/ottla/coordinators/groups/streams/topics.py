@@ -70,7 +70,7 @@ class Configured(msgspec.Struct, frozen=True):
         return self.problem is None
 
 
-class _Unfit(Exception):
+class _PartitionCountMismatch(Exception):
     """Existing topics do not have the partition counts that the topology needs."""
 
 
@@ -84,7 +84,7 @@ def configure(topology: Topology, count_of: PartitionCount) -> Configured:
         return Configured(topology, problem=TopicProblem(Status.MISSING_SOURCE_TOPICS, detail))
     try:
         return _configured(topology, count_of)
-    except _Unfit as unfit:
+    except _PartitionCountMismatch as unfit:
         problem = TopicProblem(Status.INCORRECTLY_PARTITIONED_TOPICS, str(unfit))
         return Configured(topology, problem=problem)
 
@@ -119,14 +119,14 @@ def _configured(topology: Topology, count_of: PartitionCount) -> Configured:
 def _missing(
     internal: Mapping[str, InternalTopic], count_of: PartitionCount
 ) -> tuple[InternalTopic, ...]:
-    """Return the topics to create. Raises `_Unfit` for existing ones that do not fit."""
+    """Return the topics to create. Raises `_PartitionCountMismatch`."""
     missing = []
     for name in sorted(internal):
         found, expected = count_of(name), internal[name].partitions
         if found is None:
             missing.append(internal[name])
         elif found != expected:
-            raise _Unfit(
+            raise _PartitionCountMismatch(
                 f"Existing topic {name} has different number of partitions: expected {expected}, "
                 f"found {found}"
             )
@@ -233,7 +233,7 @@ def _copartition_group(
     shared = _same(outer or said) if outer or said else max(inner.values())
     for name, count in said.items():
         if count != shared:
-            raise _Unfit(
+            raise _PartitionCountMismatch(
                 f"Number of partitions [{count}] of repartition topic [{name}] doesn't match "
                 f"number of partitions [{shared}] of the source topic."
             )
@@ -244,7 +244,9 @@ def _same(counts: Mapping[str, int]) -> int:
     found = set(counts.values())
     if len(found) > 1:
         listed = ", ".join(f"{name}={count}" for name, count in counts.items())
-        raise _Unfit(f"Following topics do not have the same number of partitions: [{{{listed}}}]")
+        raise _PartitionCountMismatch(
+            f"Following topics do not have the same number of partitions: [{{{listed}}}]"
+        )
     return found.pop()
 
 
