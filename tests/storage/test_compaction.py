@@ -1,7 +1,7 @@
 """What compaction removes, and each thing it must not."""
 
 import pytest
-from compaction_world import SECRET, World, only, world
+from compacted_log import SECRET, CompactedLog, compacted, only
 
 from ottla.protocol.faults import (
     CorruptBatch,
@@ -22,11 +22,11 @@ from ottla.storage.cleaner import (
 pytestmark = pytest.mark.engine
 
 
-def names(log: World) -> list[str]:
+def names(log: CompactedLog) -> list[str]:
     return log.disk.list("/data/t-0")
 
 
-def step_by_step(log: World) -> CleaningRound:
+def step_by_step(log: CompactedLog) -> CleaningRound:
     dirty = dirty_part(log.log, log.checkpoint, log.clock.now())
     return CleaningRound(log.disk, log.log, dirty, log.memory, log.clock.now())
 
@@ -35,7 +35,7 @@ def step_by_step(log: World) -> CleaningRound:
 
 
 def test_only_the_newest_record_of_a_key_stays_at_its_offset() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
     log.put((b"b", b"2"))
     log.put((b"c", b"1"))
@@ -47,7 +47,7 @@ def test_only_the_newest_record_of_a_key_stays_at_its_offset() -> None:
 
 
 def test_active_segment_is_left_alone_and_does_not_count() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"))
     log.roll()
     log.put((b"a", b"2"))
@@ -56,7 +56,7 @@ def test_active_segment_is_left_alone_and_does_not_count() -> None:
 
 
 def test_later_round_removes_records_that_an_earlier_one_kept() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), (b"b", b"1"))
     log.roll()
     log.clean()
@@ -67,7 +67,7 @@ def test_later_round_removes_records_that_an_earlier_one_kept() -> None:
 
 
 def test_record_without_a_key_is_dropped_and_counted() -> None:
-    log = world()
+    log = compacted()
     log.put((None, b"1"), (b"a", b"1"))
     log.roll()
     assert log.clean().stats.records_without_key == 1
@@ -75,7 +75,7 @@ def test_record_without_a_key_is_dropped_and_counted() -> None:
 
 
 def test_empty_key_is_a_key() -> None:
-    log = world()
+    log = compacted()
     log.put((b"", b"1"), (b"", b"2"), (b"a", b""))
     log.roll()
     log.clean()
@@ -84,7 +84,7 @@ def test_empty_key_is_a_key() -> None:
 
 @pytest.mark.parametrize("codec", ["NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD"])
 def test_rewritten_batch_keeps_its_codec_timestamps_and_headers(codec: str) -> None:
-    log = world()
+    log = compacted()
     pairs = [(b"k%d" % (at % 3), b"value" * 20) for at in range(9)]
     log.put(*pairs, compression=only(codec), timestamp=5000)
     log.roll()
@@ -97,7 +97,7 @@ def test_rewritten_batch_keeps_its_codec_timestamps_and_headers(codec: str) -> N
 
 
 def test_largest_timestamp_is_that_of_the_records_left() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), (b"b", b"1"), (b"c", b"1"), timestamp=5000)
     log.put((b"c", b"2"), timestamp=1000)
     log.roll()
@@ -107,7 +107,7 @@ def test_largest_timestamp_is_that_of_the_records_left() -> None:
 
 
 def test_log_append_time_stays_with_the_batch() -> None:
-    log = world(is_log_append_time=True)
+    log = compacted(is_log_append_time=True)
     log.put((b"a", b"1"), (b"a", b"2"))
     log.roll()
     log.clean()
@@ -118,7 +118,7 @@ def test_log_append_time_stays_with_the_batch() -> None:
 
 
 def test_batch_that_loses_nothing_is_copied_byte_for_byte() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), (b"b", b"1"), compression=only("ZSTD"))
     log.roll()
     before = log.log.segments[0].file.pread(10_000, 0)
@@ -127,7 +127,7 @@ def test_batch_that_loses_nothing_is_copied_byte_for_byte() -> None:
 
 
 def test_reading_at_every_offset_finds_the_next_record_there_is() -> None:
-    log = world()
+    log = compacted()
     for at in range(20):
         log.put((b"k%d" % (at % 4), b"%d" % at))
         if at % 5 == 4:
@@ -143,7 +143,7 @@ def test_reading_at_every_offset_finds_the_next_record_there_is() -> None:
 
 
 def test_nothing_at_or_above_the_last_stable_offset_is_cleaned() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"))
     log.roll()
     log.put((b"a", b"2"), pid=1, txn=True)
@@ -155,7 +155,7 @@ def test_nothing_at_or_above_the_last_stable_offset_is_cleaned() -> None:
 
 
 def test_nothing_above_the_high_watermark_is_cleaned() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"))
     log.roll()
     log.put((b"a", b"2"))
@@ -166,7 +166,7 @@ def test_nothing_above_the_high_watermark_is_cleaned() -> None:
 
 
 def test_segment_younger_than_the_minimum_lag_waits() -> None:
-    log = world(min_compaction_lag_ms=100)
+    log = compacted(min_compaction_lag_ms=100)
     log.put((b"a", b"1"), timestamp=1000)
     log.roll()
     log.put((b"a", b"2"), timestamp=2000)
@@ -180,7 +180,7 @@ def test_segment_younger_than_the_minimum_lag_waits() -> None:
 
 
 def test_only_a_prefix_is_cleaned_if_the_map_is_full() -> None:
-    log = world()
+    log = compacted()
     for at in range(10):
         log.put((b"k%d" % at, b"1"))
     log.put(*[(b"k%d" % at, b"2") for at in range(10)])
@@ -194,7 +194,7 @@ def test_only_a_prefix_is_cleaned_if_the_map_is_full() -> None:
 
 
 def test_map_too_small_for_one_batch_is_reported() -> None:
-    log = world()
+    log = compacted()
     log.put(*[(b"k%d" % at, b"1") for at in range(10)])
     log.roll()
     log.memory = Memory(24 * 8, SECRET)
@@ -204,7 +204,7 @@ def test_map_too_small_for_one_batch_is_reported() -> None:
 
 def test_partial_last_batch_never_hides_an_older_record() -> None:
     """The map holds some keys of the batch it stopped in; that batch stays whole."""
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"))
     log.put((b"a", b"2"), (b"b", b"2"), (b"c", b"2"))
     log.roll()
@@ -214,7 +214,7 @@ def test_partial_last_batch_never_hides_an_older_record() -> None:
 
 
 def test_cleaning_a_clean_log_changes_nothing() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"))
     log.roll()
     log.clean()
@@ -227,7 +227,7 @@ def test_cleaning_a_clean_log_changes_nothing() -> None:
 
 
 def test_small_neighbours_become_one_segment() -> None:
-    log = world()
+    log = compacted()
     for at in range(6):
         log.put((b"k%d" % at, b"1"))
         log.roll()
@@ -237,7 +237,7 @@ def test_small_neighbours_become_one_segment() -> None:
 
 
 def test_segments_that_are_too_large_together_are_not_merged() -> None:
-    log = world(segment_bytes=300)
+    log = compacted(segment_bytes=300)
     for at in range(8):
         log.put((b"k%d" % at, b"x" * 30))
     log.clean()
@@ -246,7 +246,7 @@ def test_segments_that_are_too_large_together_are_not_merged() -> None:
 
 
 def test_end_of_a_round_stays_known_when_its_records_are_removed() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", None))
     log.roll()
     log.clean(now=5000)
@@ -256,7 +256,7 @@ def test_end_of_a_round_stays_known_when_its_records_are_removed() -> None:
 
 
 def test_files_are_the_cleaned_segments_and_nothing_is_left_over() -> None:
-    log = world()
+    log = compacted()
     for at in range(3):
         log.put((b"a", b"%d" % at))
         log.roll()
@@ -278,7 +278,7 @@ def test_files_are_the_cleaned_segments_and_nothing_is_left_over() -> None:
 
 
 def test_tombstone_stays_until_its_horizon_has_passed() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), (b"z", b"1"))
     log.put((b"a", None), (b"b", b"1"), timestamp=7000)
     log.put((b"c", b"1"))
@@ -297,7 +297,7 @@ def test_tombstone_stays_until_its_horizon_has_passed() -> None:
 
 
 def test_tombstone_first_seen_gets_a_horizon_however_old_it_is() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", None), timestamp=1)
     log.put((b"b", b"1"))
     log.roll()
@@ -306,7 +306,7 @@ def test_tombstone_first_seen_gets_a_horizon_however_old_it_is() -> None:
 
 
 def test_superseded_tombstone_is_removed_at_once() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", None))
     log.put((b"a", b"1"))
     log.roll()
@@ -316,7 +316,7 @@ def test_superseded_tombstone_is_removed_at_once() -> None:
 
 @pytest.mark.parametrize("codec", ["NONE", "GZIP", "SNAPPY", "LZ4", "ZSTD"])
 def test_setting_the_horizon_keeps_every_timestamp(codec: str) -> None:
-    log = world()
+    log = compacted()
     pairs = [(b"k%d" % at, None if at % 2 else b"v") for at in range(6)]
     log.put(*pairs, timestamp=10**12, compression=only(codec))
     log.roll()
@@ -330,7 +330,7 @@ def test_setting_the_horizon_keeps_every_timestamp(codec: str) -> None:
 
 
 def test_aborted_records_are_removed_and_supersede_nothing() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"))
     log.put((b"a", b"2"), pid=1, txn=True)
     log.end(1, commit=False)
@@ -341,7 +341,7 @@ def test_aborted_records_are_removed_and_supersede_nothing() -> None:
 
 
 def test_committed_records_supersede_others() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"))
     log.put((b"a", b"2"), pid=1, txn=True)
     log.end(1, commit=True)
@@ -352,7 +352,7 @@ def test_committed_records_supersede_others() -> None:
 
 
 def test_markers_are_never_deduplicated_by_their_key() -> None:
-    log = world()
+    log = compacted()
     for number in range(3):
         log.put((b"k%d" % number, b"v"), pid=1, txn=True)
         log.end(1, commit=True)
@@ -363,7 +363,7 @@ def test_markers_are_never_deduplicated_by_their_key() -> None:
 
 
 def test_record_whose_key_looks_like_a_marker_supersedes_no_marker() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.end(1, commit=True)
     log.put((b"\0\0\0\0", b"1"), (b"\0\0\0\1", b"1"))
@@ -373,7 +373,7 @@ def test_record_whose_key_looks_like_a_marker_supersedes_no_marker() -> None:
 
 
 def test_marker_is_removed_only_after_its_data_and_its_horizon() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.end(1, commit=True)
     log.put((b"a", b"2"), pid=2, txn=True)
@@ -398,7 +398,7 @@ def test_marker_is_removed_only_after_its_data_and_its_horizon() -> None:
 
 
 def test_transaction_index_keeps_aborted_transactions_with_data_left() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.roll()
     log.end(1, commit=False)
@@ -413,7 +413,7 @@ def test_transaction_index_keeps_aborted_transactions_with_data_left() -> None:
 
 
 def test_later_transaction_of_the_same_producer_is_not_taken_for_aborted() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.end(1, commit=False)
     log.put((b"a", b"2"), pid=1, txn=True)
@@ -429,7 +429,7 @@ def test_later_transaction_of_the_same_producer_is_not_taken_for_aborted() -> No
 
 
 def test_last_batch_of_a_producer_outlives_its_records() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), (b"b", b"1"), pid=1)
     log.put((b"a", b"2"), (b"b", b"2"), pid=2)
     log.put((b"z", b"1"))
@@ -447,7 +447,7 @@ def test_last_batch_of_a_producer_outlives_its_records() -> None:
 
 
 def test_batch_of_an_unknown_producer_is_removed_with_its_records() -> None:
-    log = world(producer_id_expiration_ms=10)
+    log = compacted(producer_id_expiration_ms=10)
     log.put((b"a", b"1"), pid=1)
     log.put((b"a", b"2"))
     log.put((b"z", b"1"))
@@ -458,7 +458,7 @@ def test_batch_of_an_unknown_producer_is_removed_with_its_records() -> None:
 
 
 def test_last_marker_of_a_producer_keeps_its_epoch_fenced() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.end(1, commit=True, epoch=1)
     log.put((b"a", b"2"))
@@ -474,7 +474,7 @@ def test_last_marker_of_a_producer_keeps_its_epoch_fenced() -> None:
 
 def test_follower_of_a_compacted_log_has_the_same_bytes_and_producers() -> None:
     """Gaps, bare headers and emptied markers included."""
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), pid=1, txn=True)
     log.end(1, commit=True, epoch=1)
     log.put((b"a", b"2"), (b"b", b"1"), pid=2)
@@ -484,14 +484,14 @@ def test_follower_of_a_compacted_log_has_the_same_bytes_and_producers() -> None:
     for now in (5000, 6000, 7000, 8000):
         log.clean_again(now=now)
     assert [h.records_count for h in log.batches()] == [0, 0, 1, 1]
-    follower = world()
+    follower = compacted()
     segment = log.log.segments[0]
     follower.log.append_at(segment.file.pread(segment.size, 0), now=log.clock.now())
     follower.replicate()
     assert follower.pairs() == log.pairs()
     assert follower.log.log_end_offset == log.log.log_end_offset
 
-    def known(of: World) -> list[tuple[int, int, int]]:
+    def known(of: CompactedLog) -> list[tuple[int, int, int]]:
         entries = of.log.producers.entries()
         return [(e.producer_id, e.producer_epoch, e.last_sequence) for e in entries]
 
@@ -503,7 +503,7 @@ def test_follower_of_a_compacted_log_has_the_same_bytes_and_producers() -> None:
 
 
 def test_damaged_batch_stops_the_cleaning_and_is_not_given_a_new_crc() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), (b"a", b"2"))
     log.roll()
     log.disk.rot("/data/t-0/00000000000000000000.log", 70)
@@ -514,7 +514,7 @@ def test_damaged_batch_stops_the_cleaning_and_is_not_given_a_new_crc() -> None:
 
 @pytest.mark.parametrize("byte", range(8))
 def test_damaged_offset_stops_the_cleaning_although_no_crc_covers_it(byte: int) -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"))
     second = log.log.segments[0].size
     log.put((b"a", b"2"))
@@ -525,7 +525,7 @@ def test_damaged_offset_stops_the_cleaning_although_no_crc_covers_it(byte: int) 
 
 
 def test_damage_in_the_clean_part_stops_the_cleaning_too() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), (b"b", b"1"))
     log.roll()
     log.clean()
@@ -539,7 +539,7 @@ def test_damage_in_the_clean_part_stops_the_cleaning_too() -> None:
 
 @pytest.mark.parametrize("kind", ["write", "sync", "create"])
 def test_failing_disk_leaves_the_log_as_it_was(kind: str) -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"), (b"a", b"2"))
     log.roll()
     before = log.pairs()
@@ -552,7 +552,7 @@ def test_failing_disk_leaves_the_log_as_it_was(kind: str) -> None:
 
 
 def test_round_may_be_cancelled_at_any_step() -> None:
-    log = world()
+    log = compacted()
     for at in range(4):
         log.put((b"a", b"%d" % at))
         log.roll()
@@ -565,7 +565,7 @@ def test_round_may_be_cancelled_at_any_step() -> None:
 
 
 def test_truncation_meanwhile_stops_the_round() -> None:
-    log = world()
+    log = compacted()
     for at in range(4):
         log.put((b"a", b"%d" % at))
     log.roll()
@@ -578,7 +578,7 @@ def test_truncation_meanwhile_stops_the_round() -> None:
 
 
 def test_retention_meanwhile_stops_the_round() -> None:
-    log = world()
+    log = compacted()
     for at in range(3):
         log.put((b"k%d" % at, b"1"))
         log.roll()
@@ -591,7 +591,7 @@ def test_retention_meanwhile_stops_the_round() -> None:
 
 
 def test_closing_the_log_meanwhile_stops_the_round() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"))
     log.roll()
     steps = step_by_step(log).run()
@@ -602,7 +602,7 @@ def test_closing_the_log_meanwhile_stops_the_round() -> None:
 
 
 def test_appends_during_a_round_survive() -> None:
-    log = world()
+    log = compacted()
     log.put((b"a", b"1"))
     log.put((b"a", b"2"))
     log.roll()

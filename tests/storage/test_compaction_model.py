@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from compaction_world import CONFIG, SECRET, Pair, World
+from compacted_log import CONFIG, SECRET, CompactedLog, Pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -34,12 +34,12 @@ moves = st.lists(
 )
 
 
-def known(world: World) -> list[tuple[int, ...]]:
+def known(compacted: CompactedLog) -> list[tuple[int, ...]]:
     """What decides about a producer's next batch. Its last timestamp and coordinator may have
     gone with a tombstone or a marker, as in Kafka; they decide about expiry and markers only."""
     return sorted(
         (e.producer_id, e.producer_epoch, e.last_sequence, e.last_offset, e.txn_first_offset)
-        for e in world.log.producers.entries()
+        for e in compacted.log.producers.entries()
     )
 
 
@@ -47,57 +47,57 @@ class Checked:
     """A log whose cleaning is checked against what was in it before."""
 
     def __init__(self, codec: Compression, map_slots: int) -> None:
-        self.world = World(replace(CONFIG, segment_bytes=600))
-        self.world.memory = Memory(24 * map_slots, SECRET, load_factor=0.75)
+        self.compacted = CompactedLog(replace(CONFIG, segment_bytes=600))
+        self.compacted.memory = Memory(24 * map_slots, SECRET, load_factor=0.75)
         self.codec = codec
         self.open_txns: set[int] = set()
 
     def do(self, kind: str, batch: list[Pair]) -> None:
-        world = self.world
+        compacted = self.compacted
         match kind:
             case "plain":
-                world.put(*batch, compression=self.codec)
+                compacted.put(*batch, compression=self.codec)
             case "idempotent":
-                world.put(*batch, pid=9, compression=self.codec)
+                compacted.put(*batch, pid=9, compression=self.codec)
             case "txn1" | "txn2":
                 pid = int(kind[-1])
                 self.open_txns.add(pid)
-                world.put(*batch, pid=pid, txn=True, compression=self.codec)
+                compacted.put(*batch, pid=pid, txn=True, compression=self.codec)
             case "commit1" | "commit2" | "abort1" | "abort2":
                 pid = int(kind[-1])
                 if pid in self.open_txns:
                     self.open_txns.discard(pid)
-                    world.end(pid, commit=kind.startswith("commit"))
+                    compacted.end(pid, commit=kind.startswith("commit"))
             case "roll":
-                world.roll()
+                compacted.roll()
             case "wait":
-                world.clock.wall += 1500
+                compacted.clock.wall += 1500
             case "reopen":
-                before = world.pairs(), known(world)
-                world.reopen()
-                assert (world.pairs(), known(world)) == before
+                before = compacted.pairs(), known(compacted)
+                compacted.reopen()
+                assert (compacted.pairs(), known(compacted)) == before
             case "clean":
                 self.clean()
 
     def clean(self) -> None:
-        world = self.world
-        read, held = world.read_committed(), world.committed()
-        everything = {record.offset: record for record in world.records()}
-        producers = known(world)
-        stable, end = world.log.last_stable_offset, world.log.log_end_offset
-        upto = world.clean().end_offset
-        assert world.committed() == held
-        left = world.read_committed()
+        compacted = self.compacted
+        read, held = compacted.read_committed(), compacted.committed()
+        everything = {record.offset: record for record in compacted.records()}
+        producers = known(compacted)
+        stable, end = compacted.log.last_stable_offset, compacted.log.log_end_offset
+        upto = compacted.clean().end_offset
+        assert compacted.committed() == held
+        left = compacted.read_committed()
         assert [r.offset for r in left] == sorted({r.offset for r in left})
-        for record in world.records():
+        for record in compacted.records():
             assert record == everything[record.offset]
         assert_only_obsolete_is_gone(read, left, upto)
-        assert (world.log.last_stable_offset, world.log.log_end_offset) == (stable, end)
-        assert known(world) == producers
-        world.reopen()
-        assert (world.log.last_stable_offset, world.log.log_end_offset) == (stable, end)
-        assert known(world) == producers
-        assert world.committed() == held
+        assert (compacted.log.last_stable_offset, compacted.log.log_end_offset) == (stable, end)
+        assert known(compacted) == producers
+        compacted.reopen()
+        assert (compacted.log.last_stable_offset, compacted.log.log_end_offset) == (stable, end)
+        assert known(compacted) == producers
+        assert compacted.committed() == held
 
 
 def assert_only_obsolete_is_gone(before: list[Record], left: list[Record], upto: int) -> None:
@@ -120,40 +120,42 @@ def test_reader_of_committed_records_sees_the_same_before_and_after(
     for kind, batch in steps:
         checked.do(kind, batch)
     for pid in sorted(checked.open_txns):
-        checked.world.end(pid, commit=True)
-    checked.world.roll()
+        checked.compacted.end(pid, commit=True)
+    checked.compacted.roll()
     for _ in range(3):
         checked.clean()
-        checked.world.clock.wall += 1500
-    checked.world.checkpoint = None
+        checked.compacted.clock.wall += 1500
+    checked.compacted.checkpoint = None
     checked.clean()
 
 
 # -- a crash at every disk operation ---------------------------------------------
 
 
-def filled(seed: int) -> World:
+def filled(seed: int) -> CompactedLog:
     """Segments with obsolete records, tombstones and both kinds of transactions, all synced."""
-    world = World(replace(CONFIG, segment_bytes=500, producer_id_expiration_ms=10**9), seed=seed)
+    compacted = CompactedLog(
+        replace(CONFIG, segment_bytes=500, producer_id_expiration_ms=10**9), seed=seed
+    )
     for number in range(3):
-        world.put((b"a", b"%d" % number), (b"b", b"%d" % number), pid=7)
-        world.put((b"c", b"%d" % number), pid=1, txn=True)
-        world.end(1, commit=number != 1)
-        world.put((b"d", None if number == 1 else b"x"), (b"e%d" % number, b"y"))
-        world.roll()
-    world.put((b"a", b"last"))
-    world.log.flush()
-    return world
+        compacted.put((b"a", b"%d" % number), (b"b", b"%d" % number), pid=7)
+        compacted.put((b"c", b"%d" % number), pid=1, txn=True)
+        compacted.end(1, commit=number != 1)
+        compacted.put((b"d", None if number == 1 else b"x"), (b"e%d" % number, b"y"))
+        compacted.roll()
+    compacted.put((b"a", b"last"))
+    compacted.log.flush()
+    return compacted
 
 
-def run_until_crash(world: World, k: int, work: Callable[[], object]) -> bool:
+def run_until_crash(compacted: CompactedLog, k: int, work: Callable[[], object]) -> bool:
     """Run ``work`` with a crash at its ``k``-th disk operation; True when it got through."""
-    world.disk.crash_at(k)
+    compacted.disk.crash_at(k)
     try:
         work()
     except SimCrash:
         return False
-    world.disk.crash_at(0)
+    compacted.disk.crash_at(0)
     return True
 
 
@@ -161,30 +163,30 @@ def run_until_crash(world: World, k: int, work: Callable[[], object]) -> bool:
 def test_crash_at_any_disk_operation_of_a_round_loses_nothing(is_power_lost: bool) -> None:
     outcomes: set[int] = set()
     for k in range(1, 500):
-        world = filled(seed=k)
-        held = world.committed()
-        producers = known(world)
-        end, total = world.log.log_end_offset, len(world.pairs())
-        point = world.log.recovery_point
-        is_done = run_until_crash(world, k, world.clean)
-        world.disk.crash() if is_power_lost else world.disk.kill()
-        world.disk.restart()
-        world.log = world.open(LogCheckpoint(recovery_point=point))
-        world.replicate()
-        assert world.log.log_end_offset == end
-        assert world.committed() == held
-        assert known(world) == producers
-        assert not [n for n in world.disk.list("/data/t-0") if n.endswith(("swap", "cleaned"))]
-        outcomes.add(len(world.pairs()))
-        world.put((b"a", b"after"), pid=7)
-        world.roll()
-        world.checkpoint = None
-        world.clean()
-        assert world.committed() == held | {b"a": b"after"}
+        compacted = filled(seed=k)
+        held = compacted.committed()
+        producers = known(compacted)
+        end, total = compacted.log.log_end_offset, len(compacted.pairs())
+        point = compacted.log.recovery_point
+        is_done = run_until_crash(compacted, k, compacted.clean)
+        compacted.disk.crash() if is_power_lost else compacted.disk.kill()
+        compacted.disk.restart()
+        compacted.log = compacted.open(LogCheckpoint(recovery_point=point))
+        compacted.replicate()
+        assert compacted.log.log_end_offset == end
+        assert compacted.committed() == held
+        assert known(compacted) == producers
+        assert not [n for n in compacted.disk.list("/data/t-0") if n.endswith(("swap", "cleaned"))]
+        outcomes.add(len(compacted.pairs()))
+        compacted.put((b"a", b"after"), pid=7)
+        compacted.roll()
+        compacted.checkpoint = None
+        compacted.clean()
+        assert compacted.committed() == held | {b"a": b"after"}
         if is_done:
             break
     assert is_done
-    assert {total, len(world.pairs())} & outcomes
+    assert {total, len(compacted.pairs())} & outcomes
     assert len(outcomes) > 1
 
 
@@ -194,15 +196,17 @@ def test_second_crash_during_recovery_loses_nothing() -> None:
         if run_until_crash(probe, first, probe.clean):
             break
         second = 1 + first % 7
-        world = filled(seed=first)
-        held, end = world.committed(), world.log.log_end_offset
-        point = world.log.recovery_point
-        run_until_crash(world, first, world.clean)
-        world.disk.crash()
-        world.disk.restart()
-        run_until_crash(world, second, partial(world.open, LogCheckpoint(recovery_point=point)))
-        world.disk.crash()
-        world.disk.restart()
-        world.log = world.open(LogCheckpoint(recovery_point=point))
-        world.replicate()
-        assert (world.committed(), world.log.log_end_offset) == (held, end)
+        compacted = filled(seed=first)
+        held, end = compacted.committed(), compacted.log.log_end_offset
+        point = compacted.log.recovery_point
+        run_until_crash(compacted, first, compacted.clean)
+        compacted.disk.crash()
+        compacted.disk.restart()
+        run_until_crash(
+            compacted, second, partial(compacted.open, LogCheckpoint(recovery_point=point))
+        )
+        compacted.disk.crash()
+        compacted.disk.restart()
+        compacted.log = compacted.open(LogCheckpoint(recovery_point=point))
+        compacted.replicate()
+        assert (compacted.committed(), compacted.log.log_end_offset) == (held, end)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from log_world import (
+from log_fixtures import (
     DIRECTORY,
     NOW,
     HandClock,

@@ -1,7 +1,7 @@
 """Appending to a log: what is taken, what is refused, and what is then in the file."""
 
 import pytest
-from log_world import (
+from log_fixtures import (
     EPOCH,
     NOW,
     SMALL,

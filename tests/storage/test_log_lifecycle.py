@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from log_world import (
+from log_fixtures import (
     DIRECTORY,
     EPOCH,
     NOW,

@@ -7,7 +7,16 @@ hundred. In a larger one the interesting moments are too rare to be met.
 import hypothesis.strategies as st
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from log_world import DIRECTORY, NOW, HandClock, append, batch_of, contents, open_log, raw_batches
+from log_fixtures import (
+    DIRECTORY,
+    NOW,
+    HandClock,
+    append,
+    batch_of,
+    contents,
+    open_log,
+    raw_batches,
+)
 
 from ottla.protocol.faults import OffsetOutOfRange
 from ottla.protocol.records.batch import batches, is_crc_valid

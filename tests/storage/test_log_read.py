@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_world import (
+from log_fixtures import (
     EPOCH,
     NOW,
     SMALL,

@@ -1,6 +1,6 @@
 """Whatever recovery does not keep is reported, and set aside where it was known to be there."""
 
-from log_world import batch_of, contents, fill, names, open_log, reopen, replicate
+from log_fixtures import batch_of, contents, fill, names, open_log, reopen, replicate
 from test_recovery import ONE_SEGMENT, SIZE, path_of, put, stopped
 
 from ottla.protocol.types import Offset

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_world import append, contents, fill, open_log
+from log_fixtures import append, contents, fill, open_log
 
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import batches

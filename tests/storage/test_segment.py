@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_world import NOW, batch_of
+from log_fixtures import NOW, batch_of
 
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import read_header

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from log_world import HandClock, fill
+from log_fixtures import HandClock, fill
 
 from ottla.runtime.disk import RealDisk
 from ottla.storage.log import Log

@@ -6,8 +6,8 @@ from typing import Any
 
 from controller_images import image_of
 from msgspec.structs import replace
+from partition_fixtures import TOPIC_ID, Machine, registration
 from produce_pair import Transport, frozen_scheduler, hear
-from replication_world import TOPIC_ID, Machine, registration
 
 from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.group_access import ALLOW_ALL, GroupAccess

@@ -7,7 +7,7 @@ from itertools import count
 
 from immutables import Map
 from msgspec.structs import replace
-from replication_world import Machine, registration
+from partition_fixtures import Machine, registration
 
 from ottla.api.fetch import FetchHandlers
 from ottla.api.fetch_read import ReadSources

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from controller_images import image_of
 from msgspec.structs import replace
-from replication_world import NOW, TOPIC_ID, Machine, registration
+from partition_fixtures import NOW, TOPIC_ID, Machine, registration
 
 from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.produce import ProduceHandler

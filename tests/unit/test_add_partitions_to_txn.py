@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from controller_images import image_of
-from replication_world import TOPIC_ID
+from partition_fixtures import TOPIC_ID
 
 from ottla.api.routes import Caller
 from ottla.api.transactions import TransactionHandlers

@@ -17,7 +17,7 @@ from commit_pair import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replication_world import registration
+from partition_fixtures import registration
 
 from ottla.api.commit_fast_path import FRAME_BYTES_MAX, NAMES_MAX
 from ottla.coordinators.groups.settings import GroupSettings

@@ -1,8 +1,8 @@
 """What a partition tells readers of a damaged batch, and when it has stored batches checked."""
 
 import pytest
-from replicas_world import Broker, image_of, partition_of
-from replication_world import Machine, registration
+from partition_fixtures import Machine, registration
+from replicas_fixtures import Broker, image_of, partition_of
 from test_replication_fetching import Controller, run_until, took
 
 from ottla.coordinators.groups.machine import GroupMachine

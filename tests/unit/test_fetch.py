@@ -7,7 +7,7 @@ from functools import wraps
 import pytest
 from fetch_world import Broker, id_of, only, part, records_in, rows, values_of, want
 from msgspec.structs import replace
-from replication_world import append, batch_of, registration
+from partition_fixtures import append, batch_of, registration
 
 from ottla.config.generated import TopicConfig
 from ottla.protocol.errors import ErrorCode

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from fetch_world import Broker, only, part, rows, values_of, want
 from msgspec.structs import replace
-from replication_world import LAG_MS, append, registration
+from partition_fixtures import LAG_MS, append, registration
 
 from ottla.protocol.messages import fetch
 from ottla.protocol.types import Offset

@@ -4,7 +4,7 @@ import pytest
 from consumer_world import image_with
 from controller_images import image_of
 from msgspec.structs import replace
-from replication_world import HandClock
+from partition_fixtures import HandClock
 
 from ottla.config.generated import BrokerConfig
 from ottla.coordinators.groups.consumer.context import ConsumerContext

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from replicas_world import Broker, image_of, partition_of
+from replicas_fixtures import Broker, image_of, partition_of
 
 from ottla.api.routes import ANONYMOUS, Caller
 from ottla.metadata.delta import delta_between

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from fetch_world import CALLER, Broker
-from replication_world import batch_of, registration
+from partition_fixtures import batch_of, registration
 
 from ottla.api.list_offsets import ListOffsetsHandlers
 from ottla.api.offset_for_leader_epoch import EpochHandlers

@@ -5,9 +5,9 @@ import errno
 import os
 
 import pytest
-from moves_world import NOW, ORDERS, Mover, led
-from replicas_world import Broker, image_of, partition_of
-from replication_world import batch_of
+from moves_fixtures import NOW, ORDERS, Mover, led
+from partition_fixtures import batch_of
+from replicas_fixtures import Broker, image_of, partition_of
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from moves_world import NOW, ORDERS, Mover, led
-from replication_world import batch_of
+from moves_fixtures import NOW, ORDERS, Mover, led
+from partition_fixtures import batch_of
 
 from ottla.replication import log_dir_moves
 from ottla.storage.log_maintenance import delete_old_segments

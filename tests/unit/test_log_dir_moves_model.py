@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from moves_world import NOW, ORDERS, Mover, led
-from replication_world import batch_of
+from moves_fixtures import NOW, ORDERS, Mover, led
+from partition_fixtures import batch_of
 
 from ottla.protocol.types import Offset
 from ottla.replication import log_dir_moves

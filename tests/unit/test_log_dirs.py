@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from fetch_world import CALLER
-from replication_world import CLUSTER, Machine, append, registration
+from partition_fixtures import CLUSTER, Machine, append, registration
 
 from ottla.api.log_dirs import AlterLogDirsHandler, LogDirsHandler
 from ottla.api.surface import SURFACE

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from partition_fixtures import NOW, registration
 from produce_pair import Broker, batch, broken, frame
-from replication_world import NOW, registration
 
 from ottla.api.produce_fast_path import FRAME_BYTES_MAX, HANDLES_MAX
 from ottla.config.generated import TopicConfig

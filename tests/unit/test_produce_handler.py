@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from controller_images import image_of
-from replication_world import NOW, TOPIC_ID, Machine, batch_of, registration, values_in
+from partition_fixtures import NOW, TOPIC_ID, Machine, batch_of, registration, values_in
 
 from ottla.api.produce import ProduceHandler
 from ottla.api.produce_transaction import InTransaction

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from controller_images import image_of
-from replication_world import TOPIC_ID, Machine, append, batch_of, registration
+from partition_fixtures import TOPIC_ID, Machine, append, batch_of, registration
 
 from ottla.api.delete_records import DeleteRecordsHandler
 from ottla.api.describe_producers import DescribeProducersHandler

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from replication_world import values_in
+from partition_fixtures import values_in
 from test_produce_handler import CALLER, Bench, codes, produce, read
 
 from ottla.api.produce_transaction import InTransaction

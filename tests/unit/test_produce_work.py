@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from replication_world import values_in
+from partition_fixtures import values_in
 from test_produce_handler import IMAGE, Bench, codes, produce, read
 
 from ottla.api import produce_work

@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from replicas_world import NODE, Broker, image_of, partition_of
+from replicas_fixtures import NODE, Broker, image_of, partition_of
 
 from ottla.cli.doctor import Loss as DoctorLoss
 from ottla.cli.doctor import State, judge_recovery

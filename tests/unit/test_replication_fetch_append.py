@@ -3,11 +3,11 @@
 import errno
 
 import pytest
-from following_world import FAST, Leader, World, image
+from following_fixtures import FAST, FollowingBroker, Leader, image
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replicas_world import topic_id
-from replication_world import append, batch_of, values_in
+from partition_fixtures import append, batch_of, values_in
+from replicas_fixtures import topic_id
 
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.messages.fetch import (
@@ -143,7 +143,7 @@ class Piecewise(Leader):
         self.lost_at: int | None = None
         self.spoil = lambda body: None
         self.ends: list[tuple[int, int]] = []
-        self.world: World
+        self.following: FollowingBroker
 
     async def send(self, request, *, timeout_ms: int, reader=None):
         answer = await self.answer(request)
@@ -151,7 +151,7 @@ class Piecewise(Leader):
             return answer
         for topic in request.topics:
             for row in topic.partitions:
-                self.ends.append((row.fetch_offset, self.world.mine.log.log_end_offset))
+                self.ends.append((row.fetch_offset, self.following.mine.log.log_end_offset))
         body = bytearray(encode(answer, VERSION))
         self.spoil(body)
         view = memoryview(body)
@@ -168,91 +168,91 @@ class Piecewise(Leader):
         return response
 
 
-def followed(count: int = 8, **settings) -> World:
+def followed(count: int = 8, **settings) -> FollowingBroker:
     leader = Piecewise()
     terms = {"backoff_ms": 0, "wait_ms_max": 0, "bytes_max": 1 << 23} | settings
-    world = World(FetchSettings(**terms), leader)
-    leader.world = world
+    following = FollowingBroker(FetchSettings(**terms), leader)
+    leader.following = following
     for number in range(count):
         append(leader.partition, bytes((number,)) * LARGE)
-    return world
+    return following
 
 
-def first_bytes(world: World) -> list[int]:
-    values = values_in(world.mine.log)
+def first_bytes(following: FollowingBroker) -> list[int]:
+    values = values_in(following.mine.log)
     assert all(value is not None and len(set(value)) == 1 for value in values)
     return [value[0] for value in values if value]
 
 
 def test_batches_are_appended_while_others_arrive() -> None:
-    world = followed()
+    following = followed()
     reached: list[int] = []
-    world.leader.at_piece = {
-        piece: lambda: reached.append(world.mine.log.log_end_offset) for piece in range(1, 8)
+    following.leader.at_piece = {
+        piece: lambda: reached.append(following.mine.log.log_end_offset) for piece in range(1, 8)
     }
-    world.until(lambda: world.mine.log.high_watermark == 8)
-    assert first_bytes(world) == list(range(8)), "each once, as it was sent"
+    following.until(lambda: following.mine.log.high_watermark == 8)
+    assert first_bytes(following) == list(range(8)), "each once, as it was sent"
     assert reached == sorted(reached)
     assert 0 < reached[3] < 8, "before the answer was whole"
 
 
 def test_no_fetch_starts_after_what_is_appended() -> None:
-    world = followed()
-    world.leader.lost_at = 5
-    world.until(lambda: world.mine.log.high_watermark == 8)
-    assert all(asked == end for asked, end in world.leader.ends)
-    assert 0 < world.leader.ends[1][0] < 8, "a connection that is lost loses nothing"
-    assert first_bytes(world) == list(range(8))
+    following = followed()
+    following.leader.lost_at = 5
+    following.until(lambda: following.mine.log.high_watermark == 8)
+    assert all(asked == end for asked, end in following.leader.ends)
+    assert 0 < following.leader.ends[1][0] < 8, "a connection that is lost loses nothing"
+    assert first_bytes(following) == list(range(8))
 
 
 def test_damaged_batch_ends_the_appending() -> None:
-    world = followed()
+    following = followed()
 
     def spoil(body: bytearray) -> None:
         body[len(body) // 2] ^= 1
-        world.leader.spoil = lambda body: None
+        following.leader.spoil = lambda body: None
 
-    world.leader.spoil = spoil
+    following.leader.spoil = spoil
     taken: list[int] = []
-    world.leader.at_piece[7] = lambda: taken.append(world.mine.log.log_end_offset)
-    world.until(lambda: world.mine.log.high_watermark == 8)
-    assert taken == [world.leader.ends[1][0]], "nothing behind it until it is asked for again"
+    following.leader.at_piece[7] = lambda: taken.append(following.mine.log.log_end_offset)
+    following.until(lambda: following.mine.log.high_watermark == 8)
+    assert taken == [following.leader.ends[1][0]], "nothing behind it until it is asked for again"
     assert 0 < taken[0] <= 4
-    assert first_bytes(world) == list(range(8))
-    assert world.broker.host.damaged_fetches == 1
+    assert first_bytes(following) == list(range(8))
+    assert following.broker.host.damaged_fetches == 1
 
 
 def test_new_image_ends_the_appending() -> None:
-    world = followed()
-    (fetcher,) = world.fetchers._fetchers.values()
+    following = followed()
+    (fetcher,) = following.fetchers._fetchers.values()
     ends: list[int] = []
 
     def lead() -> None:
-        world.broker.publish(image(1, 1, leader=1))
-        ends.append(world.mine.log.log_end_offset)
+        following.broker.publish(image(1, 1, leader=1))
+        ends.append(following.mine.log.log_end_offset)
 
-    world.leader.at_piece[4] = lead
-    world.until(lambda: fetcher.is_over)
-    assert [world.mine.log.log_end_offset] == ends
+    following.leader.at_piece[4] = lead
+    following.until(lambda: fetcher.is_over)
+    assert [following.mine.log.log_end_offset] == ends
     assert 0 < ends[0] < 8
 
 
 def test_disk_failure_during_a_response_stops_that_partition() -> None:
-    world = followed()
-    world.leader.at_piece[4] = lambda: world.broker.disk.fail(
+    following = followed()
+    following.leader.at_piece[4] = lambda: following.broker.disk.fail(
         "write", error=errno.EIO, path_contains="/d1/orders-0"
     )
-    world.until(lambda: world.mine.offline is not None)
-    assert 0 < world.mine.log.log_end_offset < 8
+    following.until(lambda: following.mine.offline is not None)
+    assert 0 < following.mine.log.log_end_offset < 8
 
 
-def appender_of(world: World) -> FetchAppender:
-    follower = Follower(world.broker.host, world.mine)
-    return FetchAppender(world.broker.host, {KEY: follower}, {KEY: FetchPartition(0)}, {})
+def appender_of(following: FollowingBroker) -> FetchAppender:
+    follower = Follower(following.broker.host, following.mine)
+    return FetchAppender(following.broker.host, {KEY: follower}, {KEY: FetchPartition(0)}, {})
 
 
-def answer_of(world: World) -> FetchResponse:
-    log = world.leader.partition.log
+def answer_of(following: FollowingBroker) -> FetchResponse:
+    log = following.leader.partition.log
     found = log.read(0, 1 << 24, upto=log.log_end_offset)
     row = PartitionData(0, records=found.file.pread(found.length, found.position))
     row.high_watermark, row.log_start_offset, row.aborted_transactions = 8, 0, None
@@ -260,38 +260,38 @@ def answer_of(world: World) -> FetchResponse:
 
 
 def test_skipped_part_skips_all_later_ones() -> None:
-    world = followed()
-    answer = answer_of(world)
+    following = followed()
+    answer = answer_of(following)
     body = memoryview(encode(answer, VERSION))
-    appender = appender_of(world)
+    appender = appender_of(following)
     # Out of step for a moment: at 1 instead of 0.
-    world.mine.log.append_at(batch_of(b"other"), now=0)
+    following.mine.log.append_at(batch_of(b"other"), now=0)
     appender.arriving(VERSION, body[: len(body) // 2])
-    world.mine.log.truncate_to(0)
+    following.mine.log.truncate_to(0)
     appender.arriving(VERSION, body[: len(body) - 1])
-    assert world.mine.log.log_end_offset == 0, "else it would have a gap"
+    assert following.mine.log.log_end_offset == 0, "else it would have a gap"
     appender.arrived(answer)
-    assert first_bytes(world) == list(range(8))
+    assert first_bytes(following) == list(range(8))
     assert appender.rejected == {}
 
 
 def test_response_is_appended_once() -> None:
-    world = followed()
-    answer = answer_of(world)
-    appender = appender_of(world)
+    following = followed()
+    answer = answer_of(following)
+    appender = appender_of(following)
     appender.arriving(VERSION, memoryview(encode(answer, VERSION)))
     appender.arrived(answer)
-    assert first_bytes(world) == list(range(8))
+    assert first_bytes(following) == list(range(8))
     assert appender.rejected == {}
     assert answer.responses[0].partitions[0].records is None
 
 
 def test_records_beside_a_diverging_epoch_are_not_appended() -> None:
-    world = followed()
-    answer = answer_of(world)
+    following = followed()
+    answer = answer_of(following)
     answer.responses[0].partitions[0].diverging_epoch = EpochEndOffset(0, 0)
-    appender_of(world).arrived(answer)
-    assert world.mine.log.log_end_offset == 0
+    appender_of(following).arrived(answer)
+    assert following.mine.log.log_end_offset == 0
 
 
 # -- how much is asked for ---------------------------------------------------------------
@@ -320,16 +320,16 @@ def test_usual_bytes_may_exceed_the_limit_of_a_response() -> None:
 
 
 def test_follower_fetches_more_until_it_keeps_up() -> None:
-    world = followed(30, bytes_max=LARGE * 2, response_bytes_max=LARGE * 9)
+    following = followed(30, bytes_max=LARGE * 2, response_bytes_max=LARGE * 9)
     asked: list[int] = []
-    answered = world.leader.answer
+    answered = following.leader.answer
 
     async def note(request):
         asked.extend(r.partition_max_bytes // LARGE for t in request.topics for r in t.partitions)
         return await answered(request)
 
-    world.leader.answer = note
-    world.until(lambda: world.mine.log.high_watermark == 30)
+    following.leader.answer = note
+    following.until(lambda: following.mine.log.high_watermark == 30)
     assert asked[:4] == [2, 4, 8, 9]
     assert asked[-1] == 2
 
@@ -339,11 +339,11 @@ def test_default_settings_fetch_a_megabyte() -> None:
 
 
 def test_batch_with_a_negative_offset_delta_is_rejected() -> None:
-    world = followed(0)
+    following = followed(0)
     batch = batch_of(b"a")
     batch[23:27] = b"\xff\xff\xff\xff"
     patch_crc(batch, 0, len(batch))
     row = PartitionData(0, records=bytes(batch))
-    appender = appender_of(world)
+    appender = appender_of(following)
     appender.arrived(FetchResponse(responses=[FetchableTopicResponse("", topic_id(1), [row])]))
     assert list(appender.rejected) == [KEY]

@@ -4,9 +4,8 @@ import asyncio
 import errno
 from collections.abc import Callable
 
-from following_world import World, image
-from replicas_world import NODE, Broker, image_of, partition_of
-from replication_world import (
+from following_fixtures import FollowingBroker, image
+from partition_fixtures import (
     LAG_MS,
     ORDERS,
     Machine,
@@ -15,6 +14,7 @@ from replication_world import (
     registration,
     values_in,
 )
+from replicas_fixtures import NODE, Broker, image_of, partition_of
 
 from ottla.config.generated import TopicConfig
 from ottla.observability.topic_events import TopicMeter
@@ -41,43 +41,43 @@ from ottla.storage.checkpoints import RECOVERY_POINT, read_offsets
 
 
 def test_follower_fetches_everything_and_the_leader_records_its_progress() -> None:
-    world = World()
-    append(world.leader.partition, b"a")
-    append(world.leader.partition, b"b")
+    following = FollowingBroker()
+    append(following.leader.partition, b"a")
+    append(following.leader.partition, b"b")
     woken: list[int] = []
-    world.mine.on_appended(lambda: woken.append(world.mine.log.high_watermark))
-    world.until(lambda: world.mine.log.high_watermark == 2)
-    assert values_in(world.mine.log) == [b"a", b"b"]
-    assert world.leader.partition.log.high_watermark == 2
+    following.mine.on_appended(lambda: woken.append(following.mine.log.high_watermark))
+    following.until(lambda: following.mine.log.high_watermark == 2)
+    assert values_in(following.mine.log) == [b"a", b"b"]
+    assert following.leader.partition.log.high_watermark == 2
     assert woken[-1] == 2, "who reads here is told"
 
 
 def test_follower_continues_when_the_number_of_fetchers_changes() -> None:
-    world = World()
-    append(world.leader.partition, b"a")
+    following = FollowingBroker()
+    append(following.leader.partition, b"a")
     wanted = 1
 
     def resized() -> bool:
         nonlocal wanted
-        if world.mine.log.log_end_offset < wanted:
+        if following.mine.log.log_end_offset < wanted:
             return False
         if wanted == 3:
             return True
         # The first record of each size of the pool has come: change it, and send another.
         wanted += 1
-        world.fetchers.resize(wanted)
-        assert world.fetchers.describe() == {2: 1}
-        append(world.leader.partition, b"a")
+        following.fetchers.resize(wanted)
+        assert following.fetchers.describe() == {2: 1}
+        append(following.leader.partition, b"a")
         return False
 
-    world.until(resized)
+    following.until(resized)
 
 
 def test_fetch_names_the_replica_its_epoch_and_its_last_epoch() -> None:
-    world = World()
-    append(world.leader.partition, b"a")
-    world.until(lambda: world.mine.log.high_watermark == 1)
-    request = world.leader.requests[-1]
+    following = FollowingBroker()
+    append(following.leader.partition, b"a")
+    following.until(lambda: following.mine.log.high_watermark == 1)
+    request = following.leader.requests[-1]
     assert request.replica_id == request.replica_state.replica_id == NODE
     assert request.replica_state.replica_epoch == 10
     (row,) = request.topics[0].partitions
@@ -85,156 +85,156 @@ def test_fetch_names_the_replica_its_epoch_and_its_last_epoch() -> None:
 
 
 def test_idle_partition_is_not_sent_until_it_changes() -> None:
-    world = World()
-    world.leader.session_id = 7
+    following = FollowingBroker()
+    following.leader.session_id = 7
     for value in (b"a", b"b", b"c"):
-        append(world.leader.partition, value)
+        append(following.leader.partition, value)
     named: list[list[int]] = []
 
     def is_told() -> bool:
-        requests = world.leader.requests
+        requests = following.leader.requests
         if len(requests) < 10:
             return False
         if not named:
             named.append([len(request.topics) for request in requests[-3:]])
-            world.mine.log.advance_log_start(2)
-            world.mine.log_trimmed()
+            following.mine.log.advance_log_start(2)
+            following.mine.log_trimmed()
             requests.clear()
             return False
         starts = [row.log_start_offset for r in requests for t in r.topics for row in t.partitions]
         named.append(starts)
         return True
 
-    world.until(is_told)
+    following.until(is_told)
     assert named == [[0, 0, 0], [2]]
 
 
 def test_diverging_history_is_truncated_and_checkpointed_first() -> None:
-    world = World()
-    append(world.leader.partition, b"a")
-    world.until(lambda: world.mine.log.log_end_offset == 1)
+    following = FollowingBroker()
+    append(following.leader.partition, b"a")
+    following.until(lambda: following.mine.log.log_end_offset == 1)
     # This broker led for a while and wrote what nobody else has.
-    world.broker.publish(image(1, 1, leader=1))
-    append(world.mine, b"mine")
-    world.mine.log.flush()
-    world.lead(2, 2)
-    append(world.leader.partition, b"theirs")
-    world.broker.publish(image(2, 2))
-    world.until(lambda: world.mine.log.high_watermark == 2)
-    assert values_in(world.mine.log) == [b"a", b"theirs"]
-    assert read_offsets(world.broker.disk, f"/d1/{RECOVERY_POINT}")[ORDERS] <= 1
+    following.broker.publish(image(1, 1, leader=1))
+    append(following.mine, b"mine")
+    following.mine.log.flush()
+    following.lead(2, 2)
+    append(following.leader.partition, b"theirs")
+    following.broker.publish(image(2, 2))
+    following.until(lambda: following.mine.log.high_watermark == 2)
+    assert values_in(following.mine.log) == [b"a", b"theirs"]
+    assert read_offsets(following.broker.disk, f"/d1/{RECOVERY_POINT}")[ORDERS] <= 1
 
 
 def test_follower_behind_the_leaders_log_start_restarts_there() -> None:
-    world = World()
-    leader = world.leader.partition
+    following = FollowingBroker()
+    leader = following.leader.partition
     for _ in range(5):
         append(leader, b"x")
     leader.follower_fetched(1, 5, log_start=0)
     leader.log.advance_log_start(3)
-    world.until(lambda: world.mine.log.log_end_offset == 5)
-    assert world.mine.log.log_start_offset == 3
+    following.until(lambda: following.mine.log.log_end_offset == 5)
+    assert following.mine.log.log_start_offset == 3
 
 
 def test_log_start_inside_a_batch_is_followed_from_the_batch() -> None:
-    world = World()
-    leader = world.leader.partition
+    following = FollowingBroker()
+    leader = following.leader.partition
     append(leader, b"a", b"b", b"c")
     append(leader, b"d")
     leader.follower_fetched(1, 4, log_start=0)
     leader.log.advance_log_start(1)
-    world.until(lambda: world.mine.log.high_watermark == 4)
-    assert world.mine.log.log_start_offset == 1
-    assert values_in(world.mine.log) == [b"b", b"c", b"d"]
+    following.until(lambda: following.mine.log.high_watermark == 4)
+    assert following.mine.log.log_start_offset == 1
+    assert values_in(following.mine.log) == [b"b", b"c", b"d"]
 
 
 def test_replicated_bytes_are_counted() -> None:
-    world = World()
-    world.broker.host.events = meter = TopicMeter()
-    append(world.leader.partition, b"a", b"b")
-    world.until(lambda: world.mine.log.log_end_offset == 2)
-    assert meter.of("orders").replicationbytesin == world.mine.log.size
+    following = FollowingBroker()
+    following.broker.host.events = meter = TopicMeter()
+    append(following.leader.partition, b"a", b"b")
+    following.until(lambda: following.mine.log.log_end_offset == 2)
+    assert meter.of("orders").replicationbytesin == following.mine.log.size
 
 
 def test_leader_with_a_lower_high_watermark_does_not_lower_it() -> None:
-    world = World()
-    append(world.leader.partition, b"a")
-    world.until(lambda: world.mine.log.high_watermark == 1)
-    follower = Follower(world.broker.host, world.mine)
+    following = FollowingBroker()
+    append(following.leader.partition, b"a")
+    following.until(lambda: following.mine.log.high_watermark == 1)
+    follower = Follower(following.broker.host, following.mine)
     follower.learn(0, 0)
-    assert world.mine.log.high_watermark == 1
+    assert following.mine.log.high_watermark == 1
 
 
 def test_unreachable_leader_is_retried() -> None:
-    world = World()
-    world.leader.failures = 3
-    append(world.leader.partition, b"a")
-    world.until(lambda: world.mine.log.log_end_offset == 1)
-    assert world.leader.dialled == 4
+    following = FollowingBroker()
+    following.leader.failures = 3
+    append(following.leader.partition, b"a")
+    following.until(lambda: following.mine.log.log_end_offset == 1)
+    assert following.leader.dialled == 4
 
 
 def test_leader_that_rejects_a_partition_is_retried() -> None:
-    world = World()
-    world.leader.refusals = [ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    append(world.leader.partition, b"a")
-    world.until(lambda: world.mine.log.log_end_offset == 1)
+    following = FollowingBroker()
+    following.leader.refusals = [ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    append(following.leader.partition, b"a")
+    following.until(lambda: following.mine.log.log_end_offset == 1)
 
 
 def test_fenced_follower_waits_for_the_image() -> None:
-    world = World()
-    world.lead(1, 1)
-    append(world.leader.partition, b"a")
-    (fetcher,) = world.fetchers._fetchers.values()
-    world.until(lambda: fetcher.is_over)
-    assert world.mine.log.log_end_offset == 0
-    world.broker.publish(image(1, 1))
-    world.until(lambda: world.mine.log.log_end_offset == 1)
+    following = FollowingBroker()
+    following.lead(1, 1)
+    append(following.leader.partition, b"a")
+    (fetcher,) = following.fetchers._fetchers.values()
+    following.until(lambda: fetcher.is_over)
+    assert following.mine.log.log_end_offset == 0
+    following.broker.publish(image(1, 1))
+    following.until(lambda: following.mine.log.log_end_offset == 1)
 
 
 def test_disk_failure_of_a_follower_stops_only_that_partition() -> None:
-    world = World()
-    world.broker.disk.fail("write", error=errno.EIO, path_contains="/d1/orders-0")
-    append(world.leader.partition, b"a")
-    world.until(lambda: world.mine.offline is not None)
-    assert world.mine.log.log_end_offset == 0
+    following = FollowingBroker()
+    following.broker.disk.fail("write", error=errno.EIO, path_contains="/d1/orders-0")
+    append(following.leader.partition, b"a")
+    following.until(lambda: following.mine.offline is not None)
+    assert following.mine.log.log_end_offset == 0
 
 
 def test_response_after_a_new_image_is_discarded() -> None:
-    world = World()
-    append(world.leader.partition, b"a")
-    (fetcher,) = world.fetchers._fetchers.values()
-    answered = world.leader.answer
+    following = FollowingBroker()
+    append(following.leader.partition, b"a")
+    (fetcher,) = following.fetchers._fetchers.values()
+    answered = following.leader.answer
 
     async def late(request):
         answer = await answered(request)
-        if not world.mine.is_leader:
-            world.broker.publish(image(1, 1, leader=1))
+        if not following.mine.is_leader:
+            following.broker.publish(image(1, 1, leader=1))
         return answer
 
-    world.leader.answer = late
-    world.until(lambda: fetcher.is_over)
-    assert world.mine.is_leader
-    assert world.mine.log.log_end_offset == 0
+    following.leader.answer = late
+    following.until(lambda: fetcher.is_over)
+    assert following.mine.is_leader
+    assert following.mine.log.log_end_offset == 0
 
 
 def test_topic_deleted_during_a_response_fails_no_directory() -> None:
     for gone_at in (FetchRequest, ListOffsetsRequest):
-        world = World()
-        append(world.leader.partition, b"a")
+        following = FollowingBroker()
+        append(following.leader.partition, b"a")
         if gone_at is ListOffsetsRequest:
-            world.leader.refusals = [ErrorCode.OFFSET_OUT_OF_RANGE]
-        (fetcher,) = world.fetchers._fetchers.values()
-        answered = world.leader.answer
+            following.leader.refusals = [ErrorCode.OFFSET_OUT_OF_RANGE]
+        (fetcher,) = following.fetchers._fetchers.values()
+        answered = following.leader.answer
 
-        async def late(request, at=gone_at, inner=answered, world=world):
+        async def late(request, at=gone_at, inner=answered, following=following):
             answer = await inner(request)
             if isinstance(request, at):
-                world.broker.publish(image_of({}))
+                following.broker.publish(image_of({}))
             return answer
 
-        world.leader.answer = late
-        world.until(lambda fetcher=fetcher: fetcher.is_over)
-        assert not world.broker.directories[0].is_failed
+        following.leader.answer = late
+        following.until(lambda fetcher=fetcher: fetcher.is_over)
+        assert not following.broker.directories[0].is_failed
 
 
 # -- the controller ----------------------------------------------------------------

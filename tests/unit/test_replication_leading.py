@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from replication_world import (
+from partition_fixtures import (
     LAG_MS,
     Machine,
     append,

@@ -3,8 +3,8 @@
 import asyncio
 import errno
 
-from replicas_world import TOPIC, Broker, image_of, partition_of
-from replication_world import append, batch_of, values_in
+from partition_fixtures import append, batch_of, values_in
+from replicas_fixtures import TOPIC, Broker, image_of, partition_of
 
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.records.writer import Producer

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
-from replication_world import (
+from partition_fixtures import (
     LAG_MS,
     HandClock,
     Machine,

@@ -4,8 +4,8 @@ import asyncio
 import errno
 
 import pytest
-from replicas_world import BROKER, TOPIC, Broker, image_of, partition_of, topic_id
-from replication_world import append, values_in
+from partition_fixtures import append, values_in
+from replicas_fixtures import BROKER, TOPIC, Broker, image_of, partition_of, topic_id
 
 from ottla.protocol.faults import NotLeader, StorageFailed, UnknownTopicOrPartition
 from ottla.protocol.types import TopicPartition

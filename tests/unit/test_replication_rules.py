@@ -1,7 +1,7 @@
 """The rules of following and of the ISR, one by one."""
 
 import pytest
-from replication_world import LAG_MS, Machine, append, registration
+from partition_fixtures import LAG_MS, Machine, append, registration
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition

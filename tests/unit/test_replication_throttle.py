@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 from fetch_world import Broker, only, part
-from moves_world import ORDERS, Mover, led
-from replicas_world import BROKER, NODE, image_of, partition_of
-from replication_world import HandClock, append, batch_of
+from moves_fixtures import ORDERS, Mover, led
+from partition_fixtures import HandClock, append, batch_of
+from replicas_fixtures import BROKER, NODE, image_of, partition_of
 from test_fetch import as_follower
 
 from ottla.config.generated import TopicConfig

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from replication_world import NOW, ORDERS, TOPIC_ID, Machine, append, registration
+from partition_fixtures import NOW, ORDERS, TOPIC_ID, Machine, append, registration
 
 from ottla.metadata.image import EMPTY
 from ottla.protocol.errors import ErrorCode

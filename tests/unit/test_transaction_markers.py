@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from coordinator_world import FakeClock, FakeLog
-from replication_world import (
+from partition_fixtures import (
     ORDERS,
     HandClock,
     Machine,

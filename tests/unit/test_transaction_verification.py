@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from replication_world import NOW, ORDERS, Machine, registration
+from partition_fixtures import NOW, ORDERS, Machine, registration
 
 from ottla.api.produce_transaction import InTransaction
 from ottla.api.txn_verification import Verification, VerificationSettings

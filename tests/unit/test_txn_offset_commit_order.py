@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller_images import image_of
-from replication_world import TOPIC_ID
+from partition_fixtures import TOPIC_ID
 
 from ottla.api.produce_transaction import InTransaction
 from ottla.api.routes import Caller

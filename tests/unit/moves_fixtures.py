@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from replicas_world import NODE, Broker, image_of, partition_of
-from replication_world import batch_of, values_in
+from partition_fixtures import batch_of, values_in
+from replicas_fixtures import NODE, Broker, image_of, partition_of
 
 from ottla.metadata.image import Image
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from replicas_world import NODE, Broker, image_of, partition_of, topic_id
-from replication_world import Machine, bytes_of, registration
+from partition_fixtures import Machine, bytes_of, registration
+from replicas_fixtures import NODE, Broker, image_of, partition_of, topic_id
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, code_of
@@ -106,7 +106,7 @@ def image(epoch: int = 0, partition_epoch: int = 0, leader: int = 2):
     return image_of({"orders": (1, {0: replicas})})
 
 
-class World:
+class FollowingBroker:
     """This broker follows broker 2."""
 
     def __init__(self, settings: FetchSettings = FAST, leader: Leader | None = None) -> None:

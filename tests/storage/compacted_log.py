@@ -36,7 +36,7 @@ class FixedClock:
 CONFIG = LogConfig(is_compacted=True, is_deleted=False, delete_retention_ms=1000)
 
 
-class World:
+class CompactedLog:
     def __init__(self, config: LogConfig = CONFIG, seed: int = 0) -> None:
         self.disk = SimDisk(seed=seed)
         self.disk.make_dirs("/data")
@@ -168,8 +168,8 @@ class World:
         return found
 
 
-def world(**settings: object) -> World:
-    return World(replace(CONFIG, **settings))
+def compacted(**settings: object) -> CompactedLog:
+    return CompactedLog(replace(CONFIG, **settings))
 
 
 def only(compression: str) -> Compression:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from immutables import Map
 from msgspec.structs import replace
-from replication_world import CLUSTER, HandClock
+from partition_fixtures import CLUSTER, HandClock
 
 from ottla.metadata.configs import ConfigResource, ConfigResourceType, Configs
 from ottla.metadata.delta import delta_between
