@@ -1,4 +1,4 @@
-"""Producer, reader and offsets against brokers in memory: what goes wrong, and what then."""
+"""Producer, reader and offset lookup against in-memory brokers, with failures."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ def batch(*values: bytes) -> bytearray:
 # -- the cluster -------------------------------------------------------------------
 
 
-def test_a_broker_that_is_down_is_passed_over() -> None:
+def test_unreachable_bootstrap_broker_is_skipped() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
@@ -45,7 +45,7 @@ def test_a_broker_that_is_down_is_passed_over() -> None:
     with_cluster(fake, scenario, silent=[1])
 
 
-def test_nobody_answers() -> None:
+def test_open_raises_no_broker_if_none_responds() -> None:
     async def never(cluster: Cluster) -> None:
         raise AssertionError
 
@@ -53,7 +53,7 @@ def test_nobody_answers() -> None:
         with_cluster(FakeCluster(), never, silent=[1, 2])
 
 
-def test_leaders_are_asked_once_and_anew_after_forget() -> None:
+def test_leader_is_cached_until_forget() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
@@ -70,7 +70,7 @@ def test_leaders_are_asked_once_and_anew_after_forget() -> None:
     with_cluster(fake, scenario)
 
 
-def test_what_is_not_there_is_refused_at_once() -> None:
+def test_unknown_topic_is_refused_at_once() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
@@ -84,7 +84,7 @@ def test_what_is_not_there_is_refused_at_once() -> None:
     with_cluster(fake, scenario)
 
 
-def test_an_election_is_waited_for_but_not_for_ever() -> None:
+def test_leader_lookup_waits_for_an_election_in_bounded_time() -> None:
     fake = FakeCluster()
     fake.leaders[P0] = -1
 
@@ -98,7 +98,7 @@ def test_an_election_is_waited_for_but_not_for_ever() -> None:
     with_cluster(fake, scenario)
 
 
-def test_a_change_is_not_sent_twice_a_question_is() -> None:
+def test_only_requests_that_may_repeat_are_retried() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
@@ -123,7 +123,7 @@ def test_a_change_is_not_sent_twice_a_question_is() -> None:
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_records_arrive_in_order_with_everything(version: int) -> None:
+def test_records_arrive_complete_and_in_order(version: int) -> None:
     fake = FakeCluster()
     fake.served[ApiKey.PRODUCE] = (3, version)
 
@@ -147,7 +147,7 @@ def test_records_arrive_in_order_with_everything(version: int) -> None:
     with_cluster(fake, scenario)
 
 
-def test_leaving_the_block_sends_what_is_left() -> None:
+def test_leaving_the_block_sends_the_remaining_records() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
@@ -162,7 +162,7 @@ def test_leaving_the_block_sends_what_is_left() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
-def test_what_may_be_tried_again_is_with_the_same_sequence(code: int) -> None:
+def test_retried_batch_keeps_its_sequence(code: int) -> None:
     fake = FakeCluster(produce_errors=[code, code])
 
     async def scenario(cluster: Cluster) -> None:
@@ -178,7 +178,7 @@ def test_what_may_be_tried_again_is_with_the_same_sequence(code: int) -> None:
     with_cluster(fake, scenario)
 
 
-def test_a_lost_connection_means_again_and_a_new_leader_is_found() -> None:
+def test_batch_is_retried_at_the_new_leader_after_a_lost_connection() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
@@ -198,7 +198,7 @@ def test_a_lost_connection_means_again_and_a_new_leader_is_found() -> None:
     with_cluster(fake, scenario)
 
 
-def test_a_leader_that_is_none_any_more_is_asked_for_anew() -> None:
+def test_not_leader_error_refreshes_the_leader() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
@@ -214,7 +214,7 @@ def test_a_leader_that_is_none_any_more_is_asked_for_anew() -> None:
     with_cluster(fake, scenario)
 
 
-def test_what_is_refused_fails_alone_and_leaves_no_gap() -> None:
+def test_rejected_batch_fails_alone_and_leaves_no_sequence_gap() -> None:
     fake = FakeCluster(produce_errors=[0, ErrorCode.MESSAGE_TOO_LARGE])
 
     async def scenario(cluster: Cluster) -> None:
@@ -231,7 +231,7 @@ def test_what_is_refused_fails_alone_and_leaves_no_gap() -> None:
     with_cluster(fake, scenario)
 
 
-def test_a_broker_that_forgot_the_producer_gets_a_new_one() -> None:
+def test_unknown_producer_id_error_gets_a_new_producer_id() -> None:
     fake = FakeCluster(produce_errors=[0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
 
     async def scenario(cluster: Cluster) -> None:
@@ -246,7 +246,7 @@ def test_a_broker_that_forgot_the_producer_gets_a_new_one() -> None:
     with_cluster(fake, scenario)
 
 
-def test_a_duplicate_is_there_already() -> None:
+def test_duplicate_sequence_error_counts_as_written() -> None:
     fake = FakeCluster(produce_errors=[ErrorCode.DUPLICATE_SEQUENCE_NUMBER])
 
     async def scenario(cluster: Cluster) -> None:
@@ -257,7 +257,7 @@ def test_a_duplicate_is_there_already() -> None:
     with_cluster(fake, scenario)
 
 
-def test_trying_again_ends() -> None:
+def test_retries_end_after_the_delivery_timeout() -> None:
     fake = FakeCluster(produce_errors=[ErrorCode.NOT_ENOUGH_REPLICAS] * 1000)
 
     async def scenario(cluster: Cluster) -> None:
@@ -270,7 +270,7 @@ def test_trying_again_ends() -> None:
     with_cluster(fake, scenario)
 
 
-def test_a_full_buffer_makes_senders_wait() -> None:
+def test_send_waits_while_the_buffer_is_full() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
@@ -284,7 +284,7 @@ def test_a_full_buffer_makes_senders_wait() -> None:
     with_cluster(fake, scenario)
 
 
-def test_without_acks_nobody_is_waited_for() -> None:
+def test_acks_0_does_not_wait_for_a_reply() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
@@ -306,7 +306,7 @@ async def poll_and_raise(cluster: Cluster) -> None:
         raise KeyError
 
 
-def test_what_the_block_raises_comes_out_as_it_is() -> None:
+def test_exception_of_the_block_is_raised_unchanged() -> None:
     async def scenario(cluster: Cluster) -> None:
         with pytest.raises(KeyError):
             async with open_producer(cluster):
@@ -317,7 +317,7 @@ def test_what_the_block_raises_comes_out_as_it_is() -> None:
     with_cluster(FakeCluster(), scenario)
 
 
-def test_a_partition_that_is_not_there() -> None:
+def test_send_to_an_unknown_partition_is_refused() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with open_producer(cluster) as out:
             with pytest.raises(Refused):
@@ -341,7 +341,7 @@ async def read_all(cluster: Cluster, *partitions: TopicPartition, start: int = 0
 
 
 @pytest.mark.parametrize("version", [12, 18])
-def test_everything_is_read_from_all_leaders(version: int) -> None:
+def test_reader_reads_all_records_from_all_leaders(version: int) -> None:
     fake = FakeCluster()
     fake.served[ApiKey.FETCH] = (4, version)
     fake.append(P0, batch(b"a", b"b"))
@@ -354,7 +354,7 @@ def test_everything_is_read_from_all_leaders(version: int) -> None:
     with_cluster(fake, scenario)
 
 
-def test_a_reader_follows_a_new_leader_and_loses_nothing() -> None:
+def test_reader_follows_a_new_leader_without_losing_records() -> None:
     fake = FakeCluster()
     fake.append(P0, batch(b"a"))
 
@@ -373,7 +373,7 @@ def test_a_reader_follows_a_new_leader_and_loses_nothing() -> None:
     with_cluster(fake, scenario)
 
 
-def test_an_offset_that_is_not_there_is_told() -> None:
+def test_offset_out_of_range_is_raised() -> None:
     async def scenario(cluster: Cluster) -> None:
         async with open_reader(cluster, {P0: Offset(5)}) as reader:
             with pytest.raises(Refused) as refused:
@@ -383,7 +383,7 @@ def test_an_offset_that_is_not_there_is_told() -> None:
     with_cluster(FakeCluster(), scenario)
 
 
-def test_a_reader_gives_up_a_cluster_that_is_gone() -> None:
+def test_reader_raises_after_too_many_failures() -> None:
     fake = FakeCluster()
 
     async def scenario(cluster: Cluster) -> None:
@@ -399,7 +399,7 @@ def test_a_reader_gives_up_a_cluster_that_is_gone() -> None:
     with_cluster(fake, scenario)
 
 
-def test_an_answer_to_a_fetch_from_before_a_seek_counts_for_nothing() -> None:
+def test_reply_to_a_fetch_before_a_seek_is_discarded() -> None:
     fake = FakeCluster()
     for partition in (P0, P1):
         fake.append(partition, batch(b"a"))
@@ -420,7 +420,7 @@ def test_an_answer_to_a_fetch_from_before_a_seek_counts_for_nothing() -> None:
     with_cluster(fake, scenario)
 
 
-def test_a_seek_is_where_reading_goes_on() -> None:
+def test_reader_continues_at_the_seek_offset() -> None:
     fake = FakeCluster()
     fake.append(P0, batch(b"a"))
     fake.append(P0, batch(b"b"))
@@ -445,7 +445,7 @@ def test_a_seek_is_where_reading_goes_on() -> None:
 # -- offsets -----------------------------------------------------------------------
 
 
-def test_offsets_are_found_at_every_leader() -> None:
+def test_offsets_are_looked_up_at_every_leader() -> None:
     fake = FakeCluster(log_start=3)
     for partition in (P0, P1):
         fake.append(partition, batch(b"a", b"b"))

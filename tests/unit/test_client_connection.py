@@ -32,7 +32,7 @@ find = FindCoordinatorRequest
 
 
 class Peer(asyncio.Protocol):
-    """Answers FindCoordinator with its key, in turn, unless a test says otherwise."""
+    """Answers FindCoordinator with its key, in order, unless a test overrides it."""
 
     def __init__(self) -> None:
         self.requests: list[Request | UnsupportedRequest] = []
@@ -93,7 +93,7 @@ def play(scenario: Scenario, peer: Callable[[], Peer] = Peer) -> None:
     run_simulated(main())
 
 
-def test_requests_go_out_in_the_highest_version_that_both_know() -> None:
+def test_requests_use_the_highest_common_version() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS, client_id="me")
         reply = await connection.send(find("k"))
@@ -111,7 +111,7 @@ def test_requests_go_out_in_the_highest_version_that_both_know() -> None:
     play(scenario)
 
 
-def test_what_the_peer_does_not_serve_is_not_sent() -> None:
+def test_request_that_the_peer_does_not_serve_is_not_sent() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         from ottla.protocol.messages.heartbeat import HeartbeatRequest
         from ottla.protocol.messages.metadata import MetadataRequest
@@ -130,7 +130,7 @@ def test_what_the_peer_does_not_serve_is_not_sent() -> None:
     play(scenario)
 
 
-def test_a_peer_that_knows_only_an_old_api_versions_is_asked_in_that() -> None:
+def test_negotiation_falls_back_to_an_older_api_versions() -> None:
     def old() -> Peer:
         peer = Peer()
         peer.api_versions_max = 1
@@ -145,7 +145,7 @@ def test_a_peer_that_knows_only_an_old_api_versions_is_asked_in_that() -> None:
     play(scenario, old)
 
 
-def test_many_requests_are_under_way_at_once_and_each_gets_its_own_reply() -> None:
+def test_concurrent_requests_get_their_own_replies() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)
         replies = await asyncio.gather(*(connection.send(find("k")) for _ in range(50)))
@@ -155,7 +155,7 @@ def test_many_requests_are_under_way_at_once_and_each_gets_its_own_reply() -> No
     play(scenario)
 
 
-def test_no_more_than_the_bound_are_under_way() -> None:
+def test_requests_in_flight_are_limited() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS, options=Options(in_flight_max=3))
         peer.is_silent = True
@@ -169,7 +169,7 @@ def test_no_more_than_the_bound_are_under_way() -> None:
     play(scenario)
 
 
-def test_a_reply_that_does_not_come_in_time_ends_the_connection() -> None:
+def test_reply_timeout_closes_the_connection() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         loop = asyncio.get_running_loop()
         connection = await Connection.open(network, ADDRESS)
@@ -189,7 +189,7 @@ def test_a_reply_that_does_not_come_in_time_ends_the_connection() -> None:
     play(scenario)
 
 
-def test_a_cancelled_caller_disturbs_nobody() -> None:
+def test_cancelled_caller_does_not_affect_others() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS, options=Options(in_flight_max=2))
         for _ in range(10):
@@ -214,7 +214,7 @@ def test_a_cancelled_caller_disturbs_nobody() -> None:
         b"HTTP/1.1 400 Bad Request",
     ],
 )
-def test_a_peer_that_answers_nonsense_is_left(reply: bytes) -> None:
+def test_invalid_reply_closes_the_connection(reply: bytes) -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)
         peer.on_request = lambda request: reply
@@ -226,7 +226,7 @@ def test_a_peer_that_answers_nonsense_is_left(reply: bytes) -> None:
     play(scenario)
 
 
-def test_a_good_reply_to_another_request_is_not_taken_for_ours() -> None:
+def test_reply_with_another_correlation_id_closes_the_connection() -> None:
     def wrong(request: Request) -> bytes:
         return bytes(response_frame(request.key, request.version, 999, FindCoordinatorResponse()))
 
@@ -239,7 +239,7 @@ def test_a_good_reply_to_another_request_is_not_taken_for_ours() -> None:
     play(scenario)
 
 
-def test_a_reply_to_nothing_ends_it() -> None:
+def test_reply_without_a_request_closes_the_connection() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)
         peer.transport.write(struct.pack(">ii", 4, 1))
@@ -249,7 +249,7 @@ def test_a_reply_to_nothing_ends_it() -> None:
     play(scenario)
 
 
-def test_a_lost_connection_tells_all_who_wait() -> None:
+def test_lost_connection_fails_all_requests_in_flight() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)
         peer.is_silent = True
@@ -282,7 +282,7 @@ def test_records_outlive_the_receive_buffer() -> None:
 
 
 class Looking:
-    """A `Reader` that keeps copies of what it is shown."""
+    """A `Reader` that keeps copies of the bytes it reads."""
 
     def __init__(self, fails_at: str = "") -> None:
         self.shown: list[bytes] = []
@@ -306,7 +306,7 @@ RECORDS = bytes(range(256)) * 40
 
 
 def slowly(peer: Peer, pieces: int = 5) -> Callable[[Request], None]:
-    """Return what answers a fetch piece by piece, a second apart."""
+    """Return a handler that answers a fetch piece by piece, one second apart."""
     loop = asyncio.get_running_loop()
 
     def answer(request: Request) -> None:
@@ -321,7 +321,7 @@ def slowly(peer: Peer, pieces: int = 5) -> Callable[[Request], None]:
     return answer
 
 
-def test_a_reader_sees_a_reply_as_it_comes() -> None:
+def test_reader_sees_a_partial_reply() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)
         peer.on_request = slowly(peer)
@@ -339,7 +339,7 @@ def test_a_reader_sees_a_reply_as_it_comes() -> None:
     play(scenario)
 
 
-def test_a_reply_that_nobody_waits_for_is_not_read() -> None:
+def test_reply_of_a_cancelled_caller_is_not_shown_to_its_reader() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)
         peer.on_request = slowly(peer)
@@ -358,7 +358,7 @@ def test_a_reply_that_nobody_waits_for_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("at", ["arriving", "arrived"])
-def test_what_a_reader_raises_is_raised_where_the_reply_is_waited_for(at: str) -> None:
+def test_exception_of_a_reader_is_raised_to_the_caller(at: str) -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)
         peer.on_request = slowly(peer)
@@ -372,7 +372,7 @@ def test_what_a_reader_raises_is_raised_where_the_reply_is_waited_for(at: str) -
     play(scenario)
 
 
-def test_a_reply_to_another_request_is_not_shown() -> None:
+def test_partial_reply_to_another_request_is_not_shown_to_the_reader() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)
         answer = slowly(peer)
@@ -385,7 +385,7 @@ def test_a_reply_to_another_request_is_not_shown() -> None:
     play(scenario)
 
 
-def test_nobody_there() -> None:
+def test_refused_connection_raises_os_error() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         with pytest.raises(ConnectionRefusedError):
             await Connection.open(network, Address("server", 1))
@@ -393,7 +393,7 @@ def test_nobody_there() -> None:
     play(scenario)
 
 
-def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
+def test_silent_peer_raises_request_timed_out() -> None:
     class Mute(Peer):
         def versions(self, request: Request | UnsupportedRequest) -> bytes:
             return b""
@@ -408,7 +408,7 @@ def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
     play(scenario, Mute)
 
 
-def test_closing_twice_is_fine() -> None:
+def test_close_is_idempotent() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)
         await connection.close()

@@ -1,4 +1,4 @@
-"""The rules of the client: partitions by key, batches, sequences, offsets, what a reader sees."""
+"""The pure rules of the client: partitioning, batches, sequences, offsets, filtering."""
 
 from collections.abc import Sequence
 
@@ -54,12 +54,12 @@ ME = Producer(7, 0)
         ("å sån", 2060094479, 2),
     ],
 )
-def test_a_key_goes_where_javas_client_puts_it(key: str, hashed: int, of_seven: int) -> None:
+def test_key_is_partitioned_as_by_the_java_client(key: str, hashed: int, of_seven: int) -> None:
     assert murmur2(key.encode()) == hashed & 0xFFFFFFFF
     assert partition_of_key(key.encode(), 7) == of_seven
 
 
-def test_records_without_a_key_stay_until_a_batch_is_full() -> None:
+def test_records_without_a_key_stay_in_a_partition_until_a_batch_is_full() -> None:
     drawn = iter([2, 0, 1, 3])
     sticky = StickyPartitioner(lambda limit: next(drawn))
     assert [sticky.choose("t", 4) for _ in range(3)] == [2, 2, 2]
@@ -69,7 +69,7 @@ def test_records_without_a_key_stay_until_a_batch_is_full() -> None:
     assert sticky.choose("t", 3) == 1, "the one it had is gone"
 
 
-def test_waits_grow_and_are_spread() -> None:
+def test_backoff_grows_with_jitter() -> None:
     backoff = Backoff(first_ms=100, longest_ms=1000, jitter=0.2)
     assert [backoff.wait_ms(n, 0.5) for n in (0, 1, 2, 3, 4, 1000)] == [
         100, 200, 400, 800, 1000, 1000,
@@ -94,17 +94,17 @@ def test_waits_grow_and_are_spread() -> None:
         ("@1700000000000", AtTime(1700000000000)),
     ],
 )
-def test_offsets_as_people_write_them(text: str, spec: object) -> None:
+def test_parse_offset_accepts_every_form(text: str, spec: object) -> None:
     assert parse_offset(text) == spec
 
 
 @pytest.mark.parametrize("text", ["", "first", "--5", "@", "1.5", "9" * 19, "1" * 20, "+1", "٣"])
-def test_what_is_no_offset(text: str) -> None:
+def test_parse_offset_rejects_other_texts(text: str) -> None:
     with pytest.raises(BadOffset):
         parse_offset(text)
 
 
-def test_before_the_end_never_means_before_the_beginning() -> None:
+def test_offset_before_the_end_is_never_before_the_beginning() -> None:
     assert before_end(3, 0, 10) == 7
     assert before_end(30, 4, 10) == 4
 
@@ -121,7 +121,7 @@ def at(time: int) -> Millis:
     return Millis(time)
 
 
-def test_a_batch_waits_for_company_and_no_longer() -> None:
+def test_batch_is_due_after_linger_ms() -> None:
     accumulator = Accumulator(AccumulatorLimits(linger_ms=5))
     accumulator.append(P0, record_of(), at(100))
     accumulator.append(P0, record_of(), at(104))
@@ -132,7 +132,7 @@ def test_a_batch_waits_for_company_and_no_longer() -> None:
     assert accumulator.next_due() is None
 
 
-def test_a_full_batch_does_not_wait_and_the_next_begins() -> None:
+def test_full_batch_is_due_at_once_and_starts_the_next() -> None:
     size = record_of().size
     accumulator = Accumulator(AccumulatorLimits(batch_bytes_max=61 + 2 * size, linger_ms=1000))
     assert [accumulator.append(P0, record_of(), at(0)) for _ in range(3)] == [False, False, True]
@@ -145,7 +145,7 @@ def test_a_full_batch_does_not_wait_and_the_next_begins() -> None:
     assert len(accumulator.drain(at(0), is_flushing=True)) == 1
 
 
-def test_a_batch_that_is_tried_again_keeps_its_place_and_its_sequence() -> None:
+def test_retried_batch_keeps_its_position_and_sequence() -> None:
     accumulator = Accumulator(AccumulatorLimits(linger_ms=0))
     accumulator.begin_as(ME)
     accumulator.append(P0, record_of(b"1"), at(0))
@@ -164,7 +164,7 @@ def test_a_batch_that_is_tried_again_keeps_its_place_and_its_sequence() -> None:
     assert second.producer == Producer(7, 0, 1)
 
 
-def test_a_sequence_is_used_again_only_when_the_batch_was_refused() -> None:
+def test_sequence_is_reused_only_after_a_rejected_batch() -> None:
     accumulator = Accumulator(AccumulatorLimits(linger_ms=0))
     accumulator.begin_as(ME)
 
@@ -184,7 +184,7 @@ def test_a_sequence_is_used_again_only_when_the_batch_was_refused() -> None:
     assert one(P0).producer == Producer(8, 0, 0)
 
 
-def test_sequences_go_round() -> None:
+def test_sequences_wrap_around() -> None:
     accumulator = Accumulator(AccumulatorLimits(linger_ms=0))
     accumulator.begin_as(ME)
     accumulator._next_sequence[P0] = SEQUENCE_MAX
@@ -195,14 +195,14 @@ def test_sequences_go_round() -> None:
         assert batch.producer is not None and batch.producer.base_sequence == want
 
 
-def test_without_idempotence_there_is_no_producer() -> None:
+def test_batches_without_idempotence_have_no_producer_id() -> None:
     accumulator = Accumulator(AccumulatorLimits(linger_ms=0))
     accumulator.append(P0, record_of(), at(0))
     (batch,) = accumulator.drain(at(0))
     assert batch.producer is NO_PRODUCER
 
 
-def test_room_is_bounded_and_given_back() -> None:
+def test_buffer_memory_is_limited_and_freed() -> None:
     size = record_of().size
     accumulator = Accumulator(AccumulatorLimits(linger_ms=0, buffer_bytes_max=2 * size))
     assert accumulator.has_room(10 * size), "one that is alone always fits"
@@ -216,7 +216,7 @@ def test_room_is_bounded_and_given_back() -> None:
     assert accumulator.buffered_bytes == 0 and accumulator.is_empty
 
 
-def test_everybody_is_told_where_their_record_is() -> None:
+def test_each_record_is_reported_with_its_offset() -> None:
     heard: list[object] = []
     batch = Batch(P0, at(0), [record_of(heard=heard), record_of(heard=heard)])
     batch.complete(10)
@@ -231,7 +231,7 @@ def test_everybody_is_told_where_their_record_is() -> None:
 
 @settings(max_examples=50)
 @given(st.binary(max_size=300), st.none() | st.binary(max_size=9), st.lists(st.text(max_size=5)))
-def test_the_size_of_a_record_is_never_underestimated(
+def test_record_size_is_never_underestimated(
     value: bytes, key: bytes | None, headers: Sequence[str]
 ) -> None:
     record = ProducerRecord(
@@ -243,8 +243,8 @@ def test_the_size_of_a_record_is_never_underestimated(
 
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from(["append", "append", "drain", "done", "retry"]), max_size=40))
-def test_order_is_kept_whatever_happens(steps: list[str]) -> None:
-    """Sequences of what is done, in order, are 0, 1, 2 ... and values come as appended."""
+def test_records_stay_in_order_with_retries(steps: list[str]) -> None:
+    """Completed batches have sequences 0, 1, 2 ... and values in the order of `append`."""
     accumulator = Accumulator(
         AccumulatorLimits(linger_ms=0, batch_bytes_max=61 + 2 * record_of().size)
     )
@@ -301,14 +301,14 @@ def seen(data: bytes, offset: int = 0, aborted: Sequence[Aborted] | None = None)
     return [record.value or b"" for record in found.records()]
 
 
-def test_a_fetch_into_a_batch_shows_it_from_there() -> None:
+def test_fetch_inside_a_batch_returns_records_from_the_offset() -> None:
     data = bytes(batch_at(0, [b"a", b"b", b"c"]) + batch_at(3, [b"d"]))
     assert seen(data, 1) == [b"b", b"c", b"d"]
     assert seen(data, 3) == [b"d"], "what lies before is not shown at all"
     assert seen(data + data[:40], 3) == [b"d"], "a batch that is cut off counts for nothing"
 
 
-def test_aborted_records_and_markers_are_not_seen_and_passed() -> None:
+def test_aborted_records_and_markers_are_skipped() -> None:
     log = bytes(
         transactional(0, 1, b"x", b"x")
         + transactional(2, 2, b"a")
@@ -324,7 +324,7 @@ def test_aborted_records_and_markers_are_not_seen_and_passed() -> None:
     assert found.next_offset == 7
 
 
-def test_an_abort_counts_from_its_first_offset() -> None:
+def test_aborted_transaction_is_skipped_from_its_first_offset() -> None:
     log = bytes(
         transactional(0, 1, b"a") + marker(1, 1, is_commit=True)
         + transactional(2, 1, b"x") + marker(3, 1, is_commit=False)
@@ -332,14 +332,14 @@ def test_an_abort_counts_from_its_first_offset() -> None:
     assert seen(log, aborted=[Aborted(1, 2)]) == [b"a"]
 
 
-def test_a_damaged_batch_is_refused() -> None:
+def test_corrupt_batch_raises() -> None:
     data = batch_at(0, [b"abc"])
     data[-1] ^= 1
     with pytest.raises(CorruptBatch):
         seen(bytes(data))
 
 
-def test_not_even_one_batch() -> None:
+def test_fetch_without_a_complete_batch_raises_record_too_large() -> None:
     with pytest.raises(RecordTooLarge):
         seen(bytes(batch_at(0, [b"abc" * 100])[:90]))
     assert seen(b"") == []

@@ -1,4 +1,4 @@
-"""Which transactions hang: open in a partition, and no coordinator will ever end them."""
+"""Hanging transactions: open in a partition and unknown to every coordinator."""
 
 import pytest
 

@@ -12,17 +12,17 @@ async def kind() -> str:
     return type(asyncio.get_running_loop()).__module__
 
 
-def test_the_faster_loop_runs_where_it_is_installed() -> None:
+def test_uvloop_is_used_if_installed() -> None:
     pytest.importorskip("uvloop")
     assert run(kind()).startswith("uvloop")
 
 
-def test_without_it_asyncio_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asyncio_is_used_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
     assert run(kind()).startswith("asyncio")
 
 
-def test_what_it_runs_is_returned_and_raised() -> None:
+def test_run_returns_the_result_and_raises_the_error() -> None:
     async def fail() -> None:
         raise KeyError("own")
 
@@ -30,7 +30,7 @@ def test_what_it_runs_is_returned_and_raised() -> None:
         run(fail())
 
 
-def test_a_loop_is_new_each_time() -> None:
+def test_new_event_loop_is_new_each_time() -> None:
     first, second = new_event_loop(), new_event_loop()
     try:
         assert first is not second

@@ -1,4 +1,4 @@
-"""The three pages, over a simulated network."""
+"""The HTTP pages, over a simulated network."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -63,7 +63,7 @@ def play(scenario: Callable[[Dial], Awaitable[None]]) -> float:
     return run_simulated(main())
 
 
-def test_pages_are_served_on_one_connection_however_the_bytes_come() -> None:
+def test_pages_are_served_on_one_connection_with_any_segmentation() -> None:
     async def scenario(dial: Dial) -> None:
         client = await dial()
         for byte in b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n":
@@ -93,7 +93,7 @@ def test_pages_are_served_on_one_connection_however_the_bytes_come() -> None:
         (b"GET /" + b"x" * HEAD_BYTES_MAX + b" HTTP/1.1\r\n\r\n", b"431"),
     ],
 )
-def test_what_is_no_get_is_refused_and_closed(sent: bytes, status: bytes) -> None:
+def test_invalid_request_is_rejected_and_closed(sent: bytes, status: bytes) -> None:
     async def scenario(dial: Dial) -> None:
         client = await dial()
         client.transport.write(sent + b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -104,7 +104,7 @@ def test_what_is_no_get_is_refused_and_closed(sent: bytes, status: bytes) -> Non
     play(scenario)
 
 
-def test_a_head_without_end_is_no_get_and_is_not_kept() -> None:
+def test_too_long_head_is_an_invalid_request_and_is_not_buffered() -> None:
     async def scenario(dial: Dial) -> None:
         client = await dial()
         client.transport.write(b"x" * (HEAD_BYTES_MAX + 1))
@@ -115,7 +115,7 @@ def test_a_head_without_end_is_no_get_and_is_not_kept() -> None:
     play(scenario)
 
 
-def test_a_silent_connection_ends_and_there_are_never_too_many() -> None:
+def test_silent_connection_is_closed_and_connections_are_limited() -> None:
     async def scenario(dial: Dial) -> None:
         clients = [await dial() for _ in range(CONNECTIONS_MAX + 5)]
         await asyncio.sleep(1)
@@ -131,12 +131,12 @@ def test_a_silent_connection_ends_and_there_are_never_too_many() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_head_is_read_or_refused(head: bytes) -> None:
+def test_any_head_is_parsed_or_rejected(head: bytes) -> None:
     found = parse(head)
     assert isinstance(found, Get | Refused)
 
 
-def test_one_dot_zero_closes_unless_it_asks_not_to() -> None:
+def test_http_1_0_closes_unless_keep_alive_is_requested() -> None:
     assert parse(b"GET / HTTP/1.0") == Get("/", False)
     assert parse(b"GET / HTTP/1.0\r\nConnection: keep-alive") == Get("/", True)
     assert parse(b"HEAD / HTTP/1.1\r\nConnection: close") == Get("/", False, True)

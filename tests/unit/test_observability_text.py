@@ -1,4 +1,4 @@
-"""What Prometheus is told, read back by Prometheus' own parser."""
+"""The exposition of metrics, parsed by Prometheus' own parser."""
 
 import math
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from ottla.protocol.errors import ErrorCode
 
 
 def read(*families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Render and read back: every sample by its name and labels."""
+    """Render and parse; return every sample by name and labels."""
     page = Registry([lambda each=each: each for each in families]).render().decode()  # type: ignore[misc]
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -28,7 +28,7 @@ def read(*families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str], 
 
 
 @given(st.text(max_size=20))
-def test_a_label_from_a_stranger_stays_one_label(text: str) -> None:
+def test_untrusted_label_is_escaped(text: str) -> None:
     found = read([gauge("a_gauge", text, 1, (("topic", text), ("other", "x")))])
     ((name, labels),) = found
     assert name == "a_gauge" and dict(labels).keys() == {"topic", "other"}
@@ -37,18 +37,18 @@ def test_a_label_from_a_stranger_stays_one_label(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 2**63, 0.25, 1e300, math.inf, -math.inf])
-def test_numbers_come_back_as_they_were(value: float) -> None:
+def test_numbers_round_trip_through_the_parser(value: float) -> None:
     assert read([gauge("a_gauge", "", value)]) == {("a_gauge", ()): value}
     assert math.isnan(read([gauge("a_gauge", "", math.nan)])["a_gauge", ()])
 
 
-def test_a_name_has_one_source() -> None:
+def test_metric_name_has_one_source() -> None:
     twice = Registry([lambda: [counter("a_total", "", 1)], lambda: [counter("a_total", "", 2)]])
     with pytest.raises(AssertionError, match="a_total"):
         twice.render()
 
 
-def test_a_family_without_samples_is_not_mentioned() -> None:
+def test_family_without_samples_is_left_out() -> None:
     assert Registry([lambda: [Family("a_total", Kind.COUNTER, "", ())]]).render() == b""
 
 
@@ -58,7 +58,7 @@ def test_a_family_without_samples_is_not_mentioned() -> None:
 PREFIX = "kafka_server_brokertopicmetrics_"
 
 
-def test_topics_are_counted_by_themselves_and_in_all() -> None:
+def test_topics_are_counted_each_and_in_total() -> None:
     meter = TopicMeter()
     meter.produced("a", 3, 300)
     meter.produced("b", 1, 50)
@@ -83,7 +83,7 @@ def test_topics_are_counted_by_themselves_and_in_all() -> None:
     assert [of("replicationbytesin", None), of("replicationbytesout", None)] == [5, 6]
 
 
-def test_names_that_strangers_choose_do_not_pile_up() -> None:
+def test_unknown_topic_names_do_not_accumulate() -> None:
     meter = TopicMeter()
     for number in range(100):
         meter.produce_failed(f"none-{number}")
@@ -94,7 +94,7 @@ def test_names_that_strangers_choose_do_not_pile_up() -> None:
     assert not any(labels for _, labels in found)
 
 
-def test_a_topic_that_is_gone_leaves_its_part_of_the_sum() -> None:
+def test_deleted_topic_stays_in_the_total() -> None:
     meter = TopicMeter()
     meter.produced("kept", 1, 10)
     meter.produced("gone", 1, 20)
@@ -108,7 +108,7 @@ def test_a_topic_that_is_gone_leaves_its_part_of_the_sum() -> None:
 # -- requests --------------------------------------------------------------------
 
 
-def test_connections_are_counted_while_they_are_there() -> None:
+def test_connections_are_counted_while_open() -> None:
     meter = RequestMeter()
     for _ in range(3):
         meter.connection_opened("CLIENT")
@@ -126,7 +126,7 @@ def test_connections_are_counted_while_they_are_there() -> None:
     assert found["ottla_server_bad_bytes_total", (here,)] == 1
 
 
-def test_reasons_do_not_pile_up() -> None:
+def test_close_reasons_are_limited() -> None:
     meter = RequestMeter()
     for number in range(REASONS_MAX + 100):
         meter.connection_opened("CLIENT")
@@ -136,7 +136,7 @@ def test_reasons_do_not_pile_up() -> None:
     assert len(closed) == REASONS_MAX + 1 and sum(closed.values()) == REASONS_MAX + 100
 
 
-def test_requests_are_told_with_errors_and_time() -> None:
+def test_requests_are_counted_with_errors_and_time() -> None:
     meter = RequestMeter()
     for _ in range(98):
         meter.requested("CLIENT", ApiKey.FETCH)
@@ -156,7 +156,7 @@ def test_requests_are_told_with_errors_and_time() -> None:
 
 
 @given(st.lists(st.integers(-5, 2**40), min_size=1, max_size=50), st.sampled_from([0.5, 0.99, 1]))
-def test_a_quantile_is_never_too_low_and_less_than_twice_too_high(
+def test_quantile_is_an_upper_bound_within_a_factor_of_two(
     times: list[int], fraction: float
 ) -> None:
     latency = Latency()
@@ -172,7 +172,7 @@ def test_a_quantile_is_never_too_low_and_less_than_twice_too_high(
 # -- process and loop ------------------------------------------------------------
 
 
-def test_the_process_tells_what_dashboards_ask_for() -> None:
+def test_process_metrics_have_the_usual_names() -> None:
     found = {name for name, _ in read(ProcessMetrics().collect())}
     assert found >= {
         "process_cpu_seconds_total",
@@ -187,12 +187,12 @@ def test_the_process_tells_what_dashboards_ask_for() -> None:
     assert values["process_start_time_seconds", ()] > 1e9
 
 
-def test_without_a_proc_the_rest_is_told(tmp_path: object) -> None:
+def test_process_metrics_without_proc_omit_those_of_the_kernel(tmp_path: object) -> None:
     found = {name for name, _ in read(ProcessMetrics(f"{tmp_path}/none").collect())}
     assert "process_cpu_seconds_total" in found and "process_open_fds" not in found
 
 
-def test_a_stall_is_counted_and_the_worst_is_remembered() -> None:
+def test_stall_is_counted_and_the_maximum_lag_is_kept() -> None:
     watch = LoopWatch()
     for late in (0.2, 1.5, -0.1):
         watch.note(late)

@@ -1,4 +1,4 @@
-"""The collector's rest, tried in a process of its own: it is one per process."""
+"""The settings of the garbage collector, tested in a separate process: they are global."""
 
 import subprocess
 import sys
@@ -19,5 +19,5 @@ assert gc.collect() > 0, "garbage made later is still found"
 """
 
 
-def test_what_is_there_is_set_aside_and_what_comes_is_collected() -> None:
+def test_settled_objects_are_exempt_and_later_cycles_are_collected() -> None:
     subprocess.run([sys.executable, "-c", CODE], check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""The real disk, and the port's contract on the real and the simulated one alike."""
+"""The real disk, and the contract of the port on the real and the simulated disk."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Disk, str]:
     return disk, "/data"
 
 
-def test_what_is_written_reads_back_and_positions_are_bytes(place: tuple[Disk, str]) -> None:
+def test_written_bytes_are_read_back_by_position(place: tuple[Disk, str]) -> None:
     disk, root = place
     file = disk.open(f"{root}/a", OpenMode.CREATE_NEW)
     file.pwrite(b"hello", 0)
@@ -41,7 +41,7 @@ def test_what_is_written_reads_back_and_positions_are_bytes(place: tuple[Disk, s
     assert disk.size(f"{root}/a") == 11
 
 
-def test_a_huge_read_length_costs_what_the_file_holds(place: tuple[Disk, str]) -> None:
+def test_huge_read_length_allocates_only_the_file_size(place: tuple[Disk, str]) -> None:
     disk, root = place
     file = disk.open(f"{root}/a", OpenMode.CREATE)
     file.pwrite(b"abc", 0)
@@ -50,7 +50,7 @@ def test_a_huge_read_length_costs_what_the_file_holds(place: tuple[Disk, str]) -
     file.close()
 
 
-def test_many_buffers_go_out_one_behind_the_other(place: tuple[Disk, str]) -> None:
+def test_many_buffers_are_written_in_order(place: tuple[Disk, str]) -> None:
     disk, root = place
     file = disk.open(f"{root}/a", OpenMode.CREATE)
     parts = [bytes([i % 256]) * (i % 5) for i in range(3000)]
@@ -83,7 +83,7 @@ def test_short_writes_are_continued(
     file.close()
 
 
-def test_large_writes_go_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_writes_are_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real_pwrite, sizes = os.pwrite, []
 
     def noted(fd: int, data: bytes | memoryview, position: int) -> int:
@@ -110,9 +110,7 @@ def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     file.close()
 
 
-def test_a_write_that_makes_no_progress_is_an_error_not_a_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_without_progress_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = RealDisk().open(str(tmp_path / "a"), OpenMode.CREATE)
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: 0)
     with pytest.raises(OSError, match="nothing"):
@@ -157,7 +155,7 @@ def test_preallocate_and_truncate(place: tuple[Disk, str]) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
-def test_preallocate_falls_back_where_the_file_system_cannot(
+def test_preallocate_falls_back_to_truncate(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "posix_fallocate", _raises(code))
@@ -226,7 +224,7 @@ def test_rename_replaces_a_file_and_never_a_full_directory(place: tuple[Disk, st
         disk.rename(f"{root}/gone", f"{root}/b")
 
 
-def test_a_path_is_locked_once(place: tuple[Disk, str]) -> None:
+def test_path_is_locked_once(place: tuple[Disk, str]) -> None:
     disk, root = place
     lock = disk.lock(f"{root}/.lock")
     with pytest.raises(BlockingIOError):
@@ -238,9 +236,7 @@ def test_a_path_is_locked_once(place: tuple[Disk, str]) -> None:
 
 
 @pytest.mark.parametrize("call", ["flock", "lockf"])
-def test_a_lock_keeps_out_other_processes_whichever_kind_they_take(
-    call: str, tmp_path: Path
-) -> None:
+def test_lock_excludes_other_processes_by_either_kind_of_lock(call: str, tmp_path: Path) -> None:
     path = str(tmp_path / ".lock")
     attempt = (
         f"import fcntl,sys;f=open(sys.argv[1],'r+');fcntl.{call}(f,fcntl.LOCK_EX|fcntl.LOCK_NB)"
@@ -264,7 +260,7 @@ def test_free_bytes_modified_and_missing_files(place: tuple[Disk, str]) -> None:
 
 
 class Calls:
-    """Watches the order of the kernel calls that make things durable."""
+    """Records the order of the system calls that provide durability."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[str] = []
@@ -297,7 +293,7 @@ def test_replacing_syncs_contents_then_renames_then_syncs_the_directory(
     assert sorted(os.listdir(tmp_path)) == ["a"]
 
 
-def test_a_move_between_directories_syncs_both(
+def test_rename_between_directories_syncs_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = RealDisk()
@@ -324,7 +320,7 @@ def test_descriptors_are_not_inherited(tmp_path: Path) -> None:
     assert file.fileno() == -1
 
 
-def test_replacing_over_a_longer_leftover_leaves_nothing_of_it(place: tuple[Disk, str]) -> None:
+def test_replacing_truncates_a_longer_leftover(place: tuple[Disk, str]) -> None:
     disk, root = place
     file = disk.open(f"{root}/a.tmp", OpenMode.CREATE)
     file.pwrite(b"a long leftover of a crash", 0)

@@ -1,4 +1,4 @@
-"""Group commit: shared rounds, one failure for ever, and no waiter forgotten."""
+"""Group commit: shared rounds, permanent failure, and no commit left waiting."""
 
 import asyncio
 import errno
@@ -37,7 +37,7 @@ class FakeFile:
 
 
 async def started(group: asyncio.TaskGroup, *waits: Coroutine) -> list[asyncio.Task]:
-    """Start ``waits`` and let each reach its first pause."""
+    """Start ``waits`` and let each run to its first suspension."""
     tasks = [group.create_task(wait) for wait in waits]
     await asyncio.sleep(0)
     return tasks
@@ -64,7 +64,7 @@ def test_commits_that_arrive_during_a_sync_share_the_next_one() -> None:
     run(scenario())
 
 
-def test_a_failed_sync_fails_everybody_for_ever_and_is_never_tried_again() -> None:
+def test_failed_sync_fails_all_later_commits_and_is_not_retried() -> None:
     async def scenario() -> None:
         heard: list[Exception] = []
         committer = GroupCommit("/d", heard.append)
@@ -93,7 +93,7 @@ def test_a_failed_sync_fails_everybody_for_ever_and_is_never_tried_again() -> No
     run(scenario())
 
 
-def test_an_unplanned_error_in_the_thread_hangs_nobody() -> None:
+def test_unexpected_error_in_the_thread_fails_all_commits() -> None:
     async def scenario() -> None:
         committer = GroupCommit("/d", lambda e: None)
         with pytest.raises(StorageFailed, match="surprise"):
@@ -103,7 +103,7 @@ def test_an_unplanned_error_in_the_thread_hangs_nobody() -> None:
     run(scenario())
 
 
-def test_a_cancelled_waiter_leaves_the_others_alone() -> None:
+def test_cancelled_commit_does_not_affect_others() -> None:
     async def scenario() -> None:
         committer, file = GroupCommit("/d", lambda e: None), FakeFile(gated=True)
         async with asyncio.TaskGroup() as group:
@@ -139,7 +139,7 @@ def test_close_finishes_pending_work_and_rejects_more() -> None:
     run(scenario())
 
 
-def test_waiters_are_bounded() -> None:
+def test_waiting_commits_are_limited() -> None:
     async def scenario() -> None:
         committer, file = GroupCommit("/d", lambda e: None, waiters_max=2), FakeFile(gated=True)
         async with asyncio.TaskGroup() as group:
@@ -154,7 +154,7 @@ def test_waiters_are_bounded() -> None:
     run(scenario())
 
 
-def test_the_loop_is_free_while_the_disk_is_slow() -> None:
+def test_slow_disk_does_not_block_the_event_loop() -> None:
     async def scenario() -> None:
         committer, file = GroupCommit("/d", lambda e: None), FakeFile(gated=True)
         async with asyncio.TaskGroup() as group:
@@ -171,7 +171,7 @@ def test_the_loop_is_free_while_the_disk_is_slow() -> None:
     run(scenario())
 
 
-def test_real_files(tmp_path) -> None:
+def test_commit_syncs_real_files(tmp_path) -> None:
     async def scenario() -> None:
         committer = GroupCommit(str(tmp_path), lambda e: None)
         file = RealDisk().open(str(tmp_path / "a"), OpenMode.CREATE)

@@ -100,7 +100,7 @@ def test_open_connections_outlive_their_listener() -> None:
     run(scenario())
 
 
-def test_options_reach_both_ends() -> None:
+def test_socket_options_are_set_on_both_ends() -> None:
     async def scenario() -> None:
         settings = TcpSettings(keepalive_idle_s=7, user_timeout_ms=1234)
         network, accepted = TcpNetwork(settings), []
@@ -129,7 +129,7 @@ def test_options_reach_both_ends() -> None:
     run(scenario())
 
 
-def test_a_taken_port_is_an_error_that_names_it() -> None:
+def test_error_for_a_port_in_use_names_the_address() -> None:
     async def scenario() -> None:
         network = TcpNetwork()
         listener = await network.listen(Address("127.0.0.1", 0), Echo)
@@ -140,7 +140,7 @@ def test_a_taken_port_is_an_error_that_names_it() -> None:
     run(scenario())
 
 
-def test_a_socket_may_be_handed_over() -> None:
+def test_handed_over_socket_is_used() -> None:
     async def scenario() -> None:
         bound = socket.create_server(("127.0.0.1", 0))
         port = bound.getsockname()[1]
@@ -153,7 +153,7 @@ def test_a_socket_may_be_handed_over() -> None:
     run(scenario())
 
 
-def test_an_unknown_name_is_an_os_error() -> None:
+def test_unknown_host_raises_os_error() -> None:
     async def scenario() -> None:
         with pytest.raises(OSError):
             await TcpNetwork().dial(Address("no-such-host.invalid", 1), Asking)
@@ -161,6 +161,6 @@ def test_an_unknown_name_is_an_os_error() -> None:
     run(scenario())
 
 
-def test_addresses_print_as_operators_write_them() -> None:
+def test_addresses_are_formatted_with_brackets_for_ipv6() -> None:
     assert str(Address("broker", 9092)) == "broker:9092"
     assert str(Address("::1", 9092)) == "[::1]:9092"

@@ -1,4 +1,4 @@
-"""Object stores: one contract on a directory, on memory, and on S3 by a local server."""
+"""Object stores: one contract for a directory, memory, and S3 on a local server."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ CREDENTIALS = {"region": "eu-central-1", "access_key_id": "test", "secret_access
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """A server that speaks S3 on a free port of this machine, for the session."""
+    """An S3 server on a free local port, for the session."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -82,7 +82,7 @@ def test_objects_are_stored_read_described_listed_and_removed(store: ObstoreObje
     run(scenario())
 
 
-def test_a_missing_object_is_file_not_found_and_never_empty(store: ObstoreObjects) -> None:
+def test_missing_object_raises_file_not_found(store: ObstoreObjects) -> None:
     async def scenario() -> None:
         calls: list[Callable[[], Coroutine[None, None, object]]] = [
             lambda: store.get_range("gone", 0, 1),
@@ -96,7 +96,7 @@ def test_a_missing_object_is_file_not_found_and_never_empty(store: ObstoreObject
     run(scenario())
 
 
-def test_a_file_goes_up_whole_in_parts(store: ObstoreObjects, tmp_path: Path) -> None:
+def test_file_is_uploaded_in_parts(store: ObstoreObjects, tmp_path: Path) -> None:
     async def scenario() -> None:
         block = bytes(range(256)) * 4096
         for size in (0, 5, PART_BYTES + 12345):
@@ -112,7 +112,7 @@ def test_a_file_goes_up_whole_in_parts(store: ObstoreObjects, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a//b", "../a", "a/..", "./a", "a\\b", "a\0b", "a/"])
-def test_keys_that_lead_elsewhere_never_reach_the_store(key: str, tmp_path: Path) -> None:
+def test_invalid_keys_are_rejected_before_the_store(key: str, tmp_path: Path) -> None:
     store = ObstoreObjects.in_directory(str(tmp_path / "objects"))
 
     async def scenario() -> None:
@@ -131,7 +131,7 @@ def test_keys_that_lead_elsewhere_never_reach_the_store(key: str, tmp_path: Path
     assert sorted(os.listdir(tmp_path)) == ["objects"]
 
 
-def test_plain_http_must_be_asked_for(s3_endpoint: str) -> None:
+def test_plain_http_must_be_enabled(s3_endpoint: str) -> None:
     async def scenario() -> None:
         store = ObstoreObjects.in_s3("bucket", {**CREDENTIALS, "endpoint": s3_endpoint})
         with pytest.raises(OSError, match="store failed"):
@@ -140,7 +140,7 @@ def test_plain_http_must_be_asked_for(s3_endpoint: str) -> None:
     run(scenario())
 
 
-def test_a_store_that_fails_is_an_os_error() -> None:
+def test_failure_of_the_store_raises_os_error() -> None:
     async def scenario() -> None:
         config = {**CREDENTIALS, "endpoint": "https://127.0.0.1:1"}
         store = ObstoreObjects.in_s3("bucket", config)
@@ -150,7 +150,7 @@ def test_a_store_that_fails_is_an_os_error() -> None:
     run(scenario())
 
 
-def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_error_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(ImportError, match=r"ottla\[objects\]"):
         ObstoreObjects.in_memory()

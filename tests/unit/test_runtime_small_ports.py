@@ -1,4 +1,4 @@
-"""The real clock and randomness, and their simulated twins where they share a rule."""
+"""The real clock and randomness, and their simulated versions where they share a rule."""
 
 import time
 
@@ -18,7 +18,7 @@ def test_the_clock_counts_milliseconds() -> None:
 
 
 @pytest.mark.parametrize("random", [SystemRandom(), SimRandom(7)], ids=["system", "sim"])
-def test_chance_stays_in_its_bounds_and_reaches_them(random: Random) -> None:
+def test_random_numbers_cover_their_range(random: Random) -> None:
     assert {random.below(3) for _ in range(200)} == {0, 1, 2}
     assert random.below(1) == 0
     assert all(0 <= random.below(10**30) < 10**30 for _ in range(20))
@@ -31,7 +31,7 @@ def test_chance_stays_in_its_bounds_and_reaches_them(random: Random) -> None:
 
 
 @pytest.mark.parametrize("random", [SystemRandom(), SimRandom(7)], ids=["system", "sim"])
-def test_ids_are_version_4_and_never_look_like_an_option(random: Random) -> None:
+def test_ids_are_version_4_and_never_start_with_a_dash(random: Random) -> None:
     for _ in range(2000):
         drawn = random.uuid()
         assert len(drawn) == 16
@@ -39,13 +39,13 @@ def test_ids_are_version_4_and_never_look_like_an_option(random: Random) -> None
         assert drawn[0] >> 2 != 62
 
 
-def test_an_id_that_would_begin_with_a_dash_is_drawn_again() -> None:
+def test_id_that_would_start_with_a_dash_is_drawn_again() -> None:
     draws = [b"\xf8" + bytes(15), b"\xfb" + bytes(15), b"\x01" + bytes(15)]
     assert draw_uuid(lambda _: draws.pop(0))[0] == 1
     assert draws == []
 
 
-def test_streams_of_one_seed_are_fixed_and_independent() -> None:
+def test_random_streams_of_one_seed_are_reproducible_and_independent() -> None:
     def draws(random: SimRandom) -> list[int]:
         return [random.below(1000) for _ in range(20)]
 

@@ -18,7 +18,7 @@ def admitted(decision: Admitted | Refusal) -> Admitted:
     return decision
 
 
-def test_refusal_further_down_gives_back_what_was_taken_further_up() -> None:
+def test_connection_rejected_by_one_limit_is_not_counted_by_the_others() -> None:
     admission = Admission(
         AdmissionLimits(connections_max=2, per_ip_max=1, per_listener_max={"B": 0})
     )
@@ -33,7 +33,7 @@ def test_refusal_further_down_gives_back_what_was_taken_further_up() -> None:
     assert admission.describe() == {"total": 0}, "no entry is left for an address without any"
 
 
-def test_an_override_replaces_the_count_of_its_address() -> None:
+def test_override_replaces_the_limit_of_its_address() -> None:
     limits = AdmissionLimits(per_ip_max=1, per_ip_overrides={"10.0.0.9": 3, "10.0.0.8": 0})
     admission = Admission(limits)
     for _ in range(3):
@@ -42,7 +42,7 @@ def test_an_override_replaces_the_count_of_its_address() -> None:
     assert admission.admit("10.0.0.8", "A", 0) is Refusal.ADDRESS
 
 
-def test_both_families_of_one_address_share_its_allowance() -> None:
+def test_ipv4_and_mapped_ipv6_address_share_one_limit() -> None:
     assert plain_ip("::ffff:10.0.0.1") == "10.0.0.1"
     assert plain_ip("fe80::1%eth0") == "fe80::1"
     assert plain_ip("2001:DB8::0:1") == "2001:db8::1"
@@ -57,26 +57,26 @@ def delays(rate: int, times: list[int]) -> list[int]:
     return [admitted(admission.admit("10.0.0.1", "A", now)).delay_ms for now in times]
 
 
-def test_a_burst_up_to_the_rate_is_free_and_the_next_wait_their_turn() -> None:
+def test_burst_up_to_the_rate_is_not_delayed_and_later_connections_are() -> None:
     assert delays(4, [0] * 7) == [0, 0, 0, 0, 250, 500, 750]
 
 
-def test_no_wait_is_longer_than_a_second_and_the_debt_is_paid_off() -> None:
+def test_delay_is_at_most_a_second_and_the_debt_is_paid_off() -> None:
     assert delays(2, [0] * 10) == [0, 0, 500] + [1000] * 7
     assert delays(2, [0] * 10 + [2000, 3000]) == [0, 0, 500] + [1000] * 7 + [0, 0]
 
 
-def test_whoever_waits_has_taken_its_token() -> None:
+def test_delayed_connection_has_taken_its_token() -> None:
     # Without that the second would pay for the first and the third for nobody.
     assert delays(1, [0, 0, 500, 1000]) == [0, 1000, 1000, 1000]
 
 
-def test_a_rate_of_nothing_is_no_bound() -> None:
+def test_rate_of_zero_means_no_limit() -> None:
     assert delays(0, [0] * 5) == [0] * 5
     assert delays(-1, [0] * 5) == [0] * 5
 
 
-def test_the_rate_of_a_listener_counts_all_addresses_and_the_longer_wait_holds() -> None:
+def test_listener_rate_counts_all_addresses_and_the_longer_delay_applies() -> None:
     admission = Admission(
         AdmissionLimits(rate_of_listener=lambda name: 1, rate_of_ip=lambda ip: 10)
     )
@@ -84,7 +84,7 @@ def test_the_rate_of_a_listener_counts_all_addresses_and_the_longer_wait_holds()
     assert waits == [0, 1000]
 
 
-def test_addresses_that_come_and_go_are_not_remembered_for_ever() -> None:
+def test_buckets_of_past_addresses_are_dropped() -> None:
     admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: 1))
     for n in range(BUCKETS_MAX + 500):
         ip = f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"
@@ -93,9 +93,7 @@ def test_addresses_that_come_and_go_are_not_remembered_for_ever() -> None:
 
 
 @given(st.integers(1, 50), st.lists(st.integers(0, 300), min_size=1, max_size=60))
-def test_over_time_no_more_are_served_at_once_than_the_rate_allows(
-    rate: int, gaps: list[int]
-) -> None:
+def test_connections_without_delay_never_exceed_the_rate(rate: int, gaps: list[int]) -> None:
     admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: rate))
     now = free = 0
     for gap in gaps:
@@ -151,7 +149,7 @@ class Counts(RuleBasedStateMachine):
 TestCounts = Counts.TestCase
 
 
-def test_a_protected_listener_is_not_bound_by_what_binds_all_together() -> None:
+def test_node_limits_do_not_apply_to_protected_listeners() -> None:
     limits = AdmissionLimits(connections_max=1, rate_max=1, protected=frozenset({"PEERS"}))
     admission = Admission(limits)
     assert isinstance(admission.admit("10.0.0.1", "CLIENT", 0), Admitted)
@@ -160,7 +158,7 @@ def test_a_protected_listener_is_not_bound_by_what_binds_all_together() -> None:
         assert admission.admit("10.0.0.2", "PEERS", 0) == Admitted("10.0.0.2", "PEERS", 0)
 
 
-def test_connections_of_all_listeners_together_have_a_rate() -> None:
+def test_node_rate_counts_connections_of_all_listeners() -> None:
     admission = Admission(AdmissionLimits(rate_max=2))
     listeners = ["A", "B", "A", "B"]
     told = [admission.admit("10.0.0.1", listener, 0) for listener in listeners]

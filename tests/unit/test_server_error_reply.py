@@ -1,4 +1,4 @@
-"""An error can be told in every API and version that has a way to say it."""
+"""Error replies for every API and version that has a field for an error."""
 
 from collections.abc import Iterator
 
@@ -63,7 +63,7 @@ def codes(message: object) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY, ids=lambda x: getattr(x, "name", str(x)))
-def test_every_version_can_say_it(key: ApiKey, version: int) -> None:
+def test_every_version_of_every_api_can_report_an_error(key: ApiKey, version: int) -> None:
     reply = error_reply(key, version, filled(request_class(key), version), CODE)
     if (key, version) in SILENT:
         assert reply is None
@@ -73,7 +73,7 @@ def test_every_version_can_say_it(key: ApiKey, version: int) -> None:
     assert CODE in set(codes(read))
 
 
-def test_partitions_keep_their_names() -> None:
+def test_error_reply_names_the_requested_partitions() -> None:
     topic = TopicProduceData(
         name="t", partition_data=[PartitionProduceData(index=3), PartitionProduceData(index=5)]
     )
@@ -84,7 +84,7 @@ def test_partitions_keep_their_names() -> None:
     assert told == [(3, CODE, -1), (5, CODE, -1)]
 
 
-def test_a_name_spelt_differently_is_found() -> None:
+def test_fields_with_different_names_are_matched() -> None:
     topic = FetchTopic(topic="t", partitions=[FetchPartition(partition=4)])
     reply = error_reply(ApiKey.FETCH, 4, FetchRequest(topics=[topic]), CODE)
     [partition] = reply.responses[0].partitions  # type: ignore[union-attr]
@@ -96,13 +96,13 @@ def test_a_name_spelt_differently_is_found() -> None:
     assert (partition.partition_index, partition.committed_offset) == (6, -1)
 
 
-def test_elements_that_are_names_become_elements_that_have_one() -> None:
+def test_plain_names_become_elements_with_a_name() -> None:
     request = DescribeGroupsRequest(groups=["a", "b"])
     reply = error_reply(ApiKey.DESCRIBE_GROUPS, 0, request, CODE)
     assert [(g.group_id, g.error_code) for g in reply.groups] == [("a", CODE), ("b", CODE)]  # type: ignore[union-attr]
 
 
-def test_arrays_within_arrays_are_flattened_where_the_response_is_flat() -> None:
+def test_nested_arrays_are_flattened_if_the_response_is_flat() -> None:
     topics = [AlterReplicaLogDirTopic("t", [1, 2])]
     request = AlterReplicaLogDirsRequest([AlterReplicaLogDir("/d", topics)])
     reply = error_reply(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, request, CODE)
@@ -111,7 +111,7 @@ def test_arrays_within_arrays_are_flattened_where_the_response_is_flat() -> None
     assert [(p.partition_index, p.error_code) for p in result.partitions] == [(1, CODE), (2, CODE)]
 
 
-def test_metadata_says_it_for_each_topic_even_where_it_has_a_code_of_its_own() -> None:
+def test_metadata_error_is_set_on_each_topic_and_on_the_response() -> None:
     request = MetadataRequest([MetadataRequestTopic(name="t")])
     reply = error_reply(ApiKey.METADATA, 13, request, CODE)
     assert reply.error_code == CODE  # type: ignore[union-attr]
@@ -119,7 +119,7 @@ def test_metadata_says_it_for_each_topic_even_where_it_has_a_code_of_its_own() -
 
 
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
-def test_a_topic_that_was_not_named_has_an_empty_name(version: int) -> None:
+def test_topic_requested_by_id_has_an_empty_name(version: int) -> None:
     request = MetadataRequest([MetadataRequestTopic(name=None)])
     reply = error_reply(ApiKey.METADATA, version, request, CODE)
     assert reply is not None
@@ -127,14 +127,14 @@ def test_a_topic_that_was_not_named_has_an_empty_name(version: int) -> None:
     assert [(t.name, t.error_code) for t in reply.topics] == [("", CODE)]  # type: ignore[attr-defined]
 
 
-def test_nothing_to_put_it_on_is_nothing() -> None:
+def test_response_without_a_field_for_the_error_is_none() -> None:
     assert error_reply(ApiKey.METADATA, 0, MetadataRequest(), CODE) is None
     assert error_reply(ApiKey.METADATA, 0, None, CODE) is None
     assert error_reply(ApiKey.METADATA, 13, None, CODE) is not None
 
 
 @pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None), (9, None)])
-def test_a_failed_join_has_a_null_protocol_name_where_the_version_allows(
+def test_failed_join_has_a_null_protocol_name_if_the_version_allows(
     version: int, name: str | None
 ) -> None:
     reply = error_reply(ApiKey.JOIN_GROUP, version, None, CODE)

@@ -1,4 +1,4 @@
-"""The event loop's time is shared: prompt connections, the backlog, and work in steps."""
+"""Fair scheduling of the event loop: prompt connections, the backlog, and work in steps."""
 
 import asyncio
 import struct
@@ -29,12 +29,12 @@ from ottla.server.listener_context import ConnectionLimits, ListenerContext
 from ottla.server.request_memory import RequestMemory
 
 COST_S = SLICE_S / 2
-"""What one request takes."""
+"""The time of one request."""
 
 
 @dataclass
 class Loop:
-    """An event loop whose time passes only where a test says so."""
+    """An event loop whose time is advanced by the test."""
 
     time: float = 100.0
     ready: list[Callable[[], None]] = field(default_factory=list)
@@ -42,8 +42,8 @@ class Loop:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.ready.append(callback)
 
-    def turn(self) -> None:
-        """Run what was ready when the turn began."""
+    def iterate(self) -> None:
+        """Run the callbacks that are ready now."""
         ready, self.ready = self.ready, []
         for callback in ready:
             callback()
@@ -78,36 +78,36 @@ def test_prompt_connections_run_before_the_backlog() -> None:
         scheduler.enqueue(entry, is_prompt=False)
     prompt = Entry(loop, scheduler, ran, is_prompt=True)
     scheduler.enqueue(prompt, is_prompt=True)
-    loop.turn()
+    loop.iterate()
     assert ran[0] is prompt
 
 
-def test_a_turn_ends_when_its_time_is_spent_and_the_loop_polls() -> None:
+def test_round_ends_when_its_time_is_spent_and_the_loop_polls() -> None:
     loop, ran = Loop(), []
     scheduler = loop.scheduler()
     for _ in range(1000):
         scheduler.enqueue(Entry(loop, scheduler, ran), is_prompt=False)
     began = loop.time
-    loop.turn()
+    loop.iterate()
     assert loop.time - began <= 2 * ROUND_S + COST_S
     assert scheduler.describe()["backlog"] == 1000 - len(ran)
     while loop.ready:
-        loop.turn()
+        loop.iterate()
     assert len(ran) == 1000
 
 
-def test_the_backlog_is_served_while_prompt_connections_keep_coming() -> None:
+def test_backlog_is_served_while_prompt_connections_keep_arriving() -> None:
     loop, ran = Loop(), []
     scheduler = loop.scheduler()
     slow = Entry(loop, scheduler, ran)
     for _ in range(1000):
         scheduler.enqueue(Entry(loop, scheduler, ran, again=1000, is_prompt=True), is_prompt=True)
     scheduler.enqueue(slow, is_prompt=False)
-    loop.turn()
+    loop.iterate()
     assert slow in ran
 
 
-def test_a_pause_between_requests_starts_a_turn() -> None:
+def test_pause_between_requests_starts_a_round() -> None:
     loop = Loop()
     scheduler = loop.scheduler()
     assert not scheduler.is_round_spent()
@@ -117,10 +117,10 @@ def test_a_pause_between_requests_starts_a_turn() -> None:
     loop.time += ROUND_S * 0.6
     assert not scheduler.is_round_spent()
     loop.time += ROUND_S * 0.6
-    assert scheduler.is_round_spent(), "no pause, and the turn began a whole turn ago"
+    assert scheduler.is_round_spent(), "there was no pause, and the round has used its time"
 
 
-def test_the_time_of_a_slow_request_is_no_pause() -> None:
+def test_time_of_a_slow_request_is_not_a_pause() -> None:
     loop = Loop()
     scheduler = loop.scheduler()
     assert not scheduler.is_round_spent()
@@ -150,7 +150,7 @@ def test_steps_are_closed_when_their_awaiter_is_cancelled() -> None:
     assert closed
 
 
-def test_steps_that_fail_raise_in_their_awaiter() -> None:
+def test_error_of_a_step_is_raised_to_the_awaiter() -> None:
     def steps() -> Iterator[None]:
         yield
         raise ValueError("broken")
@@ -247,22 +247,22 @@ def test_one_request_is_not_delayed_by_connections_that_pipeline() -> None:
             server.connect().send(*(f"flood-{number}" for _ in range(60)))
         ping = server.connect()
         ping.send("ping")
-        server.loop.turn()
+        server.loop.iterate()
         assert server.served.index("ping") <= 2 * ROUND_S / COST_S + 2
         while server.loop.ready:
-            server.loop.turn()
+            server.loop.iterate()
         assert len(server.served) == 20 * 60 + 1
 
     asyncio.run(story())
 
 
-def test_a_connection_that_used_up_its_slice_lately_does_not_count_as_prompt() -> None:
+def test_connection_that_recently_used_up_its_slice_is_not_prompt() -> None:
     async def story() -> None:
         server = Server()
         flood = server.connect()
         flood.send(*("flood" for _ in range(60)))
         while server.loop.ready:
-            server.loop.turn()
+            server.loop.iterate()
         server.loop.time += BACKLOG_MEMORY_S / 2
         others = [server.connect() for _ in range(int(ROUND_S / COST_S) + 1)]
         for other in others:
@@ -271,13 +271,13 @@ def test_a_connection_that_used_up_its_slice_lately_does_not_count_as_prompt() -
         flood.send("again")
         server.connect().send("ping")
         while server.loop.ready:
-            server.loop.turn()
+            server.loop.iterate()
         assert server.served.index("ping") < server.served.index("again")
 
     asyncio.run(story())
 
 
-def test_bytes_that_arrive_while_a_connection_waits_for_its_turn_are_served() -> None:
+def test_bytes_received_while_a_connection_is_queued_are_served() -> None:
     async def story() -> None:
         server = Server()
         busy = server.connect()
@@ -289,24 +289,24 @@ def test_bytes_that_arrive_while_a_connection_waits_for_its_turn_are_served() ->
         late.send("two")
         assert not late.transport.is_reading, "at most one read is buffered while it waits"
         while server.loop.ready:
-            server.loop.turn()
+            server.loop.iterate()
         assert [key for key in server.served if key != "busy"] == ["one", "two"]
         assert late.transport.is_reading
 
     asyncio.run(story())
 
 
-def test_others_are_served_while_a_large_request_is_decoded_and_answered() -> None:
+def test_other_connections_are_served_while_a_large_request_is_decoded_and_answered() -> None:
     async def story() -> None:
         server = Server()
         client, other = server.connect(), server.connect()
         client.receive(large(20_000) + find("behind"))
-        assert server.served == [], "a large request is decoded in later turns"
+        assert server.served == [], "a large request is decoded in later rounds"
         pings = 0
         while "behind" not in server.served or not client.transport.written:
             other.send("ping")
             pings += 1
-            server.loop.turn()
+            server.loop.iterate()
             await asyncio.sleep(0)
             server.loop.time += ROUND_S
             assert pings < 10_000
@@ -318,7 +318,7 @@ def test_others_are_served_while_a_large_request_is_decoded_and_answered() -> No
     asyncio.run(story())
 
 
-def test_a_large_request_that_is_no_message_closes_its_connection() -> None:
+def test_large_request_that_cannot_be_decoded_closes_its_connection() -> None:
     async def story() -> None:
         server = Server()
         client = server.connect()
@@ -326,7 +326,7 @@ def test_a_large_request_that_is_no_message_closes_its_connection() -> None:
         frame[-8] = 0xFF
         client.receive(bytes(frame))
         for _ in range(10_000):
-            server.loop.turn()
+            server.loop.iterate()
             await asyncio.sleep(0)
             if client.transport.is_closed:
                 break

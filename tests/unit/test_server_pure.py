@@ -16,7 +16,7 @@ from ottla.server.request_memory import RequestMemory
 
 
 @given(st.permutations(list(range(8))), st.sets(st.integers(0, 7)))
-def test_whatever_order_replies_come_in_they_leave_in_order(
+def test_replies_are_sent_in_request_order_however_they_complete(
     finishing: list[int], silent: set[int]
 ) -> None:
     order: ReplyOrder[int] = ReplyOrder()
@@ -33,7 +33,7 @@ def test_whatever_order_replies_come_in_they_leave_in_order(
         assert len(order) == len(waiting)
 
 
-def test_memory_is_granted_in_order_and_one_may_cross_the_bound() -> None:
+def test_memory_is_granted_in_arrival_order_and_one_request_may_exceed_the_limit() -> None:
     memory, woken = RequestMemory(bytes_max=100), []
     wakes = [lambda n=n: woken.append(n) for n in range(4)]
     assert memory.take(60, wakes[0]) and memory.take(60, wakes[1])
@@ -47,7 +47,7 @@ def test_memory_is_granted_in_order_and_one_may_cross_the_bound() -> None:
     assert memory.used == 62
 
 
-def test_who_goes_away_does_not_hold_up_the_line() -> None:
+def test_closed_connection_does_not_block_those_that_wait_for_memory() -> None:
     memory, woken = RequestMemory(bytes_max=10), []
     wakes = [lambda n=n: woken.append(n) for n in range(3)]
     memory.take(10, wakes[0])
@@ -58,7 +58,7 @@ def test_who_goes_away_does_not_hold_up_the_line() -> None:
     assert memory.take(5, wakes[2])
 
 
-def test_without_a_bound_all_is_granted() -> None:
+def test_without_a_limit_all_memory_is_granted() -> None:
     memory = RequestMemory()
     assert memory.take(2**40, print) and memory.take(2**40, print)
 
@@ -97,7 +97,7 @@ def test_deadlines(seen: Activity, now: int, expected: Expiry | None) -> None:
     assert expiry_of(seen, DEADLINES, now) is expected  # type: ignore[arg-type]
 
 
-def test_a_negative_idle_time_is_for_ever() -> None:
+def test_negative_idle_time_disables_the_idle_deadline() -> None:
     assert expiry_of(activity(), Deadlines(idle_ms=-1), 10**12) is None  # type: ignore[arg-type]
 
 
@@ -123,7 +123,7 @@ SIZES = st.sampled_from([1, 2, 100, BUFFER_BYTES - 5, BUFFER_BYTES - 4, BUFFER_B
 
 
 @given(st.lists(SIZES, min_size=1, max_size=8), st.sampled_from([1000, 65_537, 10**9]))
-def test_frames_come_out_as_they_went_in(sizes: list[int], step: int) -> None:
+def test_frames_are_returned_as_they_were_received(sizes: list[int], step: int) -> None:
     bodies = [bytes([n + 1]) * size for n, size in enumerate(sizes)]
     stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
     received = ReceiveBuffer()
@@ -131,9 +131,9 @@ def test_frames_come_out_as_they_went_in(sizes: list[int], step: int) -> None:
     assert not received.is_partial
 
 
-def test_an_announced_length_takes_no_memory() -> None:
+def test_announced_length_takes_no_memory() -> None:
     received = ReceiveBuffer()
-    hear(received, (100 << 20).to_bytes(4, "big"))
+    receive_bytes(received, (100 << 20).to_bytes(4, "big"))
     assert received.take(2**30) is None
     count_received = 4
     for size in (5, 100_000, 3_000_000):
@@ -147,9 +147,9 @@ def test_an_announced_length_takes_no_memory() -> None:
             assert len(received.buffer) <= max(BUFFER_BYTES, 2 * count_received)
 
 
-def test_a_quiet_connection_keeps_only_the_bytes_of_its_unfinished_frame() -> None:
+def test_idle_connection_keeps_only_the_bytes_of_an_incomplete_frame() -> None:
     received = ReceiveBuffer()
-    hear(received, b"\0\0\0\x09abc")
+    receive_bytes(received, b"\0\0\0\x09abc")
     received.release()
     assert len(received.buffer) == 7
     assert receive(received, b"defghi" + b"\0\0\0\x01x", 1000) == [b"abcdefghi", b"x"]
@@ -157,7 +157,7 @@ def test_a_quiet_connection_keeps_only_the_bytes_of_its_unfinished_frame() -> No
     assert len(received.buffer) == 0
 
 
-def hear(received: ReceiveBuffer, data: bytes) -> None:
+def receive_bytes(received: ReceiveBuffer, data: bytes) -> None:
     received.room()[: len(data)] = data
     received.filled(len(data))
 
@@ -176,27 +176,27 @@ def hear(received: ReceiveBuffer, data: bytes) -> None:
         (b"\xff\xff\xff\xff" + b"abc", 0),
     ],
 )
-def test_only_frame_is_one_that_is_whole_alone_and_within_the_limit(heard: bytes, end: int) -> None:
+def test_only_frame_is_complete_alone_and_within_the_limit(heard: bytes, end: int) -> None:
     received = ReceiveBuffer()
-    hear(received, heard)
+    receive_bytes(received, heard)
     assert received.only_frame(5) == end
     assert bytes(received.buffer[: len(heard)]) == heard
 
 
-def test_only_frame_is_none_behind_another() -> None:
+def test_only_frame_is_zero_after_another_frame() -> None:
     received = ReceiveBuffer()
-    hear(received, b"\0\0\0\x02ab" * 2)
+    receive_bytes(received, b"\0\0\0\x02ab" * 2)
     assert received.take(9) is not None
     assert received.only_frame(9) == 0
     received.take_all()
     assert not received.is_partial and received.frame_size == 4
 
 
-def test_a_byte_at_a_time() -> None:
+def test_frames_are_received_byte_by_byte() -> None:
     assert receive(ReceiveBuffer(), b"\0\0\0\x02ab\0\0\0\x01c", 1) == [b"ab", b"c"]
 
 
-def test_the_buffer_grows_to_the_frame_and_not_beyond() -> None:
+def test_buffer_grows_to_the_size_of_the_frame() -> None:
     received = ReceiveBuffer()
     head = (50_000_000).to_bytes(4, "big")
     received.room()[:4] = head
@@ -207,7 +207,7 @@ def test_the_buffer_grows_to_the_frame_and_not_beyond() -> None:
     assert len(received.buffer) == 50_000_004
 
 
-def test_a_frame_above_the_limit_is_refused_before_anything_grows() -> None:
+def test_frame_above_the_limit_is_rejected_before_the_buffer_grows() -> None:
     received = ReceiveBuffer()
     received.room()[:4] = (101).to_bytes(4, "big")
     received.filled(4)
@@ -216,14 +216,14 @@ def test_a_frame_above_the_limit_is_refused_before_anything_grows() -> None:
     assert len(received.room()) < BUFFER_BYTES
 
 
-def test_a_kept_buffer_is_reused_and_a_huge_one_is_not() -> None:
+def test_small_buffer_is_reused_and_a_huge_one_is_not() -> None:
     received = ReceiveBuffer()
     for size, kept in ((KEPT_BYTES_MAX - 4, True), (KEPT_BYTES_MAX, False)):
         receive(received, size.to_bytes(4, "big") + bytes(size), 10**9)
         assert (len(received.room()) > BUFFER_BYTES) is kept
 
 
-def test_a_handed_over_frame_is_never_written_to_again() -> None:
+def test_buffer_that_was_handed_over_is_not_written_again() -> None:
     received = ReceiveBuffer()
     stream = b"\0\0\0\x04keep" + b"\0\0\0\x04next" + b"\0\0"
     received.room()[: len(stream)] = stream
@@ -236,7 +236,7 @@ def test_a_handed_over_frame_is_never_written_to_again() -> None:
     assert kept == b"keep"
 
 
-def test_an_idle_buffer_is_let_go_and_one_in_use_is_not() -> None:
+def test_idle_buffer_is_released_and_one_in_use_is_not() -> None:
     received = ReceiveBuffer()
     receive(received, b"\0\0\0\x01a", 10)
     received.release()
@@ -245,7 +245,7 @@ def test_an_idle_buffer_is_let_go_and_one_in_use_is_not() -> None:
     assert receive(received, b"\0\0\x01c", 10) == [b"c"], "the byte that was there is still there"
 
 
-def test_a_full_buffer_still_has_room() -> None:
+def test_full_buffer_grows_for_the_next_bytes() -> None:
     received = ReceiveBuffer()
     whole = b"\0\0\0\x01a" * (BUFFER_BYTES // 5 + 1)
     sent = 0
@@ -274,5 +274,5 @@ def test_a_full_buffer_still_has_room() -> None:
         (KeyError("bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_error_codes(error: BaseException, code: ErrorCode) -> None:
+def test_exceptions_are_mapped_to_error_codes(error: BaseException, code: ErrorCode) -> None:
     assert to_error_code(error) is code

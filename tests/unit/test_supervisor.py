@@ -19,7 +19,7 @@ from simulation.loop import run_simulated
 
 @dataclass
 class Scripted:
-    """A service that does as told and writes down when."""
+    """A scripted service that records when it starts and stops."""
 
     name: str
     journal: list[str]
@@ -71,14 +71,14 @@ def test_services_start_in_order_each_after_the_one_before_is_ready() -> None:
     assert journal == ["+log", "log ready", "+net", "net ready", "-net", "-log"]
 
 
-def test_they_stop_in_reverse_each_after_the_one_behind_has_ended() -> None:
+def test_services_stop_in_reverse_order_one_after_the_other() -> None:
     journal: list[str] = []
     services = [Scripted(name, journal, cleanup_s=3) for name in "abc"]
     run(list(services), stop_after_s=1)
     assert journal[-3:] == ["-c", "-b", "-a"]
 
 
-def test_a_failing_service_brings_the_node_down_with_its_own_error() -> None:
+def test_failing_service_stops_all_and_its_error_is_raised() -> None:
     journal: list[str] = []
     error = OSError("disk")
     with pytest.raises(OSError, match="disk") as caught:
@@ -87,7 +87,7 @@ def test_a_failing_service_brings_the_node_down_with_its_own_error() -> None:
     assert journal[-2:] == ["-net", "-log"]
 
 
-def test_the_others_learn_whether_they_are_stopped_or_one_has_failed() -> None:
+def test_cancelled_service_can_tell_a_failure_from_a_stop() -> None:
     told: list[bool] = []
 
     @dataclass
@@ -108,17 +108,17 @@ def test_the_others_learn_whether_they_are_stopped_or_one_has_failed() -> None:
     assert told == [False, True]
 
 
-def test_a_service_that_returns_is_an_error_that_names_it() -> None:
+def test_service_that_returns_raises_service_stopped_with_its_name() -> None:
     with pytest.raises(ServiceStopped, match="net"):
         run([Scripted("log", []), Scripted("net", [], after_s=2)])
 
 
-def test_a_service_that_cancels_itself_is_an_error_too() -> None:
+def test_service_that_cancels_itself_raises_service_stopped() -> None:
     with pytest.raises(ServiceStopped, match="net"):
         run([Scripted("net", [], error=asyncio.CancelledError(), after_s=2)])
 
 
-def test_a_failure_while_starting_stops_those_started_and_starts_no_more() -> None:
+def test_failure_during_start_stops_started_services_and_starts_no_more() -> None:
     journal: list[str] = []
 
     class Broken:
@@ -132,7 +132,7 @@ def test_a_failure_while_starting_stops_those_started_and_starts_no_more() -> No
     assert journal == ["+a", "a ready", "-a"]
 
 
-def test_a_running_service_that_fails_while_another_starts_ends_the_start() -> None:
+def test_failure_of_a_running_service_ends_the_start_of_another() -> None:
     journal: list[str] = []
     services = [
         Scripted("a", journal, error=OSError("a"), after_s=2),
@@ -144,7 +144,7 @@ def test_a_running_service_that_fails_while_another_starts_ends_the_start() -> N
     assert journal == ["+a", "a ready", "+b", "-a", "-b"]
 
 
-def test_stop_during_start_works() -> None:
+def test_stop_during_start_stops_the_started_services() -> None:
     journal: list[str] = []
     services = [
         Scripted("a", journal),
@@ -167,7 +167,7 @@ def test_stop_before_start_starts_nothing() -> None:
     assert journal == []
 
 
-def test_a_service_stuck_in_its_cleanup_is_named_and_given_up(
+def test_service_stuck_in_its_cleanup_is_named_and_abandoned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     journal: list[str] = []
@@ -178,7 +178,7 @@ def test_a_service_stuck_in_its_cleanup_is_named_and_given_up(
     assert "-a" in journal
 
 
-def test_a_stuck_service_does_not_hide_the_first_error() -> None:
+def test_stuck_service_does_not_hide_the_first_error() -> None:
     services = [
         Scripted("stuck", [], cleanup_s=1e6),
         Scripted("b", [], error=OSError("first"), after_s=1),
@@ -187,7 +187,7 @@ def test_a_stuck_service_does_not_hide_the_first_error() -> None:
         run(list(services), grace_s=1)
 
 
-def test_second_errors_are_logged_not_lost(caplog: pytest.LogCaptureFixture) -> None:
+def test_later_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     services = [
         Scripted("a", [], cleanup_error=ValueError("second")),
         Scripted("b", [], error=OSError("first"), after_s=1),
@@ -198,13 +198,13 @@ def test_second_errors_are_logged_not_lost(caplog: pytest.LogCaptureFixture) -> 
     assert "second" in caplog.text
 
 
-def test_an_error_while_stopping_is_raised_when_it_is_the_first() -> None:
+def test_first_error_while_stopping_is_raised() -> None:
     services = [Scripted("a", []), Scripted("b", [], cleanup_error=ValueError("flush"))]
     with pytest.raises(ValueError, match="flush"):
         run(list(services), stop_after_s=1)
 
 
-def test_cancelling_the_supervisor_stops_everything_in_order_and_stays_a_cancellation() -> None:
+def test_cancelled_supervisor_stops_all_services_in_order_and_raises_cancelled() -> None:
     journal: list[str] = []
 
     async def scenario() -> None:

@@ -50,7 +50,7 @@ def test_small_correction_is_followed() -> None:
 
 
 @pytest.mark.parametrize("jump", [HOUR, YEAR, 10 * YEAR])
-def test_jump_ahead_is_not_believed_for_a_day(jump: int) -> None:
+def test_jump_ahead_is_not_trusted_for_a_day(jump: int) -> None:
     clocks = Clocks()
     assert clocks.pass_time(HOUR, jump=jump) == jump
     assert clocks.pass_time(CONFIRM_MS - 1) == jump
@@ -59,7 +59,7 @@ def test_jump_ahead_is_not_believed_for_a_day(jump: int) -> None:
     assert not clocks.trusted.is_in_doubt
 
 
-def test_jump_that_is_taken_back_leaves_no_trace() -> None:
+def test_jump_that_is_reverted_has_no_effect() -> None:
     clocks = Clocks()
     clocks.pass_time(HOUR, jump=10 * YEAR)
     assert clocks.pass_time(HOUR, jump=-10 * YEAR) == 0
@@ -80,7 +80,7 @@ def test_stamp_does_not_follow_a_jump_back_until_it_is_confirmed() -> None:
 
 
 @pytest.mark.parametrize("read_every_ms", [SECOND, HOUR])
-def test_clock_that_runs_ten_times_too_fast_is_never_believed(read_every_ms: int) -> None:
+def test_clock_that_runs_ten_times_too_fast_is_never_trusted(read_every_ms: int) -> None:
     clocks = Clocks()
     late = 0
     for _ in range(2 * DAY // SECOND if read_every_ms == SECOND else 24 * 30):
@@ -116,7 +116,7 @@ def test_expiry_is_never_after_the_wall_clock_and_the_stamp_never_before(
         assert clocks.stamp >= clocks.wall
 
 
-def test_all_of_a_node_share_one_trusted_clock() -> None:
+def test_node_shares_one_trusted_clock() -> None:
     clock = TrustedClock.of(GroupWorld().clock)
     assert TrustedClock.of(clock) is clock
 

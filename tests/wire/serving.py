@@ -1,4 +1,4 @@
-"""What the wire tests share: routes that do as told, a server around them, raw requests."""
+"""Helpers of the wire tests: scripted routes, a server around them, raw requests."""
 
 import asyncio
 import contextlib
@@ -31,14 +31,14 @@ HERE = Address("127.0.0.1", 0)
 class Scripted:
     """Handlers whose behaviour a test sets.
 
-    FindCoordinator answers at once with the key it was asked for; ListGroups parks until
-    `release`; Metadata raises what the test wants; Produce (raw) gives and takes raw chunks.
+    FindCoordinator answers at once with the key it was asked for; ListGroups stays pending until
+    `release`; Metadata raises the error of the test; Produce (raw) returns raw chunks.
     """
 
     chunks: list[Chunk] = field(default_factory=list)
     error: Exception | None = None
     answer: Callable[[FindCoordinatorRequest], object] | None = None
-    parked: list["asyncio.Future[object]"] = field(default_factory=list)
+    pending: list["asyncio.Future[object]"] = field(default_factory=list)
     seen: list[object] = field(default_factory=list)
     callers: list[Caller] = field(default_factory=list)
     keep_body: bool = False
@@ -51,9 +51,9 @@ class Scripted:
             return self.answer(request)
         return FindCoordinatorResponse(host=request.key, node_id=1, port=2)
 
-    def park(self, caller: Caller, request: ListGroupsRequest, version: int) -> object:
+    def stay_pending(self, caller: Caller, request: ListGroupsRequest, version: int) -> object:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.parked.append(future)
+        self.pending.append(future)
         return future
 
     async def metadata(self, caller: Caller, request: MetadataRequest, version: int) -> object:
@@ -69,7 +69,7 @@ class Scripted:
 
     async def _later(self, body: memoryview) -> object:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.parked.append(future)
+        self.pending.append(future)
         await future
         self.seen.append(bytes(body))
         return list(self.chunks)
@@ -81,14 +81,14 @@ class Scripted:
         return Answer(NO_REPLY, close=True)
 
     def release(self, index: int = 0, reply: object | None = None) -> None:
-        self.parked[index].set_result(reply or ListGroupsResponse())
+        self.pending[index].set_result(reply or ListGroupsResponse())
 
     def routes(self, kind: Listener = Listener.BROKER) -> Routes:
         return Routes(
             kind,
             (
                 Route(ApiKey.FIND_COORDINATOR, self.find),
-                Route(ApiKey.LIST_GROUPS, self.park, cancel_when_gone=True),
+                Route(ApiKey.LIST_GROUPS, self.stay_pending, cancel_when_gone=True),
                 Route(ApiKey.METADATA, self.metadata),
                 Route(ApiKey.PRODUCE, self.raw, raw=True, fast_path=self.fast_path),
                 Route(ApiKey.HEARTBEAT, self.no_reply),
@@ -103,7 +103,7 @@ class Scripted:
 
 @dataclass
 class Counting(NoEvents):
-    """Counts what happens."""
+    """Counts events."""
 
     opened: int = 0
     closed: list[str] = field(default_factory=list)
@@ -188,7 +188,7 @@ def find(correlation_id: int, key: str = "k") -> bytes:
 
 
 def list_groups(correlation_id: int) -> bytes:
-    """ListGroups v0: parked."""
+    """ListGroups v0: stays pending."""
     return ask(ApiKey.LIST_GROUPS, 0, correlation_id, ListGroupsRequest())
 
 
@@ -199,7 +199,7 @@ def produce(correlation_id: int, body: bytes) -> bytes:
 
 
 class Wire(asyncio.Protocol):
-    """A client without manners: sends bytes, reads frames, or does not."""
+    """A raw client: sends bytes, and reads frames only when told to."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -245,7 +245,7 @@ class Wire(asyncio.Protocol):
         return [struct.unpack_from(">i", await self.frame())[0] for _ in range(count)]
 
     async def is_closed(self) -> bool:
-        """Wait for the end; True when nothing but the end came."""
+        """Wait for the close; return True if no other bytes were received."""
         while not self.is_ended:
             self._changed.clear()
             await self._changed.wait()

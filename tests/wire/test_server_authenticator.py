@@ -1,4 +1,4 @@
-"""The seam for authentication, with an authenticator that only wants a password."""
+"""The authenticator interface, with an authenticator that checks only a password."""
 
 import asyncio
 import struct
@@ -75,7 +75,7 @@ CHOOSE = ask(ApiKey.SASL_HANDSHAKE, 1, 1, SaslHandshakeRequest("PLAIN"))
 PROVE = ask(ApiKey.SASL_AUTHENTICATE, 0, 2, SaslAuthenticateRequest(b"ann"))
 
 
-def test_a_request_sent_right_behind_the_proof_is_served_as_that_principal() -> None:
+def test_request_pipelined_after_authentication_is_served_as_the_principal() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         wire.send(HELLO + CHOOSE + PROVE + find(3))
         assert await wire.correlation_ids(4) == [0, 1, 2, 3]
@@ -84,7 +84,7 @@ def test_a_request_sent_right_behind_the_proof_is_served_as_that_principal() -> 
     play(scenario)
 
 
-def test_nothing_else_is_served_before() -> None:
+def test_other_requests_before_authentication_close_the_connection() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         wire.send(CHOOSE + find(3) + PROVE)
         assert await wire.correlation_ids(1) == [1]
@@ -94,7 +94,7 @@ def test_nothing_else_is_served_before() -> None:
     play(scenario)
 
 
-def test_a_large_frame_is_refused_before_and_taken_after() -> None:
+def test_large_frame_is_rejected_before_authentication_and_accepted_after() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         wire.send(CHOOSE + PROVE + produce(3, bytes(5000)))
         assert await wire.correlation_ids(3) == [1, 2, 3]
@@ -108,7 +108,7 @@ def test_a_large_frame_is_refused_before_and_taken_after() -> None:
     play(scenario)
 
 
-def test_a_bare_token_is_answered_by_a_bare_frame() -> None:
+def test_token_without_header_is_answered_without_header() -> None:
     choose = ask(ApiKey.SASL_HANDSHAKE, 0, 1, SaslHandshakeRequest("PLAIN"))
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:

@@ -1,4 +1,4 @@
-"""Order, deadlines and muting over a simulated network: hours pass in no time."""
+"""Reply order, deadlines and muting over a simulated network with virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -54,16 +54,18 @@ def play(
         loop = asyncio.get_running_loop()
         network = SimNetwork(loop, seed=1)
         network.link("client", "server").split_chance = split
-        told = scripted or Scripted()
+        handlers = scripted or Scripted()
         async with running(
-            network.port_of("server"), SimClock(loop), told, shared=shared, settings=settings
+            network.port_of("server"), SimClock(loop), handlers, shared=shared, settings=settings
         ) as server:
-            await scenario(told, server, await Wire.to(network.port_of("client"), server.address))
+            await scenario(
+                handlers, server, await Wire.to(network.port_of("client"), server.address)
+            )
 
     return run_simulated(main())
 
 
-def test_replies_leave_in_request_order_while_the_first_is_parked() -> None:
+def test_replies_are_sent_in_request_order_while_the_first_is_pending() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         wire.send(list_groups(1) + find(2, "a") + list_groups(3) + find(4, "b"))
         await asyncio.sleep(1)
@@ -76,7 +78,7 @@ def test_replies_leave_in_request_order_while_the_first_is_parked() -> None:
     play(scenario)
 
 
-def test_any_segmentation_gives_the_same_replies() -> None:
+def test_replies_do_not_depend_on_segmentation() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         wire.send(b"".join(find(n, "k" * n) for n in range(200)))
         assert await wire.correlation_ids(200) == list(range(200))
@@ -85,7 +87,7 @@ def test_any_segmentation_gives_the_same_replies() -> None:
     play(scenario, split=0.95)
 
 
-def test_a_request_without_a_reply_leaves_a_gap_that_closes() -> None:
+def test_request_without_a_reply_does_not_block_later_replies() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         beat = ask(ApiKey.HEARTBEAT, 0, 2, HeartbeatRequest())
         wire.send(list_groups(1) + beat + find(3))
@@ -96,7 +98,7 @@ def test_a_request_without_a_reply_leaves_a_gap_that_closes() -> None:
     play(scenario)
 
 
-def test_a_handler_may_close_in_place_of_a_reply_and_earlier_replies_still_leave() -> None:
+def test_close_in_place_of_a_reply_happens_after_earlier_replies() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         leave = ask(ApiKey.LEAVE_GROUP, 0, 2, LeaveGroupRequest())
         wire.send(list_groups(1) + leave + find(3))
@@ -108,7 +110,7 @@ def test_a_handler_may_close_in_place_of_a_reply_and_earlier_replies_still_leave
     play(scenario)
 
 
-def test_a_throttled_reply_comes_first_and_the_silence_after() -> None:
+def test_throttled_connection_is_muted_after_its_reply() -> None:
     now = asyncio.get_running_loop
 
     def throttle(request: FindCoordinatorRequest) -> object:
@@ -126,7 +128,7 @@ def test_a_throttled_reply_comes_first_and_the_silence_after() -> None:
     play(scenario, scripted=Scripted(answer=throttle))
 
 
-def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
+def test_idle_connection_is_closed_and_one_with_a_pending_request_is_not() -> None:
     events = Counting()
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
@@ -143,7 +145,7 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     play(scenario, shared=Shared(events=events))
 
 
-def test_free_memory_is_released_after_connections_closed_and_after_large_requests() -> None:
+def test_free_memory_is_released_after_closed_connections_and_large_requests() -> None:
     released: list[float] = []
 
     async def release_memory() -> None:
@@ -179,7 +181,7 @@ def test_traffic_keeps_a_connection_from_being_idle() -> None:
     play(scenario)
 
 
-def test_a_frame_of_which_only_the_start_comes_is_given_up() -> None:
+def test_incomplete_frame_closes_its_connection_after_the_deadline() -> None:
     events = Counting()
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
@@ -192,7 +194,7 @@ def test_a_frame_of_which_only_the_start_comes_is_given_up() -> None:
     play(scenario, shared=Shared(events=events))
 
 
-def test_a_byte_now_and_then_does_not_make_a_frame_live_longer() -> None:
+def test_single_bytes_do_not_extend_the_deadline_of_a_frame() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         for byte in find(1):
             wire.send(bytes([byte]))
@@ -203,7 +205,7 @@ def test_a_byte_now_and_then_does_not_make_a_frame_live_longer() -> None:
     play(scenario)
 
 
-def test_a_large_frame_on_a_slow_line_is_waited_for() -> None:
+def test_large_frame_on_a_slow_link_is_accepted() -> None:
     body = bytes(1_000_000)
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
@@ -216,8 +218,8 @@ def test_a_large_frame_on_a_slow_line_is_waited_for() -> None:
     play(scenario)
 
 
-def test_a_client_that_never_reads_is_not_read_either() -> None:
-    """10,000 pipelined requests, 10 KB of reply each: what is held stays within the bounds."""
+def test_client_that_never_reads_is_not_read_from() -> None:
+    """10,000 pipelined requests, 10 KB of reply each: the memory held stays within the limits."""
 
     def large(request: FindCoordinatorRequest) -> object:
         return FindCoordinatorResponse(host="x" * 10_000)
@@ -237,7 +239,7 @@ def test_a_client_that_never_reads_is_not_read_either() -> None:
     play(scenario, scripted=Scripted(answer=large))
 
 
-def test_a_client_that_takes_no_reply_is_given_up() -> None:
+def test_client_that_reads_no_replies_is_disconnected() -> None:
     events = Counting()
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
@@ -249,19 +251,19 @@ def test_a_client_that_takes_no_reply_is_given_up() -> None:
     play(scenario, shared=Shared(events=events))
 
 
-def test_requests_in_flight_are_bounded() -> None:
+def test_requests_in_flight_are_limited() -> None:
     settings = ServerSettings(connection=ConnectionLimits(in_flight_max=5))
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         wire.send(b"".join(list_groups(n) for n in range(8)) + find(8))
         await asyncio.sleep(1)
-        assert len(scripted.parked) == 5
+        assert len(scripted.pending) == 5
         scripted.release(1)
         await asyncio.sleep(1)
-        assert len(scripted.parked) == 5, "its reply has not left: the first is in the way"
+        assert len(scripted.pending) == 5, "its reply has not left: the first is in the way"
         scripted.release(0)
         await asyncio.sleep(1)
-        assert len(scripted.parked) == 7
+        assert len(scripted.pending) == 7
         for n in (2, 3, 4, 5, 6):
             scripted.release(n)
         await asyncio.sleep(1)
@@ -271,16 +273,16 @@ def test_requests_in_flight_are_bounded() -> None:
     play(scenario, settings=settings)
 
 
-def test_bytes_in_flight_are_bounded() -> None:
+def test_bytes_in_flight_are_limited() -> None:
     settings = ServerSettings(connection=ConnectionLimits(in_flight_bytes_max=20_000))
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         scripted.keep_body = True
         wire.send(b"".join(produce(n, bytes([n]) * 9_000) for n in range(6)))
         await asyncio.sleep(1)
-        assert len(scripted.parked) == 3, "the one that reaches the bound is the last"
+        assert len(scripted.pending) == 3, "the one that reaches the bound is the last"
         for n in range(6):
-            scripted.parked[n].set_result(None)
+            scripted.pending[n].set_result(None)
             await asyncio.sleep(1)
         assert await wire.correlation_ids(6) == list(range(6))
         bodies = [seen for seen in scripted.seen if len(seen) > 16]
@@ -289,8 +291,8 @@ def test_bytes_in_flight_are_bounded() -> None:
     play(scenario, settings=settings)
 
 
-def test_a_parked_handler_keeps_its_body_while_the_buffer_goes_on() -> None:
-    """Small bodies are copied, large ones take the buffer with them; neither is overwritten."""
+def test_pending_request_keeps_its_body_while_later_frames_are_received() -> None:
+    """Small bodies are copied, large ones keep their buffer; neither is overwritten."""
     sizes = [10, 4000, 5000, 70_000, 300, 2_000_000, 60_000]
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
@@ -298,7 +300,7 @@ def test_a_parked_handler_keeps_its_body_while_the_buffer_goes_on() -> None:
         bodies = [bytes([65 + n]) * size for n, size in enumerate(sizes)]
         wire.send(b"".join(produce(n, body) for n, body in enumerate(bodies)))
         await asyncio.sleep(5)
-        for future in scripted.parked:
+        for future in scripted.pending:
             future.set_result(None)
         assert await wire.correlation_ids(len(sizes)) == list(range(len(sizes)))
         assert scripted.seen[len(sizes) :] == bodies
@@ -306,7 +308,7 @@ def test_a_parked_handler_keeps_its_body_while_the_buffer_goes_on() -> None:
     play(scenario, split=0.3)
 
 
-def test_large_requests_wait_for_memory_first_come_first_served() -> None:
+def test_large_requests_wait_for_memory_in_arrival_order() -> None:
     memory = RequestMemory(bytes_max=100_000)
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
@@ -318,19 +320,19 @@ def test_large_requests_wait_for_memory_first_come_first_served() -> None:
         assert memory.used == 150_014, "one may cross the bound"
         second.send(produce(2, bytes(80_000)))
         await asyncio.sleep(100)
-        assert len(scripted.parked) == 1 and not second.is_ended, "waits, and is not blamed for it"
-        scripted.parked[0].set_result(None)
+        assert len(scripted.pending) == 1 and not second.is_ended, "waits, and is not blamed for it"
+        scripted.pending[0].set_result(None)
         assert await wire.correlation_ids(1) == [1]
         await asyncio.sleep(1)
-        assert len(scripted.parked) == 2
-        scripted.parked[1].set_result(None)
+        assert len(scripted.pending) == 2
+        scripted.pending[1].set_result(None)
         assert await second.correlation_ids(1) == [2]
         assert memory.used == 0
 
     play(scenario, shared=Shared(memory=memory))
 
 
-def test_memory_comes_back_however_a_connection_ends() -> None:
+def test_memory_is_freed_however_a_connection_closes() -> None:
     memory = RequestMemory(bytes_max=100_000)
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
@@ -344,7 +346,7 @@ def test_memory_comes_back_however_a_connection_ends() -> None:
     play(scenario, shared=Shared(memory=memory))
 
 
-def test_a_connection_that_came_too_fast_waits_alone_and_takes_its_token() -> None:
+def test_connection_above_the_rate_is_delayed_and_delays_no_other() -> None:
     admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: 2 if ip == "client" else None))
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
@@ -365,7 +367,7 @@ def test_a_connection_that_came_too_fast_waits_alone_and_takes_its_token() -> No
     play(scenario, shared=Shared(admission=admission))
 
 
-def test_places_come_back_from_every_state() -> None:
+def test_connections_are_uncounted_from_every_state() -> None:
     admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: 1 if ip == "slow" else None))
 
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
@@ -374,28 +376,28 @@ def test_places_come_back_from_every_state() -> None:
         async def others(host: str = "other", count: int = 1) -> list[Wire]:
             return [await Wire.to(network.port_of(host), server.address) for _ in range(count)]
 
-        [idle, partial, parked, unread, bad, reset] = await others(count=6)
+        [idle, partial, pending, unread, bad, reset] = await others(count=6)
         partial.send(find(1)[:-1])
-        parked.send(list_groups(1))
+        pending.send(list_groups(1))
         unread.transport.pause_reading()
         unread.send(b"".join(find(n, "x" * 9000) for n in range(1000)))
         bad.send(bytes(8))
         delayed = await others("slow", 3)
         await asyncio.sleep(0.1)
         assert admission.describe() == {"total": 9, "client": 1, "other": 5, "slow": 3}
-        for each in (idle, partial, parked, unread, *delayed):
+        for each in (idle, partial, pending, unread, *delayed):
             each.close()
         network.reset("other", "server")
         await asyncio.sleep(5)
         assert admission.describe() == {"total": 1, "client": 1}
-        assert reset.is_ended and scripted.parked[0].cancelled(), "nobody waits for it any more"
+        assert reset.is_ended and scripted.pending[0].cancelled(), "nobody waits for it any more"
         wire.send(find(1))
         assert await wire.correlation_ids(1) == [1]
 
     play(scenario, shared=Shared(admission=admission))
 
 
-def test_who_is_over_a_limit_is_closed_and_the_rest_goes_on() -> None:
+def test_connection_over_a_limit_is_closed_and_others_are_served() -> None:
     admission = Admission(AdmissionLimits(connections_max=3, per_ip_max=2))
     events = Counting()
 
@@ -414,7 +416,7 @@ def test_who_is_over_a_limit_is_closed_and_the_rest_goes_on() -> None:
     play(scenario, shared=Shared(admission=admission, events=events))
 
 
-def test_a_drain_answers_what_was_asked_and_then_closes() -> None:
+def test_drain_answers_requests_in_flight_and_then_closes() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         loop = asyncio.get_running_loop()
         wire.send(list_groups(1) + find(2))
@@ -439,7 +441,7 @@ def test_a_drain_answers_what_was_asked_and_then_closes() -> None:
     play(scenario)
 
 
-def test_a_drain_that_takes_too_long_refuses_what_is_left() -> None:
+def test_drain_that_times_out_fails_the_remaining_requests() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         wire.send(list_groups(1) + find(2))
         await asyncio.sleep(1)
@@ -453,15 +455,15 @@ def test_a_drain_that_takes_too_long_refuses_what_is_left() -> None:
     play(scenario)
 
 
-class Parking(Scripted):
-    """Produce parks, and looks at its body no more."""
+class PendingProduce(Scripted):
+    """Produce stays pending and does not use its body any more."""
 
     def routes(self, kind: Listener = Listener.BROKER) -> Routes:
-        parking = Route(ApiKey.PRODUCE, self.park, raw=True, keeps_body=False)
-        return Routes(kind, (parking, Route(ApiKey.FIND_COORDINATOR, self.find)))
+        pending_route = Route(ApiKey.PRODUCE, self.stay_pending, raw=True, keeps_body=False)
+        return Routes(kind, (pending_route, Route(ApiKey.FIND_COORDINATOR, self.find)))
 
 
-def test_a_body_that_is_not_kept_costs_no_memory_and_names_nobody_in_an_error() -> None:
+def test_body_that_is_not_kept_is_freed_and_missing_in_an_error_reply() -> None:
     def asking(name: str) -> ProduceRequest:
         data = [PartitionProduceData(0, bytes(1_000_000))]
         return ProduceRequest(None, -1, 1, [TopicProduceData(name, ZERO_UUID, data)])
@@ -475,17 +477,17 @@ def test_a_body_that_is_not_kept_costs_no_memory_and_names_nobody_in_an_error() 
             await asyncio.sleep(1)
             wire.send(frame[1000:])
             await asyncio.sleep(1)
-        assert len(scripted.parked) == 4, "4 MB are parked where 2.5 may be in use"
-        for future in scripted.parked[1:]:
+        assert len(scripted.pending) == 4, "4 MB are pending where 2.5 may be in use"
+        for future in scripted.pending[1:]:
             future.set_result([b""])
         server.task.cancel()
         assert await wire.is_closed()
         assert not wire.received, "a first reply that names topics would name the last request's"
 
-    play(scenario, scripted=Parking(), shared=Shared(memory=memory))
+    play(scenario, scripted=PendingProduce(), shared=Shared(memory=memory))
 
 
-def test_a_drain_ends_although_a_client_takes_nothing() -> None:
+def test_drain_ends_although_a_client_reads_nothing() -> None:
     async def scenario(scripted: Scripted, server: Running, wire: Wire) -> None:
         wire.transport.pause_reading()
         wire.send(b"".join(find(n, "x" * 10_000) for n in range(1000)))
@@ -498,7 +500,7 @@ def test_a_drain_ends_although_a_client_takes_nothing() -> None:
     play(scenario)
 
 
-def test_files_over_a_transport_are_read_in_pieces_as_the_client_takes_them() -> None:
+def test_files_over_a_transport_are_read_in_pieces_as_the_client_reads() -> None:
     content = bytes(range(256)) * 20_000
     file = SimDisk().open("/log", OpenMode.CREATE_NEW)
     file.pwrite(content, 0)

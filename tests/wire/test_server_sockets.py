@@ -100,7 +100,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_bytes_close_that_connection_alone(
+def test_invalid_request_closes_only_its_connection(
     loop: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     events = Counting()
@@ -125,7 +125,7 @@ def test_bad_bytes_close_that_connection_alone(
         assert f"looks like {name}" in line
 
 
-def test_a_refused_length_allocates_nothing(loop: str) -> None:
+def test_rejected_length_allocates_nothing(loop: str) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(50):
@@ -138,7 +138,7 @@ def test_a_refused_length_allocates_nothing(loop: str) -> None:
     play(loop, scenario)
 
 
-def test_replies_before_the_bad_bytes_arrive(loop: str) -> None:
+def test_replies_before_an_invalid_request_are_sent(loop: str) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         client = await PlainClient.to(server.address)
         await client.send(find(1) + find(2) + bytes(4))
@@ -172,7 +172,7 @@ def test_odd_client_ids_are_served_and_logged_on_one_line(
 
 
 @pytest.mark.parametrize("correlation_id", [-1, 0, 2**31 - 1])
-def test_a_correlation_id_is_only_echoed(loop: str, correlation_id: int) -> None:
+def test_correlation_id_is_echoed(loop: str, correlation_id: int) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         client = await PlainClient.to(server.address)
         await client.send(find(correlation_id, "a") + find(correlation_id, "b"))
@@ -185,7 +185,7 @@ def test_a_correlation_id_is_only_echoed(loop: str, correlation_id: int) -> None
     play(loop, scenario)
 
 
-def test_a_newer_api_versions_is_answered_and_the_connection_kept(loop: str) -> None:
+def test_unknown_api_versions_version_is_answered_and_the_connection_kept(loop: str) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         client = await PlainClient.to(server.address)
         await client.send(framed(struct.pack(">hhih", 18, 99, 7, -1) + b"whatever"))
@@ -197,7 +197,7 @@ def test_a_newer_api_versions_is_answered_and_the_connection_kept(loop: str) -> 
     play(loop, scenario)
 
 
-def test_an_error_of_a_handler_is_told_and_one_that_cannot_be_closes(loop: str) -> None:
+def test_handler_error_is_replied_and_closes_if_it_cannot_be_encoded(loop: str) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         scripted.error = NotController("not me")
         client = await PlainClient.to(server.address)
@@ -217,7 +217,7 @@ def test_an_error_of_a_handler_is_told_and_one_that_cannot_be_closes(loop: str) 
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 5_000_000])
-def test_sendfile_gives_the_bytes_of_the_file_between_the_chunks(
+def test_sendfile_sends_the_bytes_of_the_file_between_the_chunks(
     loop: str, size: int, tmp_path: Path
 ) -> None:
     content = os.urandom(size + 100)
@@ -239,7 +239,7 @@ def test_sendfile_gives_the_bytes_of_the_file_between_the_chunks(
     play(loop, scenario)
 
 
-def test_a_file_that_got_shorter_costs_the_connection_and_nothing_else(
+def test_file_that_became_shorter_closes_only_its_connection(
     loop: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "log").write_bytes(bytes(100))
@@ -266,7 +266,7 @@ def test_a_file_that_got_shorter_costs_the_connection_and_nothing_else(
     play(loop, scenario, shared=Shared(events=events))
 
 
-def test_a_large_file_to_a_slow_reader_goes_on_when_it_reads(loop: str, tmp_path: Path) -> None:
+def test_large_file_to_a_slow_client_continues_when_it_reads(loop: str, tmp_path: Path) -> None:
     content = os.urandom(20_000_000)
     (tmp_path / "log").write_bytes(content)
 
@@ -288,7 +288,7 @@ def test_a_large_file_to_a_slow_reader_goes_on_when_it_reads(loop: str, tmp_path
     play(loop, scenario)
 
 
-def test_descriptors_come_back(loop: str, tmp_path: Path) -> None:
+def test_descriptors_are_closed_with_their_connections(loop: str, tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(bytes(1000))
 
     async def scenario(scripted: Scripted, server: Running) -> None:
@@ -314,7 +314,7 @@ def test_descriptors_come_back(loop: str, tmp_path: Path) -> None:
 
 
 def test_ten_thousand_pipelined_requests_of_a_client_that_never_reads(loop: str) -> None:
-    """What the server holds is bounded; another client is served meanwhile."""
+    """The memory of the server is bounded; another client is served in the meantime."""
 
     def large(request: FindCoordinatorRequest) -> object:
         return FindCoordinatorResponse(host="x" * (10 if request.key == "other" else 10_000))
@@ -343,7 +343,7 @@ def test_ten_thousand_pipelined_requests_of_a_client_that_never_reads(loop: str)
     play(loop, scenario, scripted=Scripted(answer=large))
 
 
-def test_a_flood_of_connections_is_closed_at_the_door(loop: str) -> None:
+def test_connections_above_the_limit_are_rejected(loop: str) -> None:
     admission = Admission(AdmissionLimits(per_ip_max=20))
     events = Counting()
 
@@ -363,7 +363,7 @@ def test_a_flood_of_connections_is_closed_at_the_door(loop: str) -> None:
     play(loop, scenario, shared=Shared(admission=admission, events=events))
 
 
-def test_out_of_descriptors_who_knocks_is_turned_away_and_nothing_spins(
+def test_connections_are_rejected_without_spinning_when_out_of_descriptors(
     loop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
@@ -403,11 +403,11 @@ def test_out_of_descriptors_who_knocks_is_turned_away_and_nothing_spins(
     finally:
         monkeypatched.undo()
     told = [each for each in caplog.messages if "rejecting connections" in each]
-    assert len(told) == 1, "told once, however often it fails"
+    assert len(told) == 1, "logged once, however often it fails"
 
 
 class CountedAccepts:
-    """Counts accepts that failed for want of a descriptor."""
+    """Counts accepts that failed for lack of a descriptor."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.failed = 0
@@ -436,7 +436,7 @@ def _take_all_descriptors() -> list[int]:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_socket_handed_over_is_served(loop: str, family: socket.AddressFamily) -> None:
+def test_handed_over_socket_is_served(loop: str, family: socket.AddressFamily) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         client = await PlainClient.to(server.address)
         await client.send(find(1))
@@ -446,7 +446,7 @@ def test_a_socket_handed_over_is_served(loop: str, family: socket.AddressFamily)
     play(loop, scenario, handed_over=bound(family))
 
 
-def test_a_port_in_use_fails_the_start_with_its_own_error(loop: str) -> None:
+def test_port_in_use_fails_the_start(loop: str) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         from ottla.server.listener import ListenerSpec, Server
 
@@ -460,7 +460,7 @@ def test_a_port_in_use_fails_the_start_with_its_own_error(loop: str) -> None:
     play(loop, scenario)
 
 
-def test_our_own_client_speaks_to_our_own_server(loop: str) -> None:
+def test_client_connects_to_the_server(loop: str) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         connection = await Connection.open(TcpNetwork(), server.address, client_id="me")
         assert connection.versions[ApiKey.PRODUCE] == (0, 13)
@@ -474,11 +474,11 @@ def test_our_own_client_speaks_to_our_own_server(loop: str) -> None:
     play(loop, scenario)
 
 
-def test_parked_replies_leave_in_order_over_a_real_socket(loop: str) -> None:
+def test_pending_replies_are_sent_in_order_over_a_real_socket(loop: str) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         client = await PlainClient.to(server.address)
         await client.send(list_groups(1) + find(2) + list_groups(3) + find(4))
-        await wait_until(lambda: len(scripted.parked) == 2 and len(scripted.seen) == 2)
+        await wait_until(lambda: len(scripted.pending) == 2 and len(scripted.seen) == 2)
         scripted.release(1)
         scripted.release(0)
         assert [(await client.frame())[3] for _ in range(4)] == [1, 2, 3, 4]
@@ -487,8 +487,8 @@ def test_parked_replies_leave_in_order_over_a_real_socket(loop: str) -> None:
     play(loop, scenario)
 
 
-def test_a_file_without_a_descriptor_is_read_instead(loop: str) -> None:
-    """The simulated disk has none; the bytes are the same."""
+def test_file_without_a_descriptor_is_read(loop: str) -> None:
+    """Files of the simulated disk have no descriptor; the bytes are the same."""
     content = os.urandom(1_000_000)
     file = SimDisk().open("/log", OpenMode.CREATE_NEW)
     file.pwrite(content, 0)

@@ -1,4 +1,4 @@
-"""TLS: the same bytes as without, admission before the handshake, and no harm from strangers."""
+"""TLS: the same bytes as without, admission before the handshake, and bad clients."""
 
 import asyncio
 import datetime
@@ -80,7 +80,7 @@ def play(loop: str, certificate: Path, scenario: Scenario, *, shared: Shared | N
     run(loop, main())
 
 
-def test_our_client_over_tls(loop: str, certificate: Path) -> None:
+def test_client_connects_over_tls(loop: str, certificate: Path) -> None:
     async def scenario(scripted: Scripted, server: Running) -> None:
         trust = ssl.create_default_context(cafile=str(certificate))
         options = Options(tls=lambda: trust)
@@ -93,7 +93,7 @@ def test_our_client_over_tls(loop: str, certificate: Path) -> None:
     play(loop, certificate, scenario)
 
 
-def test_files_over_tls_are_the_same_bytes(loop: str, certificate: Path, tmp_path: Path) -> None:
+def test_files_over_tls_have_the_same_bytes(loop: str, certificate: Path, tmp_path: Path) -> None:
     content = os.urandom(3_000_000)
     (tmp_path / "log").write_bytes(content)
 
@@ -117,7 +117,7 @@ def test_files_over_tls_are_the_same_bytes(loop: str, certificate: Path, tmp_pat
     play(loop, certificate, scenario)
 
 
-def test_plaintext_on_the_tls_port_is_refused_and_forgotten(
+def test_plaintext_on_the_tls_port_is_rejected_and_uncounted(
     loop: str, certificate: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     admission, events = Admission(AdmissionLimits()), Counting()
@@ -136,7 +136,7 @@ def test_plaintext_on_the_tls_port_is_refused_and_forgotten(
     assert "connection failed listener=CLIENT peer=127.0.0.1:" in caplog.text
 
 
-def test_who_goes_away_during_the_handshake_leaves_nothing(loop: str, certificate: Path) -> None:
+def test_client_that_closes_during_the_handshake_is_uncounted(loop: str, certificate: Path) -> None:
     admission = Admission(AdmissionLimits())
 
     async def scenario(scripted: Scripted, server: Running) -> None:
@@ -150,7 +150,9 @@ def test_who_goes_away_during_the_handshake_leaves_nothing(loop: str, certificat
     play(loop, certificate, scenario, shared=Shared(admission=admission))
 
 
-def test_a_flood_is_turned_away_before_any_handshake(loop: str, certificate: Path) -> None:
+def test_connections_above_the_limit_are_rejected_before_the_handshake(
+    loop: str, certificate: Path
+) -> None:
     admission, events = Admission(AdmissionLimits(connections_max=2)), Counting()
 
     async def scenario(scripted: Scripted, server: Running) -> None:
@@ -162,7 +164,7 @@ def test_a_flood_is_turned_away_before_any_handshake(loop: str, certificate: Pat
     play(loop, certificate, scenario, shared=Shared(admission=admission, events=events))
 
 
-def test_stopping_does_not_wait_for_a_handshake(loop: str, certificate: Path) -> None:
+def test_stop_does_not_wait_for_a_handshake(loop: str, certificate: Path) -> None:
     admission = Admission(AdmissionLimits())
 
     async def scenario(scripted: Scripted, server: Running) -> None:

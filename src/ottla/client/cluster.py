@@ -145,7 +145,7 @@ class Cluster:
     async def metadata(
         self, topics: Sequence[str] | None, *, may_create: bool = False
     ) -> MetadataResponse:
-        """Ask for the cluster and some topics (None: all of them); what is told is remembered.
+        """Request and store metadata of the cluster and some topics; None means all topics.
 
         Raises:
             NoBroker: nobody answers.
