@@ -1,7 +1,7 @@
-"""What a caller may do to a resource, as the bits that clients ask for (KIP-430).
+"""The operations that a caller may perform on a resource, as bits (KIP-430).
 
-Bit n stands for Kafka's ACL operation n. Without an authorizer every caller may do all that there
-is to do to a resource of that type. A reply whose request does not ask for the operations keeps the
+Bit n stands for Kafka's ACL operation n. Without an authorizer every caller may perform every
+operation of the resource type. A reply to a request that does not ask for the operations keeps the
 default of the field, -2^31.
 """
 

@@ -1,11 +1,11 @@
-"""Topics that come into being because a client asked for them (``auto.create.topics.enable``).
+"""Creates topics that a client requests metadata of (``auto.create.topics.enable``).
 
     Metadata names an unknown topic -> told UNKNOWN_TOPIC_OR_PARTITION, and CreateTopics is on its
     way to the active controller, in the client's name -> the client asks again and finds it
 
-As in Kafka nobody waits for the creation, and a topic that is on its way is not asked for twice.
-What cannot be created is told by the controller to our log alone; the client goes on hearing that
-the topic is unknown.
+As in Kafka no request waits for the creation, and a topic that is being created is not requested
+twice. If the controller rejects a topic, the error is only logged; to the client the topic stays
+unknown.
 """
 
 import asyncio
@@ -32,14 +32,17 @@ TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
 
 IN_FLIGHT_MAX: Final = 1000
-"""Topics on their way at once. Further ones are answered as unknown; the client asks again."""
+"""Topics being created at once. Further ones are answered as unknown; the client retries."""
 TOPICS_PER_REQUEST: Final = 10
-"""Topics that one CreateTopics asks for: creating each takes milliseconds, on the controller and on
-every replica, and other clients are served in between."""
+"""Topics per CreateTopics request: creating each takes milliseconds on the controller and on every
+replica, and other clients are served between two requests.
+"""
 
 
 def creatable_topic(name: str, config: BrokerConfig) -> CreatableTopic:
-    """Return how a topic is created that nobody described: internal ones by their own keys."""
+    """Return the CreateTopics entry of a topic, from the broker's settings for internal or other
+    topics.
+    """
     if name == CONSUMER_OFFSETS:
         return _creatable(
             name,
@@ -86,21 +89,22 @@ def _creatable(name: str, partitions: int, factor: int, configs: dict[str, str])
 
 
 class Forwarding(Protocol):
-    """The way to the active controller, in a client's name."""
+    """Sends requests to the active controller on behalf of a client."""
 
     async def forward_message(self, caller: Caller, request: Message, timeout_ms: int) -> Message:
-        """Send a request as if ``caller`` had; return the response.
+        """Send a request on behalf of ``caller``; return the response.
 
         Raises:
-            Fault: no active controller answered in time, or not as one does.
+            Fault: no active controller answered in time, or the response is invalid.
         """
         ...
 
 
 class TopicCreation:
-    """`Service`: asks the controller for topics that clients want, one request at a time.
+    """`Service`: requests missing topics from the controller, one request at a time.
 
-    ``describe`` says how a topic is to be made. Topics wanted meanwhile by one caller go together.
+    ``describe`` returns the CreateTopics entry of a topic. Topics that one caller needs meanwhile
+    are requested together.
     """
 
     name = "auto-create-topics"
@@ -119,7 +123,7 @@ class TopicCreation:
         self._wake = asyncio.Event()
 
     def want(self, caller: Caller, topics: Iterable[str]) -> None:
-        """Have topics created that are not on their way yet. Does not wait."""
+        """Have topics created that are not being created yet. Does not wait."""
         for topic in topics:
             if topic not in self._in_flight and len(self._in_flight) < IN_FLIGHT_MAX:
                 self._in_flight.add(topic)
@@ -128,7 +132,7 @@ class TopicCreation:
             self._wake.set()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Create what is wanted until cancelled."""
+        """Create the requested topics until cancelled."""
         ready()
         while True:
             await self._wake.wait()
@@ -158,7 +162,7 @@ class TopicCreation:
         for result in response.topics:
             code = ErrorCode(result.error_code)
             if code is ErrorCode.NONE:
-                log.info("topic created because a client asked for it topic=%s", result.name)
+                log.info("topic created automatically topic=%s", result.name)
             elif code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 log.warning(
                     "topic not created topic=%s error=%s reason=%r",

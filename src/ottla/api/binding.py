@@ -154,7 +154,7 @@ class LazyHandler:
     def _resolve_fast_path(self) -> FastPath | None:
         return self._handlers.fast_path(self._handler)
 
-    # The request is of the class that belongs to the key, which no annotation here can say.
+    # The class of the request depends on the key, so it cannot be annotated here.
     def handle(self, caller: Caller, request: Any, argument: Any) -> Handled:  # noqa: ANN401
         """Serve one request; ``argument`` is the version, or the body of a raw request."""
         return self._handle.get()(caller, request, argument)

@@ -1,8 +1,8 @@
-"""What a client first asks: Metadata and DescribeCluster, answered from the image.
+"""Metadata and DescribeCluster, a client's first requests, answered from the image.
 
-A broker is named by the listener that the client came in by; one without it is left out. A topic
-that is asked for twice is described once, and one that is asked for by id is not also looked for
-by name. An unknown one may be on its way when the client asks again: see `auto_create`.
+A broker is listed with its endpoint on the listener of the client; one without it is left out. A
+topic that is requested twice is described once, and one that is requested by id is not also looked
+up by name. An unknown one may be created by the time the client retries: see `auto_create`.
 """
 
 from collections.abc import Callable, Iterable
@@ -47,24 +47,24 @@ from ottla.storage.partition_names import is_topic_name
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
-# The first version that tells a leader without the client's listener from one that is not there.
+# The first version that distinguishes a leader without the client's listener from no leader.
 _TELLS_LISTENERS: Final = 6
-# The first version in which a topic may be asked for by its id.
+# The first version in which a topic can be requested by its id.
 _TAKES_IDS: Final = 12
 
 
 class InvalidRequest(Fault):
-    """A message that can be read and asks for what its version, or no version, can give."""
+    """A well-formed request for something that its version does not support."""
 
     code = ErrorCode.INVALID_REQUEST
 
 
 def create_nothing(caller: Caller, topics: Iterable[str]) -> None:
-    """Have no topic made by asking for it: the default of `ClusterHandlers`."""
+    """Create no topic: the default of `ClusterHandlers`."""
 
 
 class ClusterHandlers(msgspec.Struct, frozen=True):
-    """``controller_id`` names any broker that forwards, as Kafka does since it has a quorum."""
+    """``controller_id`` returns any broker that forwards, as in Kafka with KRaft."""
 
     cluster_id: str
     image: Callable[[], Image]
@@ -75,7 +75,7 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
     def on_metadata(
         self, caller: Caller, request: MetadataRequest, version: int
     ) -> MetadataResponse:
-        """Describe brokers and topics without a break.
+        """Describe brokers and topics in one step.
 
         Raises:
             InvalidRequest: as `metadata_steps`.
@@ -88,7 +88,7 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
         """Describe brokers and topics, all from one image.
 
         Raises:
-            InvalidRequest: topics without a name, or by id, in a version that has no such thing.
+            InvalidRequest: topics without a name, or by id, in a version without that.
         """
         image = self.image()
         alive = _reachable(image, caller.listener)
@@ -175,7 +175,7 @@ def _cost(topic: MetadataResponseTopic) -> int:
 
 
 def _wrong_kind(asked: int, version: int) -> DescribeClusterResponse:
-    # A client of version 0 cannot name a kind, and does not know the code for the wrong one.
+    # A client of version 0 cannot request a kind, and does not know the error for the wrong one.
     code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if version else ErrorCode.INVALID_REQUEST
     if asked not in (BROKERS, CONTROLLERS):
         code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
@@ -185,11 +185,11 @@ def _wrong_kind(asked: int, version: int) -> DescribeClusterResponse:
 
 
 def _reachable(image: Image, listener: str) -> list[BrokerRegistration]:
-    """Return the brokers that a client is told of: all that are unfenced, else all there are.
+    """Return the brokers to list: all unfenced ones, else all.
 
-    After a restart of the whole cluster every broker is fenced for a while. A client that is
-    given an empty list takes it for the cluster: librdkafka then drops every address it has, the
-    bootstrap servers included, and a synchronous commit waits for a coordinator for ever.
+    After a restart of the whole cluster every broker is fenced for a while. A client takes an empty
+    list for the cluster: librdkafka then drops every address it has, the bootstrap servers
+    included, and a synchronous commit waits for a coordinator forever.
     """
     found = image.cluster.unfenced()
     if not found:
@@ -225,13 +225,13 @@ def _controllers(image: Image, listener: str) -> Iterable[DescribeClusterBroker]
 
 
 class TopicView(msgspec.Struct, frozen=True):
-    """Topics as a client sees them that came in by ``listener`` and speaks ``version``."""
+    """Describes topics for a client of one version on one listener."""
 
     image: Image
     listener: str
     version: int
     operations: int = NOT_ASKED
-    """What the client may do to topics, where it asks."""
+    """The operations that the client may perform on topics, where it requests them."""
 
     def names(self) -> list[str]:
         """Return the names of all topics, ascending."""
@@ -257,7 +257,7 @@ class TopicView(msgspec.Struct, frozen=True):
         return self.topic(found)
 
     def topic(self, topic: Topic) -> MetadataResponseTopic:
-        """Describe a topic that is there."""
+        """Describe a topic that exists."""
         return MetadataResponseTopic(
             topic_authorized_operations=self.operations,
             name=topic.name,
@@ -275,10 +275,10 @@ class TopicView(msgspec.Struct, frozen=True):
         if not is_reachable(image, partition.leader, listener):
             code = ErrorCode.LEADER_NOT_AVAILABLE
             if self.version >= _TELLS_LISTENERS and image.cluster.is_unfenced(partition.leader):
-                # Alive, but not on the listener that the client came in by.
+                # Alive, but without the listener of the client.
                 code = ErrorCode.LISTENER_NOT_FOUND
         elif self.version == 0:
-            # Clients of then know only brokers that are alive.
+            # Clients of those versions expect only brokers that are alive.
             replicas = [node for node in replicas if is_reachable(image, node, listener)]
             isr = [node for node in isr if is_reachable(image, node, listener)]
             if len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr):
@@ -296,12 +296,12 @@ class TopicView(msgspec.Struct, frozen=True):
 
 
 def is_internal(name: str) -> bool:
-    """Say whether a topic is one that brokers keep for themselves."""
+    """Say whether a topic is internal to brokers."""
     return name in INTERNAL_TOPICS
 
 
 def unknown_code(name: str) -> ErrorCode:
-    """Return what is told of a topic that is not there: whether it could be."""
+    """Return the error of a topic that does not exist, by whether its name is valid."""
     if is_topic_name(name):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -326,5 +326,5 @@ def _has_online(image: Image, node_id: int, directory: Uuid) -> bool:
     if directory in (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING):
         return True
     online = image.cluster.brokers[node_id].log_dirs
-    # A broker that registered without directories is of a version that did not tell of them.
+    # A broker that registered without directories has a version that does not report them.
     return directory != DIRECTORY_LOST and (not online or directory in online)

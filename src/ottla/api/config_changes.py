@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs on a broker: what it settles, and what it forwards.
+"""AlterConfigs and IncrementalAlterConfigs on a broker: applied here, or forwarded.
 
     request --> each resource: refused or applied here, or left for the controller
             --> one forwarded request with those left --> answers in the order of the request
@@ -51,10 +51,10 @@ DONE: Final[Answer] = (ErrorCode.NONE, None)
 
 
 class ListenerCheck(Protocol):
-    """Says whether listeners can be opened on this machine."""
+    """Checks whether listeners can be opened on this machine."""
 
     async def problems(self, wanted: Listeners) -> list[Problem]:
-        """Return what keeps ``wanted`` from being opened beside those that are open."""
+        """Return why ``wanted`` cannot be opened in addition to the open ones."""
         ...
 
 
@@ -101,7 +101,7 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
         caller: Caller,
         request: incremental.IncrementalAlterConfigsRequest | whole.AlterConfigsRequest,
     ) -> list[Answer]:
-        """Answer each resource, in order: what is not settled here is what the controller says."""
+        """Answer each resource in order; those not settled here are answered by the controller."""
         resources: list[Resource] = list(request.resources)
         times = Counter(canonical(_named(resource)) for resource in resources)
         settled: list[Answer | None] = []
@@ -142,7 +142,7 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
         }
 
     async def _settle(self, resource: Resource, is_test: bool) -> Answer | None:
-        """Refuse or apply a change; None leaves it to the controller."""
+        """Reject or apply a change; None leaves it to the controller."""
         match resource.resource_type:
             case ConfigResourceType.TOPIC:
                 return None
@@ -158,7 +158,7 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
                 return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
     async def _refuse_own(self, resource: Resource) -> Refusal | None:
-        """Say why the settings of this broker, or of all, cannot change so."""
+        """Return why the settings of this broker, or of all, cannot be changed, or None."""
         for_all = not resource.resource_name
         if not for_all:
             refusal = refuse_other_node(resource.resource_name, self.node_id)
@@ -207,7 +207,7 @@ class LoggerChanges(msgspec.Struct, frozen=True):
 
 
 class ControllerConfigChanges(msgspec.Struct, frozen=True):
-    """IncrementalAlterConfigs on a controller: log levels are its own, ``decide`` does the rest."""
+    """IncrementalAlterConfigs on a controller: sets log levels, ``decide`` does the rest."""
 
     node_id: int
     decide: Callable[..., Any]

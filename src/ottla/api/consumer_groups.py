@@ -45,7 +45,7 @@ class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
     def on_heartbeat(
         self, caller: Caller, request: ConsumerGroupHeartbeatRequest, version: int
     ) -> Answered[ConsumerGroupHeartbeatResponse]:
-        """ConsumerGroupHeartbeat; what went wrong is said in words too."""
+        """ConsumerGroupHeartbeat; an error has a message, too."""
 
         def ask() -> Answered[ConsumerGroupHeartbeatResponse]:
             topics = request.subscribed_topic_names or ()
@@ -86,7 +86,7 @@ class ConsumerGroupHandlers(msgspec.Struct, frozen=True):
 
 
 def _topics(group: DescribedGroup) -> list[str]:
-    """Return every topic that the members read or shall read."""
+    """Return every topic of the members' current and target assignments."""
     return sorted(
         topic.topic_name
         for member in group.members

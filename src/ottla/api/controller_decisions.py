@@ -29,7 +29,7 @@ from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Random
 from ottla.security.principal import parse_principal
 
-# Brokers and controllers register at every start; all else is asked for later, if ever.
+# Brokers and controllers register at every start; other requests come later, if ever.
 if TYPE_CHECKING:
     from ottla.controller import (
         acls,
@@ -72,7 +72,7 @@ class TokenSettings(msgspec.Struct, frozen=True):
 
 
 class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What the active controller knows beside the image. Voters come and go, so they are asked."""
+    """What the active controller knows beside the image; ``voter_ids`` may change."""
 
     cluster_id: str
     settings: DecisionSettings
@@ -81,21 +81,21 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     random: Random
     tokens: TokenSettings = TokenSettings()
     has_authorizer: bool = False
-    """Whether ACLs are enforced; where they are not, none is taken."""
+    """Whether ACLs are enforced; if not, none can be created."""
     # How many changes of partitions a caller may still make (KIP-599).
     quota: "Callable[[Caller], topic_creation.Quota]" = lambda caller: topic_creation.unlimited
 
     def configs(self) -> ConfigContext:
-        """Return what is known about configurations, with the voters of now."""
+        """Return the context of decisions about configurations, with the current voters."""
         return replace(self.settings.configs, controller_ids=frozenset(self.voter_ids()))
 
 
 class DecisionCall(msgspec.Struct, frozen=True):
-    """One request in its turn. ``request`` is of the class that its row is for."""
+    """One request to decide. ``request`` is of the class of its API."""
 
     context: ControllerContext
     caller: Caller
-    # Each row names its own request class, which no annotation of the table can say.
+    # Each decision has its own request class, so none can be annotated here.
     request: Any
     version: int
     moment: Moment
@@ -117,12 +117,12 @@ class DecisionCall(msgspec.Struct, frozen=True):
 
     @property
     def configs(self) -> ConfigContext:
-        """What decisions about configurations are made upon."""
+        """The context of decisions about configurations."""
         return self.context.configs()
 
     @property
     def topics(self) -> "topic_creation.TopicContext":
-        """What decisions about topics are made upon."""
+        """The context of decisions about topics."""
         context = self.context
         return topic_creation.TopicContext(
             context.settings, context.random, context.quota(self.caller)
@@ -130,7 +130,7 @@ class DecisionCall(msgspec.Struct, frozen=True):
 
     @property
     def tokens(self) -> "tokens.TokenContext":
-        """What decisions about delegation tokens are made upon."""
+        """The context of decisions about delegation tokens."""
         held = self.context.tokens
         return tokens.TokenContext(
             parse_principal(self.caller.principal),
@@ -311,7 +311,7 @@ DecisionFunction = Callable[[DecisionCall], Decision[Any]]
 
 
 def restore_reply(call: DecisionCall, reply: Message) -> Message:
-    """Fill in what is not kept of the reply to a request that is sent again."""
+    """Restore the fields that the log does not keep of the reply to a repeated request."""
     key = ApiKey(reply.SCHEMA.api_key or 0)
     if key is ApiKey.CREATE_TOPICS:
         return topic_creation.restore_configs(call.image, reply, call.topics)  # type: ignore[arg-type]

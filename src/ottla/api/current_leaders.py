@@ -1,4 +1,4 @@
-"""Who leads a partition instead, for a client that came to the wrong broker (KIP-951). Pure."""
+"""The current leader of a partition, for a client that used the wrong broker (KIP-951). Pure."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ from ottla.protocol.types import NO_EPOCH, NO_LEADER
 
 
 class CurrentLeader(NamedTuple):
-    """Who leads a partition, as far as this broker knows; -1 for nobody."""
+    """The leader of a partition as far as this broker knows; -1 for none."""
 
     leader_id: int
     leader_epoch: int
 
 
 class NodeEndpoint(NamedTuple):
-    """Where a broker is, on the listener that the client uses."""
+    """The endpoint of a broker on the listener of the client."""
 
     node_id: int
     host: str
@@ -23,7 +23,7 @@ class NodeEndpoint(NamedTuple):
 
 
 def current_leader(image: Image, topic: str, partition: int) -> CurrentLeader:
-    """Return who leads; nobody of a partition that the image does not know."""
+    """Return the leader; none for a partition that the image does not have."""
     known = image.topics.named(topic)
     found = None if known is None else known.partitions.get(partition)
     if found is None:
@@ -32,7 +32,7 @@ def current_leader(image: Image, topic: str, partition: int) -> CurrentLeader:
 
 
 def endpoint_of(image: Image, broker_id: int, listener: str) -> NodeEndpoint | None:
-    """Return where a broker that is alive can be reached by ``listener``; None if nowhere."""
+    """Return the endpoint of a live broker on ``listener``; None if it has none."""
     broker = image.cluster.brokers.get(broker_id)
     at = None if broker is None or broker.fenced else broker.listeners.get(listener)
     if broker is None or at is None:

@@ -1,4 +1,4 @@
-"""What brokers answer about the cluster's settings from the image alone: Describe*."""
+"""Describe* of the cluster's settings, answered from the image alone."""
 
 from collections.abc import Callable
 from typing import Final
@@ -39,7 +39,7 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
 )
 from ottla.storage.partition_names import is_topic_name
 
-# What can be listed; version 0 of the API has the first of them alone.
+# The resource types that can be listed; version 0 of the API has only the first.
 _LISTED: Final = (
     ConfigResourceType.CLIENT_METRICS,
     ConfigResourceType.TOPIC,
@@ -50,7 +50,7 @@ _LISTED: Final = (
 
 
 class NotDescribed(Exception):
-    """A resource that cannot be described here; says why."""
+    """A resource that cannot be described here; the message says why."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -83,16 +83,16 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
     def on_describe_scram(
         self, caller: Caller, request: DescribeUserScramCredentialsRequest, version: int
     ) -> DescribeUserScramCredentialsResponse:
-        """List who has which SCRAM credentials."""
+        """List the SCRAM credentials of users."""
         return describe_user_scram_credentials(self.image(), request)
 
     def on_list_config_resources(
         self, caller: Caller, request: listing.ListConfigResourcesRequest, version: int
     ) -> listing.ListConfigResourcesResponse:
-        """List what can have a configuration, of the kinds asked for; of all if of none (KIP-1142).
+        """List the resources of the requested types, or of all types (KIP-1142).
 
-        Brokers and topics are listed because they are there, groups and subscriptions to client
-        metrics because they have a configuration. Version 0 knows only the latter.
+        Every broker and topic is listed, but groups and subscriptions to client metrics only if
+        they have a configuration. Version 0 lists only the latter.
         """
         kinds = _LISTED[:1] if version == 0 else _LISTED
         wanted = request.resource_types or [kind.value for kind in kinds]
@@ -124,13 +124,13 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
     def on_describe_configs(
         self, caller: Caller, request: wire.DescribeConfigsRequest, version: int
     ) -> wire.DescribeConfigsResponse:
-        """Describe the configuration of each resource that is named, without a break."""
+        """Describe the configuration of each listed resource in one step."""
         return finish(self.describe_configs_steps(caller, request, version))
 
     def describe_configs_steps(
         self, caller: Caller, request: wire.DescribeConfigsRequest, version: int
     ) -> Steps[wire.DescribeConfigsResponse]:
-        """Describe the configuration of each resource that is named."""
+        """Describe the configuration of each listed resource."""
         results = (self._described(resource, request) for resource in request.resources)
         return wire.DescribeConfigsResponse(
             results=(yield from collect(results, lambda result: 4 + len(result.configs)))
@@ -217,7 +217,7 @@ def _result(
     synonyms = entry.synonyms if request.include_synonyms else ()
     doc = entry.doc if request.include_documentation else None
     if entry.source is Source.DYNAMIC_BROKER_LOGGER:
-        doc = ""  # Kafka's for loggers, asked for or not
+        doc = ""  # as in Kafka for loggers, requested or not
     return wire.DescribeConfigsResourceResult(
         entry.name,
         entry.value,

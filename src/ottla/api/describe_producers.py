@@ -1,7 +1,7 @@
-"""DescribeProducers: what the partitions hosted here remember of their producers (KIP-664).
+"""DescribeProducers: the producer state of partitions hosted here (KIP-664).
 
-Any replica answers, not only the leader: an operator who looks for a transaction that hangs
-wants to see what each of them believes.
+Any replica answers, not only the leader: to find a hanging transaction, an operator compares the
+state of all of them.
 """
 
 import msgspec
@@ -28,7 +28,7 @@ class DescribeProducersHandler(msgspec.Struct, frozen=True):
     def handle(
         self, caller: Caller, request: DescribeProducersRequest, version: int
     ) -> DescribeProducersResponse:
-        """Describe the producers of every partition that was named."""
+        """Describe the producers of every listed partition."""
         return DescribeProducersResponse(
             topics=[
                 TopicResponse(

@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what the coordinator here knows (KIP-664)."""
+"""DescribeTransactions and ListTransactions of the coordinator on this broker (KIP-664)."""
 
 from collections.abc import Callable
 
@@ -56,7 +56,7 @@ class DescribeTransactionsHandlers(msgspec.Struct, frozen=True):
     def on_list(
         self, caller: Caller, request: ListTransactionsRequest, version: int
     ) -> ListTransactionsResponse:
-        """List the ids coordinated here that pass every filter; no filter lets all pass."""
+        """List the ids coordinated here that match every filter that is given."""
         if self.coordinator.runtime.is_loading():
             return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         unknown = [each for each in request.state_filters if each not in BY_TITLE]
@@ -76,10 +76,10 @@ class DescribeTransactionsHandlers(msgspec.Struct, frozen=True):
 
 
 def _filter(request: ListTransactionsRequest, now: int) -> Callable[[Transaction], bool]:
-    """Return which transactions are asked for.
+    """Return a predicate from the filters of a request.
 
     Raises:
-        re2.error: the pattern is none.
+        re2.error: the pattern is invalid.
     """
     states = frozenset(request.state_filters)
     producers = frozenset(request.producer_id_filters)
@@ -87,7 +87,7 @@ def _filter(request: ListTransactionsRequest, now: int) -> Callable[[Transaction
     pattern = None
     if request.transactional_id_pattern:
         options = re2.Options()
-        options.log_errors = False  # a client's mistake is the client's to hear of
+        options.log_errors = False  # the client gets the error; it does not belong in our log
         pattern = re2.compile(request.transactional_id_pattern, options)
 
     def passes(each: Transaction) -> bool:

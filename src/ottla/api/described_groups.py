@@ -1,7 +1,7 @@
-"""Describes groups of the newer kinds to who may know of them, as committed.
+"""Describes consumer, share and streams groups, as committed, to authorized clients.
 
-In Kafka's order: may the caller describe the group, has it a name, is it there, may the caller
-describe every topic it reads. What is refused is refused for one group, not for the others.
+Checked in Kafka's order: may the caller describe the group, is its id valid, does it exist, may the
+caller describe every topic it reads. An error is for one group, not for the others.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,14 +16,14 @@ from ottla.protocol.faults import Fault
 
 
 class Described(Protocol):
-    """What the answers on every kind of group have."""
+    """The fields that the replies for every kind of group have."""
 
     error_code: int
     authorized_operations: int
 
 
 class Asked(Protocol):
-    """What the requests on every kind of group have."""
+    """The fields that the requests for every kind of group have."""
 
     group_ids: list[str]
     include_authorized_operations: bool
@@ -33,7 +33,7 @@ Group = TypeVar("Group", bound=Described)
 
 
 class Describing(msgspec.Struct, Generic[Group], frozen=True):
-    """How groups of one kind are described. ``hidden``: what is said of topics that may not be."""
+    """Describes groups of one kind. ``hidden`` is the error message for hidden topics."""
 
     refused: Callable[[int, str | None, str], Group]
     find: Callable[[str], Group]
@@ -41,7 +41,7 @@ class Describing(msgspec.Struct, Generic[Group], frozen=True):
     hidden: str = "The group has described topic(s) that the client is not authorized to describe."
 
     def answer(self, access: GroupAccess, caller: Caller, request: Asked) -> list[Group]:
-        """Return a description, or why there is none, of every group that is asked for."""
+        """Return a description or an error for every requested group."""
         groups = [self._one(access, caller, group_id) for group_id in request.group_ids]
         if request.include_authorized_operations:
             for group_id, group in zip(request.group_ids, groups, strict=True):

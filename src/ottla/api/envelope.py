@@ -1,4 +1,4 @@
-"""Forwarding: a broker hands a client's request to the active controller, in an Envelope (KIP-590).
+"""Forwarding: a broker sends a client's request to the active controller in an Envelope (KIP-590).
 
     client --request--> broker --Envelope(request, principal, address)--> active controller
     client <--response- broker <--Envelope(response)--------------------- active controller
@@ -8,13 +8,13 @@
     client_host_address   4 or 16 bytes, an IP address
     response_data         response header and body, without length
 
-A broker that gets no reply sends the request again, under the same id (`IdentifiedEnvelope`): the
-controller that serves it finds out whether an earlier attempt was committed, and answers as it
-did (`ottla.controller.decide_once`). A broker of Apache Kafka gives no id, and a controller of
-Apache Kafka does not look at it; then a second attempt is a new request, as it is in Kafka.
+A broker that gets no reply sends the request again with the same id (`IdentifiedEnvelope`): the
+controller finds out whether an earlier attempt was committed, and sends the same reply
+(`ottla.controller.decide_once`). A broker of Apache Kafka sends no id, and a controller of Apache
+Kafka ignores it; then a second attempt is a new request, as it is in Kafka.
 
-An error of the Envelope itself is one of the way: NOT_CONTROLLER makes the broker look for the
-new one. What the request itself came to is in the response inside.
+An error of the Envelope itself is about forwarding: after NOT_CONTROLLER the broker looks for the
+new controller. An error of the request is in the response inside.
 """
 
 import ipaddress
@@ -66,15 +66,15 @@ _NOT_LEADING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWE
 
 
 class EnvelopeHandler(msgspec.Struct, frozen=True):
-    """Opens envelopes and answers what is inside by the controller listener's own routes."""
+    """Opens envelopes and serves the request inside by the routes of the controller listener."""
 
     routes: Routes
 
     def open(self, caller: Caller, request: Request, body: memoryview) -> Awaitable[Result]:
-        """Read an Envelope and answer the request inside.
+        """Decode an Envelope and serve the request inside.
 
         Raises:
-            ProtocolFault: at once: the body is no Envelope.
+            ProtocolFault: at once: the body is not an Envelope.
         """
         envelope, _ = decode_prefix(IdentifiedEnvelope, request.version, body)
         return self.handle(caller, envelope, request.version)
@@ -82,12 +82,12 @@ class EnvelopeHandler(msgspec.Struct, frozen=True):
     async def handle(
         self, caller: Caller, request: EnvelopeRequest, version: int
     ) -> EnvelopeResponse:
-        """Answer the request inside."""
+        """Serve the request inside."""
         try:
-            sender = _sender(caller, request)  # as in Kafka: checked before what is inside
+            sender = _sender(caller, request)  # as in Kafka: checked before the request inside
             inner = parse_request_header(request.request_data)
         except ProtocolFault as fault:
-            log.info("envelope refused peer=%s reason=%s", caller.peer, fault)
+            log.info("envelope rejected peer=%s reason=%s", caller.peer, fault)
             return EnvelopeResponse(None, _envelope_error(fault))
         if isinstance(inner, UnsupportedRequest):
             return EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)
@@ -113,7 +113,7 @@ def is_forwarded(key: ApiKey) -> bool:
 
 
 class BadPrincipal(ProtocolFault):
-    """The principal inside an Envelope cannot be read."""
+    """The principal inside an Envelope cannot be decoded."""
 
     code = ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
 
@@ -123,7 +123,7 @@ def _envelope_error(fault: ProtocolFault) -> ErrorCode:
 
 
 def _sender(caller: Caller, request: EnvelopeRequest) -> Caller:
-    """Return who sent the request inside: not the broker, the client."""
+    """Return the caller of the request inside: the client, not the broker."""
     try:
         principal = decode_principal(request.request_principal or b"")
     except ProtocolFault as fault:
@@ -149,7 +149,7 @@ def _sender(caller: Caller, request: EnvelopeRequest) -> Caller:
 
 async def _answer(route: Route, inner: Request, sender: Caller) -> EnvelopeResponse:
     try:
-        # Bytes behind the last field are ignored, as everywhere: see `Dispatcher.open`.
+        # Bytes after the last field are ignored, as everywhere: see `Dispatcher.open`.
         steps = decode_steps(request_class(inner.key), inner.version, inner.body)
         message, _ = await paced(steps)
     except ProtocolFault:
@@ -173,25 +173,25 @@ async def _answer(route: Route, inner: Request, sender: Caller) -> EnvelopeRespo
 
 
 class ForwardingRefused(Fault):
-    """An Envelope came back with an error of the way."""
+    """The reply to an Envelope has an error of forwarding."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class Forwarder(msgspec.Struct, frozen=True):
-    """Hands requests to the active controller as they are."""
+    """Forwards requests to the active controller unchanged."""
 
     controller: ResendingControllerClient
     request_timeout_ms: int
     random: Random
 
     def forward(self, caller: Caller, request: Request, body: memoryview) -> Awaitable[Result]:
-        """Forward one request and return the response's body as it came.
+        """Forward one request and return the body of the response unchanged.
 
-        Bytes behind the last field are ignored and not forwarded.
+        Bytes after the last field are not forwarded.
 
         Raises:
-            ProtocolFault: at once, so that bytes which are no request are treated as such.
+            ProtocolFault: at once: the body is not a request.
         """
         if len(body) >= LARGE_BYTES:
             return self._forward_large(caller, request, body)
@@ -199,7 +199,7 @@ class Forwarder(msgspec.Struct, frozen=True):
         return self._forward(caller, request, body[:end], message)
 
     async def _forward_large(self, caller: Caller, request: Request, body: memoryview) -> Result:
-        """Forward a request that is decoded in steps; close for bytes that are none."""
+        """Forward a request that is decoded in steps; close the connection if it is malformed."""
         try:
             steps = decode_steps(request_class(request.key), request.version, body)
             message, end = await paced(steps)
@@ -229,11 +229,11 @@ class Forwarder(msgspec.Struct, frozen=True):
         return [bytes(answer)]
 
     async def forward_message(self, caller: Caller, request: Message, timeout_ms: int) -> Message:
-        """Send a request that no client sent, in a client's name; return the response.
+        """Send a request of this broker on behalf of a client; return the response.
 
         Raises:
             RequestTimedOut: no active controller answered in time.
-            ForwardingRefused: the way refused it. ProtocolFault: the answer is none.
+            ForwardingRefused: forwarding failed. ProtocolFault: the response is malformed.
         """
         key = ApiKey(request.SCHEMA.api_key or 0)
         version = APIS[key].versions[1]
@@ -287,7 +287,7 @@ def _principal(text: str) -> DefaultPrincipalData:
 
 
 def _packed(host: str) -> bytes:
-    """Return an address as bytes; of a peer that has none, such as a simulated one, any."""
+    """Return an IP address as bytes; zeros for a peer without one, such as a simulated one."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:

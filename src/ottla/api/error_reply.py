@@ -1,11 +1,11 @@
-"""The response that tells a client of one error, for any API and version, where there is one.
+"""The error response of any API and version, where there is one.
 
-Worked out from the schemas: an error code at the top of the response is set. Where the version
-has none there, it stands in the elements of some array, and the request's elements are mirrored
-into it: each gets the same code and keeps what names it (topic, partition, group, ...). What
-names an element is spelt differently from message to message; `_SAME` lists the spellings.
-Some old versions have no place for an error at all, and only closing the connection is left.
-Compared with the error responses of Apache Kafka's own request classes, version by version.
+Derived from the schemas: a top-level error code is set. Where the version has none, the error codes
+are in the elements of some array, and the elements of the request are mirrored into it: each gets
+the same code and keeps what identifies it (topic, partition, group, ...). Identifying fields have
+different names in different messages; `_SAME` lists them. Some old versions have no error field at
+all, and the connection has to be closed. Tests compare this with the error responses of Apache
+Kafka's own request classes, version by version.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ from ottla.protocol.messages import (
 from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.schema import Field, Kind, Message, covers
 
-# Spellings of one thing. The name in the response is looked up, then the others, in the request.
+# Names of one field. The request is searched for the name in the response, then for the others.
 _SAME: Final = (
     ("partition_index", "partition", "index", "partition_id"),
     ("name", "topic", "topic_name", "user"),
@@ -35,16 +35,16 @@ _SAME: Final = (
 )
 _CODES: Final = ("error_code", "partition_error_code")
 
-# What is -1, not 0, where the answer is an error: an offset or node that nobody has.
+# Fields that are -1, not 0, in an error response: an unknown offset or node.
 _UNKNOWN: Final = frozenset(
     {
         *("base_offset", "high_watermark", "committed_offset", "low_watermark"),
         *("node_id", "port"),
     }
 )
-# What is null where the answer is an error, in versions that can say so.
+# Fields that are null in an error response, in versions where they can be.
 _NULL: Final = "protocol_name"
-# Clients look for these in the elements although there is a code at the top.
+# Clients expect these in the elements although there is a top-level code.
 _IN_BOTH: Final = frozenset(
     {
         ApiKey.METADATA,
@@ -53,17 +53,17 @@ _IN_BOTH: Final = frozenset(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     }
 )
-# Its old versions list directories, and the request names none.
+# Its old versions list directories, and the request has none.
 _NOT_MIRRORED: Final = ApiKey.DESCRIBE_LOG_DIRS
 
 
 def error_reply(
     key: ApiKey, version: int, request: Message | None, code: ErrorCode, message: str | None = None
 ) -> Message | None:
-    """Return the response that says ``code`` to ``request``, or None where nothing can say it.
+    """Return the response to ``request`` with the error ``code``, or None where there is none.
 
     ``request`` is None when it was never decoded; only a top-level code can be set then.
-    ``message`` is shown to the client, where the version has room for it.
+    ``message`` is sent where the version has a field for it.
     """
     response = response_class(key)()
     at_top = _set_code(response, version, code, message)
@@ -74,7 +74,7 @@ def error_reply(
 
 
 def _lined_up(key: ApiKey, request: Message) -> Message:
-    """Return a request whose first array lines up with the response's; most are so already."""
+    """Return a request whose first array matches that of the response, as most do unchanged."""
     if key is ApiKey.ALTER_REPLICA_LOG_DIRS:
         assert isinstance(request, alter_replica_log_dirs.AlterReplicaLogDirsRequest)
         topics = [topic for directory in request.dirs for topic in directory.topics]
@@ -111,7 +111,7 @@ def _set_code(target: Message, version: int, code: ErrorCode, message: str | Non
 def _mirror(
     source: Message, target: Message, version: int, error: tuple[ErrorCode, str | None]
 ) -> bool:
-    """Fill the array of ``target`` that leads to an error code; say whether any element did."""
+    """Fill the array of ``target`` that has an error code; say whether there is one."""
     into = next((f for f in _fields(target, version) if _leads_to_code(f, version)), None)
     if into is None or into.type.element is None or into.type.element.struct is None:
         return False
@@ -136,9 +136,9 @@ def _array_like(source: Message, name: str, version: int) -> list[object]:
 
 
 def _name_it(element: Message, item: object, version: int) -> None:
-    """Copy what names ``item``, a struct or the name itself, into ``element``.
+    """Copy what identifies ``item``, a struct or the name itself, into ``element``.
 
-    What has no name there is nameless here, not null: most responses could not say that.
+    A null name becomes the empty one: most responses cannot have null there.
     """
     for field in _fields(element, version):
         spellings = next((same for same in _SAME if field.name in same), ())

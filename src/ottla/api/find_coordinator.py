@@ -1,7 +1,7 @@
 """FindCoordinator: which broker coordinates a group, a transactional id or a share key.
 
-The answer is the leader of the partition that the key belongs to. A topic that is not there yet
-is created by the first who asks, in the broker's own name; meanwhile nobody coordinates.
+The coordinator is the leader of the partition that the key belongs to. The first request creates a
+missing topic, on behalf of the broker; until it exists there is no coordinator.
 """
 
 from collections.abc import Callable
@@ -35,14 +35,14 @@ _TOPICS: Final = {
     TRANSACTION: TRANSACTION_STATE,
     SHARE: SHARE_GROUP_STATE,
 }
-# From this version on keys come in batches.
+# The first version with several keys per request.
 _BATCH_SINCE: Final = 4
 _SHARE_SINCE: Final = 6
 _NOBODY: Final = -1
 
 
 class FindCoordinatorHandler(msgspec.Struct, frozen=True):
-    """The handler of one broker. ``create`` has an internal topic made, and does not wait."""
+    """The handler of one broker. ``create`` has an internal topic created, and does not wait."""
 
     image: Callable[[], Image]
     create: Callable[[str], None]
@@ -51,13 +51,13 @@ class FindCoordinatorHandler(msgspec.Struct, frozen=True):
     def on_find_coordinator(
         self, caller: Caller, request: FindCoordinatorRequest, version: int
     ) -> FindCoordinatorResponse:
-        """Answer without a break."""
+        """Find the coordinators in one step."""
         return finish(self.find_coordinator_steps(caller, request, version))
 
     def find_coordinator_steps(
         self, caller: Caller, request: FindCoordinatorRequest, version: int
     ) -> Steps[FindCoordinatorResponse]:
-        """Answer for one key, or from version 4 on for several."""
+        """Find the coordinator of one key, or from version 4 on of several."""
         if version >= _BATCH_SINCE:
             found = (
                 self._find(caller, key, request.key_type, version)

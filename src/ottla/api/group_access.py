@@ -1,4 +1,6 @@
-"""Who may do what to groups and to the topics they read. Without an authorizer: everybody."""
+"""Authorization of requests about groups and the topics they read. Without an authorizer all are
+allowed.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
@@ -10,16 +12,16 @@ from ottla.api.routes import Caller
 from ottla.protocol.faults import NotAuthorized, TopicNotAuthorized
 
 May: TypeAlias = Callable[[Caller, str], bool]
-"""Whether a caller may, by the name of the group, topic or transactional id."""
+"""Whether a caller is authorized, by the name of the group, topic or transactional id."""
 
 
 def everybody(caller: Caller, name: str) -> bool:
-    """Let everybody."""
+    """Allow every caller."""
     return True
 
 
 class GroupAccess(msgspec.Struct, frozen=True):
-    """The questions, by Kafka's operations and resources."""
+    """The checks, by Kafka's operations and resource types."""
 
     read_group: May = everybody
     describe_group: May = everybody
@@ -35,7 +37,7 @@ class GroupAccess(msgspec.Struct, frozen=True):
     group_operations: Callable[[Caller, str], int] = lambda caller, name: GROUP_OPERATIONS
 
     def check_member(self, caller: Caller, group_id: str, topics: Iterable[str]) -> None:
-        """Refuse a heartbeat of who may not read the group, or know of a topic it names.
+        """Check that the caller of a heartbeat may read the group and describe its topics.
 
         Raises:
             NotAuthorized, TopicNotAuthorized

@@ -1,7 +1,7 @@
-"""The APIs about groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, Describe, List, Delete.
+"""The APIs of groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, Describe, List, Delete.
 
-What failed as a whole because this broker does not coordinate the group is raised as a fault,
-and placed in the response by `error_reply` as Kafka's own request classes do.
+Where this broker does not coordinate the group, the handler raises a fault, and `error_reply` makes
+the response as Kafka's own request classes do.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsRes
 from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ottla.protocol.uuids import uuid_text
 
-# From this version on the name may be null.
+# The first version in which the protocol name may be null.
 _NULL_PROTOCOL_NAME_SINCE: Final = 7
-# From this version on a member must say which protocol it syncs for.
+# The first version in which a member sends the protocol it syncs for.
 _PROTOCOL_NAMED_SINCE: Final = 5
-# From this version on members leave in batches, each with a code of its own.
+# The first version in which several members leave at once, each with its own error code.
 _LEAVE_BATCH_SINCE: Final = 3
 
 Reply = TypeVar("Reply")
@@ -72,7 +72,7 @@ class GroupHandlers(msgspec.Struct, frozen=True):
     def on_join(
         self, caller: Caller, request: JoinGroupRequest, version: int
     ) -> Answered[JoinGroupResponse]:
-        """JoinGroup: answered when the next generation begins."""
+        """JoinGroup; the reply comes with the next generation."""
         self._check_read(caller, request.group_id)
         answered = self._join(caller, request, version)
         return then(answered, _nullable if version >= _NULL_PROTOCOL_NAME_SINCE else _named)
@@ -96,7 +96,7 @@ class GroupHandlers(msgspec.Struct, frozen=True):
     def on_sync(
         self, caller: Caller, request: SyncGroupRequest, version: int
     ) -> Answered[SyncGroupResponse]:
-        """SyncGroup: answered when the leader has assigned."""
+        """SyncGroup; the reply comes with the leader's assignment."""
         is_named = request.protocol_type is not None and request.protocol_name is not None
         if version >= _PROTOCOL_NAMED_SINCE and not is_named:
             return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -111,7 +111,7 @@ class GroupHandlers(msgspec.Struct, frozen=True):
     def on_heartbeat(
         self, caller: Caller, request: HeartbeatRequest, version: int
     ) -> Answered[HeartbeatResponse]:
-        """Heartbeat. While the group is being read its members are left in peace."""
+        """Heartbeat; succeeds while the group is being loaded, so that its members stay."""
         self._check_read(caller, request.group_id)
         if not request.group_id:
             return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
@@ -166,7 +166,7 @@ class GroupHandlers(msgspec.Struct, frozen=True):
     def on_list(
         self, caller: Caller, request: ListGroupsRequest, version: int
     ) -> ListGroupsResponse:
-        """ListGroups that this broker coordinates; incomplete lists say so by their code."""
+        """ListGroups of this coordinator; an incomplete list has an error code."""
         groups = [
             group
             for view in self.groups.runtime.views()
@@ -197,7 +197,7 @@ class GroupHandlers(msgspec.Struct, frozen=True):
         return DeleteGroupsResponse(results=results)
 
     async def _delete(self, group_ids: list[str]) -> list[DeletableGroupResult]:
-        """Delete the groups of one shard, but those whose state elsewhere cannot go now."""
+        """Delete the groups of one shard, except those whose other state cannot be deleted now."""
         try:
             codes = await asyncio.gather(*map(self.groups.prepare_delete, group_ids))
             refused = [
@@ -222,7 +222,7 @@ def _named(reply: JoinGroupResponse) -> JoinGroupResponse:
 
 
 def _nullable(reply: JoinGroupResponse) -> JoinGroupResponse:
-    """Return a reply in which no protocol is null, as all refusals have it."""
+    """Return a reply in which no protocol is null, as in all rejections."""
     reply.protocol_name = reply.protocol_name or None
     return reply
 
@@ -233,11 +233,11 @@ def _single(reply: LeaveGroupResponse) -> LeaveGroupResponse:
     return reply
 
 
-# -- replies that may still be on their way -----------------------------------------
+# -- replies that may come later -----------------------------------------
 
 
 def then(answered: Answered[Reply], change: Callable[[Reply], Changed]) -> Answered[Changed]:
-    """Change a reply, at once if it is there."""
+    """Map a reply, at once if it has come."""
     if inspect.isawaitable(answered):
         return _then(answered, change)
     return change(answered)
@@ -252,7 +252,7 @@ def asked(
     change: Callable[[Reply], Changed],
     failed: Callable[[Fault], Changed],
 ) -> Answered[Changed]:
-    """Ask, and change the reply, or a fault, whenever it comes."""
+    """Call the coordinator, and map its reply or fault when it comes."""
     try:
         answered = ask()
     except Fault as fault:
@@ -275,7 +275,7 @@ async def _asked(
 
 
 async def settled(answered: Answered[Reply]) -> Reply:
-    """Return a reply, waiting for it if need be."""
+    """Return a reply, waiting for it if needed."""
     if inspect.isawaitable(answered):
         found: Reply = await answered
         return found

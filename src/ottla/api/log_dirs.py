@@ -1,11 +1,11 @@
-"""What lies in which log directory, and moving it to another (KIP-113, KIP-827).
+"""DescribeLogDirs, and AlterReplicaLogDirs to move replicas between directories (KIP-113, KIP-827).
 
 DescribeLogDirs: a directory that is offline is a row with KAFKA_STORAGE_ERROR and nothing else. A
 log that is being moved is a second row of its partition, in the directory it moves to, with
 ``is_future_key``. Kafka 4.2 speaks versions 1 to 4.
 
-AlterReplicaLogDirs: answered once the move is begun, each partition on its own; how it goes on
-is seen in the future log's row.
+AlterReplicaLogDirs: answered per partition once the move has begun; the row of the future log shows
+its progress.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,10 +40,10 @@ _LAG_UNKNOWN: Final = -1
 
 
 class Moves(Protocol):
-    """Who moves partitions between directories."""
+    """Moves partitions between directories."""
 
     def alter(self, name: TopicPartition, path: str) -> None:
-        """Begin a move. Raises a `Fault` with the code to answer."""
+        """Begin a move. Raises a `Fault` with the error code of the reply."""
         ...
 
 
@@ -56,9 +56,9 @@ class AlterLogDirsHandler(msgspec.Struct, frozen=True):
     def on_alter_replica_log_dirs(
         self, caller: Caller, request: AlterReplicaLogDirsRequest, version: int
     ) -> AlterReplicaLogDirsResponse:
-        """Begin a move for every partition that is named, in the order they come.
+        """Begin a move of every listed partition, in order.
 
-        Of a partition that is named twice the last directory counts, and it has one result.
+        For a partition that is listed twice the last directory counts, and it has one result.
         """
         is_allowed = self.may_alter(caller)
         paths = {
@@ -87,7 +87,7 @@ class AlterLogDirsHandler(msgspec.Struct, frozen=True):
 class LogDirsHandler(msgspec.Struct, frozen=True):
     """The handler of a broker's listeners.
 
-    ``paths`` are all of ``log.dirs``; one without a directory could not be opened at the start.
+    ``paths`` are all of ``log.dirs``; a path without a directory could not be opened at start.
     """
 
     paths: Sequence[str]
@@ -98,7 +98,7 @@ class LogDirsHandler(msgspec.Struct, frozen=True):
     def on_describe_log_dirs(
         self, caller: Caller, request: DescribeLogDirsRequest, version: int
     ) -> DescribeLogDirsResponse:
-        """Describe every directory, with all partitions or those that are asked for."""
+        """Describe every directory, with all or only the requested partitions."""
         if not self.may_describe(caller):
             return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         wanted = _wanted(request)
@@ -123,12 +123,12 @@ class LogDirsHandler(msgspec.Struct, frozen=True):
         return result
 
     def _current(self) -> Mapping[TopicPartition, Log]:
-        """Return where each log is now; a future one is measured against it."""
+        """Return the current log of each partition, to measure a future log against."""
         return {name: hosted.log for each in self.directories for name, hosted in each.logs.items()}
 
 
 def _wanted(request: DescribeLogDirsRequest) -> frozenset[TopicPartition] | None:
-    """Return the partitions that are asked for; None for all."""
+    """Return the requested partitions; None for all."""
     if request.topics is None:
         return None
     return frozenset(
@@ -153,7 +153,7 @@ def _rows(
 
 
 def _lag(log: Log, current: Log | None, *, is_future: bool) -> int:
-    """Say how far a log is behind: a future one behind its own, that one behind its leader's."""
+    """Return the lag of a log: a future log behind the current one, that behind its leader."""
     if current is None:
         return _LAG_UNKNOWN
     if is_future:

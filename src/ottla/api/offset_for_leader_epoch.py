@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch: where an epoch ends, by which a reader finds what was truncated (KIP-320).
+"""OffsetForLeaderEpoch: the end of an epoch, by which a reader detects truncation (KIP-320).
 
-Only the leader answers: any other replica's history may itself be cut back.
+Only the leader answers: the log of any other replica may itself be truncated.
 """
 
 from collections.abc import Callable
@@ -32,13 +32,13 @@ class EpochHandlers(msgspec.Struct, frozen=True):
     def on_offset_for_leader_epoch(
         self, caller: Caller, request: OffsetForLeaderEpochRequest, version: int
     ) -> OffsetForLeaderEpochResponse:
-        """Return the ends of epochs without a break."""
+        """Return the ends of epochs in one step."""
         return finish(self.offset_for_leader_epoch_steps(caller, request, version))
 
     def offset_for_leader_epoch_steps(
         self, caller: Caller, request: OffsetForLeaderEpochRequest, version: int
     ) -> Steps[OffsetForLeaderEpochResponse]:
-        """Return the largest epoch at or below each that is requested, and where it ends."""
+        """Return the largest epoch up to each requested one, and its end offset."""
         topics: list[OffsetForLeaderTopicResult] = []
         for topic in request.topics:
             rows = (self._row(caller, topic.topic, each) for each in topic.partitions)

@@ -1,10 +1,10 @@
-"""InitProducerId: an id for every idempotent producer, never given twice in a cluster (KIP-730).
+"""InitProducerId: an id for every idempotent producer, unique in the cluster (KIP-730).
 
     producer --InitProducerId--> broker --AllocateProducerIds, once in 1000--> controller
 
-The controller writes down what it hands out, so a block is a broker's own, and what a broker
-does not use of its last one is lost with it. A producer with a transactional id goes to that
-id's coordinator instead.
+The controller records every block, so no two brokers have the same, and the unused ids of a
+broker's last block are lost. A producer with a transactional id gets its id from its transaction
+coordinator instead.
 """
 
 import asyncio
@@ -32,24 +32,24 @@ from ottla.protocol.types import (
 log = logging.getLogger(__name__)
 
 ALLOCATE_MS_MAX: Final = 5_000
-"""How long a block is waited for; then the producer is told to come again."""
+"""How long a producer waits for a block; then it has to retry."""
 
 FENCED_VERSION_FIRST: Final = 4
-"""Before it, a client knows a fenced producer by INVALID_PRODUCER_EPOCH."""
+"""Below this version, a fenced producer gets INVALID_PRODUCER_EPOCH."""
 
 
 class TransactionalProducers(Protocol):
-    """The coordinator of transactions, as far as it gives ids to producers."""
+    """The transaction coordinator, for the ids of producers."""
 
     def init_producer_id(self, request: InitProducerIdRequest) -> Awaitable[InitProducerIdResponse]:
-        """Give the producer of a transactional id its id and next epoch."""
+        """Return the producer id and next epoch of a transactional id."""
         ...
 
 
 class ProducerIds:
     """This broker's block of producer ids, replaced by another when used up.
 
-    Producers that come while there is none wait for the same one.
+    Producers that arrive while there is none wait for the same request.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class ProducerIds:
         self._allocating = asyncio.Lock()
 
     async def next(self) -> ProducerId:
-        """Return an id that nobody has.
+        """Return an unused id.
 
         Raises:
-            CoordinatorLoading: no block is to be had; to be tried again.
+            CoordinatorLoading: no block could be allocated; the client retries.
         """
         while self._next >= self._end:
             async with self._allocating:
@@ -84,7 +84,7 @@ class ProducerIds:
         assert isinstance(response, AllocateProducerIdsResponse)
         if response.error_code != ErrorCode.NONE or response.producer_id_len <= 0:
             name = ErrorCode(response.error_code).name
-            log.warning("no producer ids to be had error=%s", name)
+            log.warning("cannot allocate producer ids error=%s", name)
             raise CoordinatorLoading(f"the controller gave no producer ids: {name}")
         self._next = response.producer_id_start
         self._end = self._next + response.producer_id_len
@@ -92,7 +92,7 @@ class ProducerIds:
 
 
 class InitProducerIdHandler:
-    """Serves InitProducerId. Without a coordinator nobody gets an id for transactions."""
+    """Serves InitProducerId. Without a coordinator, transactional ids are rejected."""
 
     def __init__(self, ids: ProducerIds, coordinator: TransactionalProducers | None = None) -> None:
         self._ids = ids
@@ -101,7 +101,7 @@ class InitProducerIdHandler:
     async def handle(
         self, caller: Caller, request: InitProducerIdRequest, version: int
     ) -> InitProducerIdResponse:
-        """Give a producer its id; what it says of an id it had counts only for transactions."""
+        """Return an id for a producer; its current id counts only for transactions."""
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
             return _refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:

@@ -1,11 +1,10 @@
 """The quorum's RPCs, answered: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot of
 ``__cluster_metadata``, DescribeQuorum, AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter.
 
-Each handler turns a request into the core's words, asks, and turns the reply back; the asking
-side is `ottla.raft.rpc_codec`. Where an error stands is Kafka's choice: a wrong cluster id, or a
-request that is not about the one partition there is, at the top and alone; all else with the
-partition, beside the leader that the node knows. Sessions of Fetch are not kept: every fetch
-names its partition.
+Each handler converts a request for the raft core, calls it, and converts the reply; the sending
+side is `ottla.raft.rpc_codec`. Errors are placed as in Kafka: a wrong cluster id, or a request that
+is not about the one partition, is a top-level error alone; any other is an error of the partition,
+with the leader that the node knows. There are no fetch sessions: every fetch names its partition.
 """
 
 from collections.abc import Iterable
@@ -32,9 +31,9 @@ from ottla.raft.core.view import QuorumView, ReplicaView
 from ottla.raft.core.voters import Endpoint, ReplicaKey, VersionRange, VoterSet, find_endpoint
 from ottla.raft.rpc_codec import PARTITION, TOPIC, TOPIC_ID
 
-# A request for more bytes gets these; what a batch may have at most.
+# The most bytes of a reply: the maximum of a batch.
 FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
-# One that asks to wait longer is answered, empty, after these: nobody holds a place for ever.
+# The longest wait, after which the reply is empty: no fetch waits forever.
 FETCH_WAIT_MS_MAX: Final = 30_000
 FETCH_ENDPOINTS_SINCE: Final = 17
 
@@ -42,23 +41,23 @@ _TOP_LEVEL: Final = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID})
 
 
 class Quorum(Protocol):
-    """What the handlers need of the node's replica of the metadata log."""
+    """The node's replica of the metadata log, for the handlers."""
 
     async def request(self, request: core.Request) -> core.Reply:
-        """Ask it; the reply may come much later."""
+        """Pass it a request; the reply may come much later."""
         ...
 
     def describe(self) -> QuorumView:
-        """Return the quorum as it sees it now."""
+        """Return its current view of the quorum."""
         ...
 
     def wall_clock(self) -> Millis:
-        """Return the time to which the ages in the view refer."""
+        """Return the time that the ages in the view refer to."""
         ...
 
 
 class RaftHandlers:
-    """The handlers of one listener; ``listener`` is the name its endpoints go by."""
+    """The handlers of one listener; ``listener`` is its name."""
 
     def __init__(self, quorum: Quorum, listener: str) -> None:
         self._quorum = quorum
@@ -107,7 +106,7 @@ class RaftHandlers:
         request: begin_quorum_epoch.BeginQuorumEpochRequest,
         version: int,
     ) -> begin_quorum_epoch.BeginQuorumEpochResponse:
-        """A leader makes itself known."""
+        """BeginQuorumEpoch: the sender is the leader of a new epoch."""
         if [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics] != [
             (TOPIC, [PARTITION])
         ]:
@@ -141,7 +140,7 @@ class RaftHandlers:
     async def on_end_epoch(
         self, caller: Caller, request: end_quorum_epoch.EndQuorumEpochRequest, version: int
     ) -> end_quorum_epoch.EndQuorumEpochResponse:
-        """A leader leaves."""
+        """EndQuorumEpoch: the leader resigns."""
         if [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics] != [
             (TOPIC, [PARTITION])
         ]:
@@ -177,7 +176,7 @@ class RaftHandlers:
     async def on_fetch(
         self, caller: Caller, request: fetch.FetchRequest, version: int
     ) -> fetch.FetchResponse:
-        """Read the log as a replica does; waits where there is nothing new."""
+        """Read the log for a replica; waits where there is nothing new."""
         if not _is_metadata_fetch(request):
             return fetch.FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
         part = request.topics[0].partitions[0]
@@ -209,7 +208,7 @@ class RaftHandlers:
     async def on_fetch_snapshot(
         self, caller: Caller, request: fetch_snapshot.FetchSnapshotRequest, version: int
     ) -> fetch_snapshot.FetchSnapshotResponse:
-        """Read a piece of a snapshot."""
+        """Read a chunk of a snapshot."""
         if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
             return fetch_snapshot.FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
         topic = request.topics[0]
@@ -267,7 +266,7 @@ class RaftHandlers:
     async def on_add_voter(
         self, caller: Caller, request: add_raft_voter.AddRaftVoterRequest, version: int
     ) -> add_raft_voter.AddRaftVoterResponse:
-        """Add a voter; answered after commit unless the asker does not want to wait."""
+        """Add a voter; answered after commit, unless the request does not wait for it."""
         listeners = [(e.name, Endpoint(e.name, e.host, e.port)) for e in request.listeners]
         if len(dict(listeners)) < len(listeners):
             return add_raft_voter.AddRaftVoterResponse(
@@ -310,7 +309,7 @@ class RaftHandlers:
     async def on_update_voter(
         self, caller: Caller, request: update_raft_voter.UpdateRaftVoterRequest, version: int
     ) -> update_raft_voter.UpdateRaftVoterResponse:
-        """Renew a voter's endpoints and versions."""
+        """Update a voter's endpoints and versions."""
         feature = request.k_raft_version_feature
         reply = await self._quorum.request(
             core.UpdateVoterRequest(
@@ -337,12 +336,12 @@ class RaftHandlers:
             ),
         )
 
-    # -- what operators see --------------------------------------------------
+    # -- description --------------------------------------------------
 
     def on_describe(
         self, caller: Caller, request: describe_quorum.DescribeQuorumRequest, version: int
     ) -> describe_quorum.DescribeQuorumResponse:
-        """Describe the quorum; only its leader knows how far the others are."""
+        """Describe the quorum; only its leader knows the offsets of the others."""
         asked = [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics]
         if asked != [(TOPIC, [PARTITION])]:
             return _unknown_partitions(asked)
@@ -370,8 +369,8 @@ class RaftHandlers:
 def _is_resent(caller: Caller) -> bool:
     """Say whether an earlier attempt of a forwarded request may have been served.
 
-    Voters are no part of the image, so its ids do not tell. The state that was asked for counts
-    as success then: an earlier attempt whose reply was lost is the likely cause of it.
+    Voters are not part of the image, so the ids in the image do not help. If the voters are as
+    requested, that counts as success: an earlier attempt whose reply was lost is the likely cause.
     """
     return caller.request is not None and caller.request.is_resent
 
@@ -381,7 +380,7 @@ def _voter_key(node_id: int, directory_id: Uuid) -> ReplicaKey | None:
 
 
 def _successors(part: end_quorum_epoch.RequestPartitionData) -> tuple[ReplicaKey, ...]:
-    """Return the successors of either version; the older one names no directories."""
+    """Return the successors of either version; the older one has no directory ids."""
     if part.preferred_candidates:
         return tuple(
             ReplicaKey(NodeId(c.candidate_id), c.candidate_directory_id)
@@ -391,7 +390,7 @@ def _successors(part: end_quorum_epoch.RequestPartitionData) -> tuple[ReplicaKey
 
 
 def _is_metadata_fetch(request: fetch.FetchRequest) -> bool:
-    """Say whether the log is asked for, by its id: Kafka refuses versions that have only names."""
+    """Say whether a fetch is of the metadata log, by its id: Kafka rejects versions with names."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return False
     topic = request.topics[0]

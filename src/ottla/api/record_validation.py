@@ -1,24 +1,24 @@
-"""What a leader asks of the records in a Produce request, before a log sees them.
+"""Validation of the records in a Produce request, before they are appended.
 
-Pure; the counterpart of Kafka's ``LogValidator`` and of what it checks on the request itself.
-A log checks a batch as a whole (size, CRC, producer, no control batch); here are the rules that
-need the records, or the topic's configuration:
+Pure; the counterpart of Kafka's ``LogValidator`` and of Kafka's checks of the request itself. The
+log checks a batch as a whole (size, CRC, producer, no control batch); here are the rules that need
+the records, or the topic's configuration:
 
     one batch   format 2, alone, whole; zstd only where the version may use it (KIP-110)
     records     as many as the header says, offset deltas 0, 1, 2 .., nothing left over
     key         not null in a compacted topic
     timestamp   within ``message.timestamp.before.max.ms`` and ``.after.max.ms`` of the clock,
-                -1 always; whose clock it is, is for the topic to say
+                -1 always; the topic says whether it is set by the producer
     header      the maximum timestamp is that of the records
-    codec       that of the topic; packed again where the producer used another
+    codec       that of the topic; compressed again where the producer used another
 
-An uncompressed batch is walked where it lies. A compressed one is unpacked, to a bound, for
-only so can be known what consumers and the cleaner would meet in it; frames that some of them
-cannot unpack are refused.
+An uncompressed batch is read in place. A compressed one is decompressed, up to a limit, because
+consumers and the cleaner have to read its records; frames that some of them cannot decompress are
+rejected.
 
-The CRC is the log's to check, once, unless something is wrong or is to be changed: bytes that
-were damaged on the way are CORRUPT_MESSAGE, whatever else seems to be wrong with them, and must
-never get a CRC of ours.
+The log checks the CRC, once. If something is wrong or has to be changed, it is checked here first:
+bytes that were damaged on the way are CORRUPT_MESSAGE, whatever else is wrong with them, and must
+never get a new CRC.
 """
 
 from struct import Struct
@@ -84,7 +84,7 @@ _CODECS: Final = {
 
 
 class RecordRules(NamedTuple):
-    """What a topic asks of its records. ``codec`` is None where the producer chooses."""
+    """The rules of a topic for its records. ``codec`` is None where the producer chooses."""
 
     batch_bytes_max: int
     is_compacted: bool
@@ -96,7 +96,7 @@ class RecordRules(NamedTuple):
 
 
 def rules_of(config: TopicConfig) -> RecordRules:
-    """Return the rules that a topic's configuration comes to."""
+    """Return the rules of a topic's configuration."""
     codec = _CODECS[config.compression_type]
     levels = {
         Compression.GZIP: config.compression_gzip_level,
@@ -115,7 +115,7 @@ def rules_of(config: TopicConfig) -> RecordRules:
 
 
 class RecordError(NamedTuple):
-    """What is wrong with one record; ``batch_index`` counts from 0."""
+    """The error of one record; ``batch_index`` counts from 0."""
 
     batch_index: int
     message: str
@@ -130,7 +130,7 @@ class RecordsRejected(InvalidRecord):
 
 
 class TimestampsRejected(InvalidTimestamp):
-    """As `RecordsRejected`; at least one record has a timestamp that the topic does not take."""
+    """As `RecordsRejected`; at least one record has a timestamp that the topic rejects."""
 
     def __init__(self, message: str, errors: list[RecordError]) -> None:
         super().__init__(message)
@@ -143,12 +143,12 @@ class TimestampsRejected(InvalidTimestamp):
 def take_batch(records: memoryview | None, version: int) -> memoryview:
     """Return the one batch that a partition of a Produce request carries.
 
-    Bytes behind it that are no whole batch are left out, as Kafka leaves them out.
+    Bytes after it that are no whole batch are ignored, as in Kafka.
 
     Raises:
         InvalidRecord: no batch, one of an old format, or several.
-        CorruptBatch: of no known format, or of a length that nothing has.
-        UnsupportedCompression: zstd in a version that came before it.
+        CorruptBatch: an unknown format, or an impossible length.
+        UnsupportedCompression: zstd in a version without it.
     """
     end = None if records is None else _batch_end(records, 0)
     if records is None or end is None:
@@ -195,7 +195,7 @@ def validate_batch(
 ) -> memoryview | bytearray:
     """Check a batch, as `take_batch` gave it, by its topic's rules; return it to be appended.
 
-    That is ``batch`` itself, its header perhaps mended in place, or a new one where the topic
+    That is ``batch`` itself, its header corrected in place if needed, or a new one where the topic
     has another codec. ``now`` is the broker's wall clock.
 
     Raises:
@@ -275,7 +275,7 @@ def _header_within(batch: memoryview, rules: RecordRules) -> BatchHeader:
 
 
 def _stays(header: BatchHeader, summary: RecordsSummary, rules: RecordRules, now: Millis) -> bool:
-    """Say whether a batch is appended as it came."""
+    """Say whether a batch is appended unchanged."""
     newest = header.base_timestamp + summary.max_timestamp_delta
     codec = header.attributes & (CODEC_MASK | LOG_APPEND_TIME)
     return (
@@ -292,7 +292,7 @@ def _adapted(
     rules: RecordRules,
     now: Millis,
 ) -> memoryview | bytearray:
-    """Refuse a batch with records that a rule forbids, or bring it into the topic's form."""
+    """Reject a batch with records that a rule forbids, or convert it for the topic."""
     region, summary = found
     _check_whole(batch, header)
     if not _is_allowed(header, summary, rules, now):
@@ -313,7 +313,7 @@ def _adapted(
 
 
 def _check_whole(batch: memoryview, header: BatchHeader) -> None:
-    """Check what the log would: what it refuses takes precedence over anything in the records."""
+    """Check what the log checks: its errors take precedence over errors of records."""
     if not is_crc_valid(batch, 0, header):
         raise CorruptBatch("CRC does not match")
     check_produced_header(header)
@@ -328,7 +328,7 @@ def _with_own_timestamps(batch: memoryview, header: BatchHeader) -> tuple[BatchH
 
 
 def _mend(batch: memoryview, header: BatchHeader, newest: Millis) -> None:
-    """Make the header say what the records do, and give the batch a CRC for it."""
+    """Set the maximum timestamp in the header from the records, and update the CRC."""
     _INT16.pack_into(batch, ATTRIBUTES_AT, header.attributes & ~LOG_APPEND_TIME)
     _INT64.pack_into(batch, MAX_TIMESTAMP_AT, newest)
     patch_crc(batch, 0, header.size)
@@ -361,7 +361,7 @@ def _is_allowed(
 
 
 def _reject(header: BatchHeader, region: Buffer, rules: RecordRules, now: Millis) -> None:
-    """Look at every record; raise if a rule forbids any, and return if none does."""
+    """Check every record; raise if a rule forbids any."""
     spans = walk_spans(region, header.records_count)
     errors: list[RecordError] = []
     count, has_bad_timestamp = 0, False

@@ -1,9 +1,10 @@
-"""What a handler may answer: a message, chunks of bytes and file, both with a wish, or nothing.
+"""What a handler may return: a message, chunks of bytes and files, either in an `Answer`, or no
+reply.
 
 A body of chunks is the response's body without its header, in wire order. A file slice is
-sent from the page cache and never copied through Python; its file must stay open until it has
-been sent, and a file that turns out shorter or closed costs the client its connection, since
-the length of the frame has been announced by then.
+sent from the page cache and never copied through Python; its file must stay open until it has been
+sent. If the file is shorter or closed, the connection is closed, since the length of the frame has
+been sent by then.
 """
 
 import asyncio
@@ -43,21 +44,21 @@ Body: TypeAlias = Message | list[Chunk] | tuple[Chunk, ...]
 
 
 class NoReply(enum.Enum):
-    """The type of `NO_REPLY`, so that it can be told from a message."""
+    """The type of `NO_REPLY`, distinct from a message."""
 
     NO_REPLY = "no reply"
 
 
 NO_REPLY: Final = NoReply.NO_REPLY
-"""The request wants no answer: Produce with acks=0."""
+"""The request gets no reply: Produce with acks=0."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A body with a wish to the connection.
+    """A body with instructions for the connection.
 
-    ``throttle_ms`` mutes the connection for so long once the reply is on its way (KIP-219);
-    the body tells the client the same number. ``close`` ends the connection behind the reply,
-    or, with ``NO_REPLY``, in place of one: how an acks=0 producer learns of an error.
+    ``throttle_ms`` mutes the connection for that long once the reply is sent (KIP-219); the body
+    has the same number. ``close`` closes the connection after the reply or, with ``NO_REPLY``,
+    instead of one: that is how an acks=0 producer notices an error.
     """
 
     body: Body | NoReply
@@ -68,8 +69,8 @@ class Answer(msgspec.Struct, frozen=True):
 class Holding:
     """An awaitable reply of a raw handler that reads the request's body until it ends.
 
-    For a route that otherwise does not keep the body: the connection gives its buffer away, and
-    the memory counts for the request until the reply is there.
+    For a route that otherwise does not keep the body: the connection gives its buffer to the
+    request, whose memory counts until the reply is made.
     """
 
     __slots__ = ("_work",)
@@ -95,7 +96,7 @@ Handled: TypeAlias = Reply | Steps[Reply]
 ITEMS_PER_STEP: Final = 64
 """Rows of a list that a handler answers between two yields."""
 LARGE_BYTES: Final = 16 * 1024
-"""A request from this size on is decoded in steps: it may list thousands of items."""
+"""A request of at least this size is decoded in steps: it may list thousands of items."""
 PACE_S: Final = 0.002
 """How long steps run before the event loop polls, where no connection's turn bounds them."""
 
@@ -124,7 +125,7 @@ def collect(items: Iterable[T], cost: Callable[[T], int] | None = None) -> Steps
 
 
 def finish(steps: Steps[T]) -> T:
-    """Run ``steps`` to the end without a break and return the result."""
+    """Run ``steps`` to the end in one go and return the result."""
     try:
         while True:
             next(steps)
@@ -133,17 +134,17 @@ def finish(steps: Steps[T]) -> T:
         return result
 
 
-# A tuple: a union of types would be made anew at every look.
+# A tuple: a union of types would be constructed at every check.
 IN_MEMORY: Final = (bytes, bytearray, memoryview)
 
 
 def is_file(chunk: Chunk) -> bool:
-    """Say whether a chunk has to be fetched from a file."""
+    """Say whether a chunk is a slice of a file."""
     return not isinstance(chunk, IN_MEMORY)
 
 
 def length_of(chunk: Chunk) -> int:
-    """Return the bytes a chunk will be on the wire."""
+    """Return the number of bytes of a chunk on the wire."""
     if isinstance(chunk, memoryview):
         return chunk.nbytes
     return len(chunk) if isinstance(chunk, (bytes, bytearray)) else chunk.length
@@ -167,6 +168,6 @@ async def paced(steps: Steps[T]) -> T:
 
 
 async def finished(handled: Handled) -> Result:
-    """Return the result of a handler, whichever way it comes."""
+    """Return the result of a handler, awaiting it or running its steps if needed."""
     reply = await paced(handled) if isinstance(handled, Generator) else handled
     return await reply if isinstance(reply, Awaitable) else reply

@@ -9,10 +9,10 @@ A handler is called on the event loop, in the order in which requests arrive on 
     handle(caller, request, body)    -> Result | Awaitable[Result]      raw; a frames.Request
     handle(caller, request, version) -> Steps[Result]                   a generator, see below
 
-What it does before it returns is therefore ordered (an ``async def`` has done nothing by then);
-an awaitable runs beside later requests, and its reply still leaves in its turn. The awaitable
-is not cancelled when the client goes away, unless its route says ``cancel_when_gone``: fit for
-one that only waits, as a long poll does.
+What it does before it returns is therefore ordered (an ``async def`` has done nothing by then); an
+awaitable runs concurrently with later requests, and replies are still sent in order. The awaitable
+is not cancelled when the client disconnects, unless its route has ``cancel_when_gone``, which fits
+handlers that only wait, as for a long poll.
 
 A handler whose work grows with a list in the request, or with the cluster, is a generator that
 yields every few rows (`ottla.api.replies.Steps`): a small request is answered at once, a large one
@@ -20,10 +20,9 @@ in slices with other connections served in between. It must not rely on the orde
 
 A raw handler gets the header and the undecoded body: a view into the receive buffer, writable,
 valid until the handler has returned and, if it returned an awaitable, until that has ended. A
-route with ``keeps_body=False`` promises not to look at it after returning, which saves the
-connection from giving its buffer away: Produce is such, but for an awaitable that it wraps in
-`Holding`. The same holds for records inside a
-decoded request; all else in one is a copy.
+route with ``keeps_body=False`` does not read it after returning, so the connection can reuse its
+buffer: Produce is one, except for awaitables that it wraps in `Holding`. The same holds for records
+inside a decoded request; everything else in it is a copy.
 
 A route may have a ``fast_path`` for small requests of one common form:
 
@@ -50,11 +49,11 @@ from ottla.protocol.schema import Versions, covers
 from ottla.runtime.ports import Address
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""Who speaks on a listener that asks nobody for a name, in Kafka's words."""
+"""The principal of clients on a listener without authentication, as in Kafka."""
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks, and by which way. One object serves all requests that agree in it."""
+    """The sender of a request. One object is shared by all requests with the same values."""
 
     principal: str
     client_id: str | None
@@ -65,7 +64,7 @@ class Caller(msgspec.Struct, frozen=True):
     is_token_authenticated: bool = False
     """Whether the principal logged in with a delegation token."""
     is_forwarded: bool = False
-    """Whether a broker forwarded the request of a client that it had let in."""
+    """Whether a broker forwarded the request for its client."""
     request: RequestIdentity | None = None
     """The identity of a forwarded request that a broker may send again."""
 
@@ -74,10 +73,10 @@ FastPath = Callable[[Caller, bytes, bytearray, int, int], bytearray | None]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One API and its handler. ``versions`` narrows what the codec speaks; None takes all."""
+    """One API and its handler. ``versions`` limits those served; None for all of the codec."""
 
     api_key: ApiKey
-    # Each handler names its own request class, so the parameters cannot be spelt out here.
+    # Each handler has its own request class, so the parameters cannot be annotated here.
     handle: Callable[..., Handled]
     versions: Versions | None = None
     raw: bool = False
@@ -85,7 +84,7 @@ class Route(msgspec.Struct, frozen=True):
     cancel_when_gone: bool = False
     fast_path: FastPath | None = None
     is_advertised: bool = True
-    """Whether ApiVersions names it; one that it does not name is served all the same."""
+    """Whether ApiVersions lists it; an API that it does not list is served all the same."""
 
 
 def nothing_hidden(key: ApiKey) -> bool:
@@ -132,7 +131,7 @@ class Routes:
         }
 
     def __iter__(self) -> Iterator[tuple[ApiKey, Versions]]:
-        """Yield what is served now, by rising key."""
+        """Yield the advertised APIs with their versions, by ascending key."""
         for key in sorted(self._found):
             route, versions = self._found[key]
             if route.is_advertised and not self.hidden(route.api_key):

@@ -2,8 +2,8 @@
 
     session -> acknowledge what the request brings -> acquire, or wait -> reply
 
-The session is gone through before the handler returns, so that requests of one connection keep
-their order; what follows waits for the state to be durable.
+The session is updated before the handler returns, so that requests of one connection keep their
+order; the rest waits until the state is durable.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ Codes: TypeAlias = dict[TopicIdPartition, ErrorCode]
 
 
 class ShareSources(msgspec.Struct, frozen=True):
-    """Where records come from, and who may have them. ``image`` is the newest."""
+    """The share partitions, sessions and authorization; ``image`` returns the newest image."""
 
     partitions: SharePartitions
     sessions: Sessions
@@ -72,9 +72,9 @@ class ShareHandlers(msgspec.Struct, frozen=True):
     sources: ShareSources
 
     def on_connection_closed(self, listener: str, peer: Address) -> None:
-        """End the sessions of a connection that is gone, and give back what was held there.
+        """End the sessions of a closed connection, and release the records acquired over it.
 
-        Its member would not acknowledge any more; without this, others would wait for the locks
+        Its member cannot acknowledge them any more; without this, others would wait for the locks
         to expire.
         """
         sources = self.sources
@@ -155,7 +155,7 @@ class ShareHandlers(msgspec.Struct, frozen=True):
 
 
 class _Share(NamedTuple):
-    """One request under way."""
+    """One request being served."""
 
     sources: ShareSources
     caller: Caller
@@ -163,7 +163,7 @@ class _Share(NamedTuple):
     version: int
 
     def _refusal(self, image: Image, place: TopicIdPartition) -> ErrorCode:
-        """Say what is wrong with a partition before anybody is asked for it."""
+        """Return the error of a partition that is known without its share partition, or None."""
         topic = image.topics.by_id.get(place.topic_id)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
@@ -174,7 +174,7 @@ class _Share(NamedTuple):
         return ErrorCode.NONE
 
     async def acknowledge(self, acks: Acks, *, is_renewal: bool) -> Codes:
-        """Acknowledge in all partitions at once; return what came of each."""
+        """Acknowledge in all partitions concurrently; return the error code of each."""
         codes = await asyncio.gather(
             *(self._acknowledge_one(place, acks[place], is_renewal) for place in acks)
         )
@@ -193,7 +193,7 @@ class _Share(NamedTuple):
         return await self.sources.partitions.acknowledge(key, self.key.member_id, acks)
 
     async def fetch(self, request: ShareFetchRequest, opened: Opened) -> list[Fetched]:
-        """Acquire records in the partitions of the session, for as long as it is open."""
+        """Acquire records in the partitions of the session, while it is open."""
         image, places = self.sources.image(), opened.places
         refusals = {place: self._refusal(image, place) for place in places}
         refused = [Fetched(p, code) for p, code in refusals.items() if code is not ErrorCode.NONE]
@@ -212,19 +212,19 @@ class _Share(NamedTuple):
         return [*found, *_unlisted(opened, found)]
 
     async def end(self) -> None:
-        """End the session, and release all that the member holds here."""
+        """End the session, and release all records that the member has acquired here."""
         self.sources.sessions.end(self.key)
         await self.sources.partitions.release(self.key.group_id, self.key.member_id)
 
     async def refresh(self) -> None:
-        """Begin with what is persisted where the member is the only one of its group here."""
+        """Reload the persisted state where the member is the only one of its group here."""
         if self.sources.sessions.count_of(self.key.group_id) == 1:
             await self.sources.partitions.refresh(self.key.group_id)
 
     # -- replies -------------------------------------------------------------------
 
     def fetch_reply(self, fetched: Iterable[Fetched], codes: Codes) -> ShareFetchResponse:
-        """Say what was got and what became of acknowledgements, by topic."""
+        """Return the acquired records and the results of acknowledgements, by topic."""
         image = self.sources.image()
         rows = {each.place: each for each in fetched}
         rows.update({place: Fetched(place) for place in codes if place not in rows})
@@ -252,7 +252,7 @@ class _Share(NamedTuple):
         )
 
     def acknowledge_reply(self, codes: Codes) -> ShareAcknowledgeResponse:
-        """Say what became of acknowledgements, by topic."""
+        """Return the results of acknowledgements, by topic."""
         image = self.sources.image()
         topics: dict[Uuid, list[acknowledge_messages.PartitionData]] = {}
         leaders: set[int] = set()
@@ -276,7 +276,7 @@ class _Share(NamedTuple):
 
 
 def _unlisted(opened: Opened, found: Sequence[Fetched]) -> list[Fetched]:
-    """Return the partitions that the reply must name although they have nothing."""
+    """Return the partitions that the reply must list although they have no records."""
     if opened.session is None:
         return []
     errors = (each.place for each in found if each.code is not ErrorCode.NONE)
@@ -286,7 +286,7 @@ def _unlisted(opened: Opened, found: Sequence[Fetched]) -> list[Fetched]:
 
 
 def connection_of(listener: str, peer: Address) -> tuple[str, str, int]:
-    """Return what tells a connection from all others that are open."""
+    """Return a value that identifies a connection among all open ones."""
     return listener, peer.host, peer.port
 
 
@@ -298,7 +298,7 @@ def _leader(image: Image, place: TopicIdPartition) -> tuple[int, int]:
 def _acks_of(
     topics: Iterable[fetch_messages.FetchTopic | acknowledge_messages.AcknowledgeTopic],
 ) -> Acks:
-    """Return the acknowledgements of a request by partition, where there are any."""
+    """Return the acknowledgements of a request by partition."""
     found: Acks = {}
     for topic in topics:
         for partition in topic.partitions:

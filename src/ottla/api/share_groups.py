@@ -28,7 +28,7 @@ class ShareGroupHandlers(msgspec.Struct, frozen=True):
     async def on_heartbeat(
         self, caller: Caller, request: ShareGroupHeartbeatRequest, version: int
     ) -> ShareGroupHeartbeatResponse:
-        """ShareGroupHeartbeat; what went wrong is said in words too."""
+        """ShareGroupHeartbeat; an error has a message, too."""
         try:
             topics = request.subscribed_topic_names or ()
             self.access.check_member(caller, request.group_id, topics)

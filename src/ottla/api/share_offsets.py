@@ -25,15 +25,15 @@ NO_LAG = -1
 
 
 class PartitionEnds(Protocol):
-    """Knows where partitions end, whoever leads them."""
+    """Returns high watermarks of partitions on any leader."""
 
     async def ends(self, topic: Topic, indexes: Iterable[int]) -> Mapping[int, int]:
-        """Return high watermarks; of those that nobody tells there is none."""
+        """Return the high watermarks; unknown ones are left out."""
         ...
 
 
 class ShareOffsetHandlers(msgspec.Struct, frozen=True):
-    """The handlers of one broker. A lag is known of partitions whose leader tells its end."""
+    """The handlers of one broker. The lag is known where the leader returns its end."""
 
     shares: ShareGroups
     ends: PartitionEnds
@@ -66,7 +66,7 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
         if asked.topics is not None:
             wanted: Iterable[describing.DescribeShareGroupOffsetsRequestTopic] = _once(asked.topics)
         else:
-            # A group that does not exist has no offsets: this is no error.
+            # A group that does not exist has no offsets, which is not an error.
             wanted = () if group is None else _all_of(group, self.image())
         reply.topics = [await self._topic(caller, asked.group_id, each) for each in wanted]
         return reply
@@ -77,7 +77,7 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
         group_id: str,
         asked: describing.DescribeShareGroupOffsetsRequestTopic,
     ) -> describing.DescribeShareGroupOffsetsResponseTopic:
-        """Describe one topic; one that does not exist has no offsets, which is no error."""
+        """Describe one topic; one that does not exist has no offsets, which is not an error."""
         topic = self.image().topics.named(asked.topic_name)
         may = self.access.describe_topic(caller, asked.topic_name)
         if not may or topic is None:
@@ -118,7 +118,7 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
     async def on_alter(
         self, caller: Caller, request: altering.AlterShareGroupOffsetsRequest, version: int
     ) -> altering.AlterShareGroupOffsetsResponse:
-        """AlterShareGroupOffsets; a group that has members is left alone."""
+        """AlterShareGroupOffsets; a group with members is rejected."""
         image = self.image()
         starts: dict[TopicIdPartition, int] = {}
         for topic in request.topics:
@@ -166,7 +166,7 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
     async def on_delete(
         self, caller: Caller, request: deleting.DeleteShareGroupOffsetsRequest, version: int
     ) -> deleting.DeleteShareGroupOffsetsResponse:
-        """DeleteShareGroupOffsets; a group that has members is left alone."""
+        """DeleteShareGroupOffsets; a group with members is rejected."""
         image = self.image()
         names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
         allowed = (name for name in names if self.access.read_topic(caller, name))
@@ -196,7 +196,7 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
 
 
 def lag_of(end: int | None, start: int, finished: int) -> int:
-    """Return how many records are left to be finished, if all that it takes is known."""
+    """Return how many records are not finished yet, if start, end and finished count are known."""
     if end is None or start < 0 or finished < 0:
         return NO_LAG
     return max(0, end - start - finished)
@@ -218,7 +218,7 @@ def _once(
 def _by_topic(
     request: altering.AlterShareGroupOffsetsRequest,
 ) -> list[altering.AlterShareGroupOffsetsRequestTopic]:
-    """Return each topic once, with all that is asked of it."""
+    """Return each topic once, with all of its requested partitions."""
     found: dict[str, altering.AlterShareGroupOffsetsRequestTopic] = {}
     for topic in request.topics:
         name = topic.topic_name
@@ -230,7 +230,7 @@ def _by_topic(
 def _all_of(
     group: ShareGroup, image: Image
 ) -> Iterable[describing.DescribeShareGroupOffsetsRequestTopic]:
-    """Return all partitions that a group has state of, as if they had been asked for."""
+    """Return a request for all partitions that a group has state of."""
     found: dict[str, list[int]] = {}
     for topic_id, index in sorted(group.initialized):
         topic = image.topics.by_id.get(topic_id)

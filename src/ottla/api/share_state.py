@@ -1,5 +1,5 @@
-"""The APIs of the share coordinator, which brokers ask (KIP-932): Initialize, Read, Write,
-Delete and ReadSummary of ShareGroupState.
+"""The APIs of the share coordinator, for brokers (KIP-932): Initialize, Read, Write, Delete and
+ReadSummary of ShareGroupState.
 """
 
 import asyncio
@@ -166,9 +166,9 @@ async def _each(
     topics: Iterable[_Topic[Part_co]],
     one: Callable[[ShareKey, Part_co], Awaitable[Done]],
 ) -> list[tuple[Uuid, list[Done]]]:
-    """Answer for every partition of a request, all at once; for none without a group id.
+    """Serve every partition of a request concurrently; none without a group id.
 
-    Each topic and each partition has one row, however often it is asked for: the last answer. A
+    Each topic and each partition has one row, with the last result, however often it is listed. A
     topic without partitions has none.
     """
     asked = [

@@ -38,7 +38,7 @@ class StartGate:
         return self._is_open
 
     async def wait(self) -> None:
-        """Return when the gate is open, or when waiting longer is of no use."""
+        """Return when the gate is open, or the longest wait is over."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while not self.is_open():
@@ -50,7 +50,7 @@ class StartGate:
     def hold(self, handle: Callable[..., Handled]) -> Callable[..., Handled]:
         """Return a handler that waits for this gate before it calls ``handle``."""
 
-        # The request is of the class that belongs to its key, which no annotation here can say.
+        # The class of the request depends on the key, so it cannot be annotated here.
         def held(caller: Caller, request: Any, version: int) -> Handled:  # noqa: ANN401
             if self.is_open():
                 return handle(caller, request, version)

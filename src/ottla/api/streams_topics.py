@@ -1,10 +1,10 @@
-"""Internal topics of streams applications, made because a group needs them (KIP-1071).
+"""Creates the internal topics that streams groups need (KIP-1071).
 
     heartbeat finds topics missing -> told MISSING_INTERNAL_TOPICS, and CreateTopics is on its way
     to the active controller, in the member's name -> a later heartbeat finds them
 
-Nobody waits for the creation, and a topic that is on its way is not asked for twice. Why one could
-not be made is kept for a while and told with the status; only then is it tried again.
+No request waits for the creation, and a topic that is being created is not requested twice. An
+error is kept for a while and reported with the status; only then is the topic requested again.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from ottla.protocol.types import Millis
 log = logging.getLogger(__name__)
 
 KNOWN_MAX: Final = 10_000
-"""Topics on their way or failed at once; beyond it nothing more is asked for."""
+"""Topics being created or failed at once; further ones are not requested."""
 
-# Given to the controller as the factor of a topic that leaves it to the cluster.
+# Replication factor for the cluster's default.
 _DEFAULT_FACTOR: Final = -1
 
 
 class Clock(Protocol):
-    """What time it is."""
+    """The monotonic clock."""
 
     def monotonic(self) -> Millis:
-        """Return milliseconds since some moment."""
+        """Return milliseconds since a fixed moment."""
         ...
 
 
@@ -48,7 +48,7 @@ class _Failure(NamedTuple):
 
 
 class StreamsTopicCreation:
-    """`Service`: asks the controller for internal topics, one request at a time."""
+    """`Service`: requests internal topics from the controller, one request at a time."""
 
     name = "streams-topics"
 
@@ -62,7 +62,7 @@ class StreamsTopicCreation:
         self._wake = asyncio.Event()
 
     def want(self, caller: Caller, topics: Iterable[InternalTopic], keep_ms: int) -> None:
-        """Have topics made that are not on their way, and did not fail within ``keep_ms``."""
+        """Have topics created that are not being created and did not fail within ``keep_ms``."""
         self._forget_old()
         fresh: list[InternalTopic] = []
         for topic in topics:
@@ -75,7 +75,7 @@ class StreamsTopicCreation:
             self._wake.set()
 
     def failures(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return why topics could not be made, of those that could not lately."""
+        """Return the errors of topics that could not be created recently."""
         self._forget_old()
         return {name: self._failed[name].why for name in names if name in self._failed}
 
@@ -85,7 +85,7 @@ class StreamsTopicCreation:
             del self._failed[name]
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Make what is wanted until cancelled."""
+        """Create the requested topics until cancelled."""
         ready()
         while True:
             await self._wake.wait()
@@ -101,7 +101,7 @@ class StreamsTopicCreation:
                     self._failed[name] = _Failure(why, until)
 
     async def _create(self, caller: Caller, topics: list[InternalTopic]) -> dict[str, str]:
-        """Ask for topics; return why which of them were not made."""
+        """Request topics; return the errors of those that were not created."""
         request = CreateTopicsRequest(list(map(creatable, topics)), self._timeout_ms)
         try:
             response = await self._forwarding.forward_message(caller, request, self._timeout_ms)
@@ -124,7 +124,7 @@ class StreamsTopicCreation:
 
 
 def creatable(topic: InternalTopic) -> CreatableTopic:
-    """Return what the controller is asked for."""
+    """Return the CreateTopics entry of a topic."""
     return CreatableTopic(
         topic.name,
         topic.partitions,

@@ -1,8 +1,8 @@
 """DescribeTopicPartitions: topics page by page, with eligible leader replicas (KIP-966).
 
 Topics are answered by ascending name. A page holds at most ``response_partition_limit``
-partitions, and never more than ``max.request.partition.size.limit``; what did not fit begins
-where ``next_cursor`` says. A topic of which not even one partition fits is left to the next page.
+partitions, and never more than ``max.request.partition.size.limit``; the next page starts at
+``next_cursor``. A topic of which no partition fits is left for the next page.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,12 +33,12 @@ from ottla.protocol.messages.describe_topic_partitions import (
 )
 from ottla.protocol.types import NO_LEADER
 
-# Names that are sorted between two yields: a millisecond or two.
+# Names sorted between two yields: a millisecond or two.
 NAMES_PER_STEP: Final = 4096
 
 
 class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
-    """The handler of one broker. ``partitions_max`` bounds a page whatever is asked for."""
+    """The handler of one broker. ``partitions_max`` limits every page."""
 
     image: Callable[[], Image]
     partitions_max: int
@@ -46,7 +46,7 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
     def on_describe_topic_partitions(
         self, caller: Caller, request: DescribeTopicPartitionsRequest, version: int
     ) -> DescribeTopicPartitionsResponse:
-        """Describe one page without a break.
+        """Describe one page in one step.
 
         Raises:
             InvalidRequest: as `describe_topic_partitions_steps`.
@@ -59,7 +59,7 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
         """Describe one page.
 
         Raises:
-            InvalidRequest: a cursor that is not among the topics asked for, or before partition 0.
+            InvalidRequest: a cursor that is not among the requested topics, or before partition 0.
         """
         image = self.image()
         wanted: set[str] = set()
@@ -96,7 +96,7 @@ def _sorted_from(names: Iterable[str], first: str) -> Steps[Iterator[str]]:
 
 
 class _Page:
-    """A response under way, with room for so many more partitions."""
+    """A response being built, with room for a number of partitions."""
 
     def __init__(self, image: Image, listener: str, room: int) -> None:
         self.response = DescribeTopicPartitionsResponse()
@@ -105,7 +105,7 @@ class _Page:
         self._room = room
 
     def take(self, name: str, start: int, *, is_all: bool) -> bool:
-        """Add a topic from partition ``start`` on; say whether the page goes on."""
+        """Add a topic from partition ``start`` on; say whether the page has room left."""
         if self._room == 0:
             self.response.next_cursor = ResponseCursor(name, 0)
             return False

@@ -1,4 +1,4 @@
-"""Who may do what to transactional ids. Without an authorizer: everybody."""
+"""Authorization of requests about transactional ids. Without an authorizer all are allowed."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,12 +10,12 @@ from ottla.api.routes import Caller
 
 
 def anybody(caller: Caller) -> bool:
-    """Let everybody."""
+    """Allow every caller."""
     return True
 
 
 class TransactionAccess(msgspec.Struct, frozen=True):
-    """The questions, by Kafka's operations and resources."""
+    """The checks, by Kafka's operations and resource types."""
 
     write_transactional_id: May = everybody
     describe_transactional_id: May = everybody
@@ -25,7 +25,7 @@ class TransactionAccess(msgspec.Struct, frozen=True):
     read_group: May = everybody
     # Between brokers.
     cluster_action: Callable[[Caller], bool] = anybody
-    # For operators who end transactions that hang (KIP-664).
+    # For operators who abort hanging transactions (KIP-664).
     alter_cluster: Callable[[Caller], bool] = anybody
 
 

@@ -2,7 +2,7 @@
 
 Up to version 3 AddPartitionsToTxn comes from clients, for one transaction; from version 4 on from
 brokers, for several, to add partitions for clients of transaction version 2 or to verify that they
-were added (KIP-890). What one transaction is refused for is said of each of its partitions.
+were added (KIP-890). An error of a transaction is reported on each of its partitions.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import TopicPartition
 
 BROKERS_SINCE: Final = 4
-"""From this version of AddPartitionsToTxn on it is brokers who ask."""
+"""The first version of AddPartitionsToTxn that brokers send."""
 
 _FENCED_SINCE: Final = 2
-"""Before it, a client of any of these knows a fenced producer by INVALID_PRODUCER_EPOCH."""
+"""Below this version of any of these APIs, a fenced producer gets INVALID_PRODUCER_EPOCH."""
 
 _EPOCH_BUMP_SINCE: Final = 5
-"""From this version of EndTxn on the client takes the next epoch from the answer."""
+"""The first version of EndTxn in which the client takes the next epoch from the reply."""
 
 
 class TransactionHandlers(msgspec.Struct, frozen=True):
-    """The handlers of one broker. ``offsets_partition`` is where a group's offsets are."""
+    """The handlers of one broker; ``offsets_partition`` maps a group to its partition."""
 
     coordinator: TransactionCoordinator
     image: Callable[[], Image]
@@ -89,7 +89,7 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
     async def _add(
         self, caller: Caller, wanted: AddPartitionsToTxnTransaction, version: int
     ) -> list[AddPartitionsToTxnTopicResult]:
-        """Add to one transaction all partitions or none; return a code for each."""
+        """Add all partitions or none to one transaction; return an error code for each."""
         places = [TopicPartition(t.name, index) for t in wanted.topics for index in t.partitions]
         transactional_id = wanted.transactional_id
         if not transactional_id:
@@ -133,7 +133,7 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
     async def on_add_offsets(
         self, caller: Caller, request: AddOffsetsToTxnRequest, version: int
     ) -> AddOffsetsToTxnResponse:
-        """Make the offsets of a group part of the transaction."""
+        """Add the offsets of a group to the transaction."""
         self._check_write(caller, request.transactional_id)
         if not self.access.read_group(caller, request.group_id):
             raise NotAuthorized(f"{caller.principal} may not read group {request.group_id!r}")
@@ -147,7 +147,7 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
         return AddOffsetsToTxnResponse(error_code=_told(code, version))
 
     async def on_end(self, caller: Caller, request: EndTxnRequest, version: int) -> EndTxnResponse:
-        """Commit or abort; answered when that is decided for good."""
+        """Commit or abort; answered once the decision is committed."""
         self._check_write(caller, request.transactional_id)
         if not request.transactional_id:
             return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -176,7 +176,7 @@ def _told(code: ErrorCode, version: int) -> ErrorCode:
 def _all_alike(
     wanted: AddPartitionsToTxnTransaction, code: ErrorCode
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """Return one code for all, row by row as the request names them, as Kafka does."""
+    """Return the same error code for all, in the rows of the request, as in Kafka."""
     return [
         AddPartitionsToTxnTopicResult(
             topic.name, [AddPartitionsToTxnPartitionResult(each, code) for each in topic.partitions]

@@ -1,6 +1,6 @@
-"""WriteTxnMarkers: the end of transactions, from their coordinators to the leaders of partitions.
+"""WriteTxnMarkers: markers of ended transactions, from coordinators to the leaders of partitions.
 
-An operator may send it too, to abort a transaction whose coordinator has forgotten it (KIP-664).
+An operator can send it too, to abort a transaction that its coordinator no longer has (KIP-664).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class TxnMarkersHandler(msgspec.Struct, frozen=True):
         if not (self.access.alter_cluster(caller) or self.access.cluster_action(caller)):
             raise ClusterNotAuthorized(f"{caller.principal} may end no transactions")
         written = await asyncio.gather(*map(self._write, request.markers))
-        # As in Kafka: one entry for a producer id, and none where it names no partition.
+        # As in Kafka: one entry per producer id, and none for one without partitions.
         found: dict[int, Codes] = {}
         for marker, codes in zip(request.markers, written, strict=True):
             if codes:
@@ -52,11 +52,11 @@ class TxnMarkersHandler(msgspec.Struct, frozen=True):
         return await self.writer.write(ending_of(marker), places)
 
 
-# -- messages and what they mean ---------------------------------------------------------
+# -- conversion of messages ---------------------------------------------------------
 
 
 def ending_of(marker: WritableTxnMarker) -> Ending:
-    """Return what a marker of the wire says."""
+    """Return the end of a transaction from its wire form."""
     return Ending(
         Producer(marker.producer_id, marker.producer_epoch),
         EndTxnMarker(marker.transaction_result, marker.coordinator_epoch),
@@ -65,7 +65,7 @@ def ending_of(marker: WritableTxnMarker) -> Ending:
 
 
 def places_of(marker: WritableTxnMarker) -> list[TopicPartition]:
-    """Return where a marker of the wire belongs, each place once."""
+    """Return the partitions of a marker in wire form, each once."""
     places = (
         TopicPartition(topic.name, index)
         for topic in marker.topics
@@ -75,7 +75,7 @@ def places_of(marker: WritableTxnMarker) -> list[TopicPartition]:
 
 
 def result_of(producer_id: int, codes: Codes) -> WritableTxnMarkerResult:
-    """Return what became of one marker, as it is answered."""
+    """Return the result of one marker in wire form."""
     topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
     for place, code in codes.items():
         result = WritableTxnMarkerPartitionResult(place.partition, code)

@@ -1,12 +1,12 @@
-"""APIs of features that no listener has: SASL, delegation tokens and client telemetry.
+"""APIs of features that the listener does not have: SASL, delegation tokens, client telemetry.
 
-Apache Kafka serves them all the same and answers with an error that says so; closing the
-connection instead would look like a network failure to a client.
+Apache Kafka serves them all the same and answers with an error; closing the connection instead
+would look like a network failure to a client.
 
     SaslHandshake, SaslAuthenticate    ILLEGAL_SASL_STATE: the listener has no SASL
     *DelegationToken                   DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: not on PLAINTEXT
     GetTelemetrySubscriptions          no metric is subscribed to
-    PushTelemetry                      UNKNOWN_SUBSCRIPTION_ID, unless it is for that answer
+    PushTelemetry                      UNKNOWN_SUBSCRIPTION_ID for any other subscription
 """
 
 from struct import Struct
@@ -64,43 +64,43 @@ class SaslHandlers(msgspec.Struct, frozen=True):
     def on_handshake(
         self, caller: Caller, request: SaslHandshakeRequest, version: int
     ) -> SaslHandshakeResponse:
-        """Refuse to begin."""
+        """Reject the handshake."""
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
     def on_authenticate(
         self, caller: Caller, request: SaslAuthenticateRequest, version: int
     ) -> SaslAuthenticateResponse:
-        """Refuse to authenticate."""
+        """Reject the authentication."""
         text = f"listener {caller.listener} does not authenticate clients"
         return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, text)
 
 
 class TokenHandlers(msgspec.Struct, frozen=True):
-    """Delegation tokens on a PLAINTEXT listener, which neither gives them out nor takes them."""
+    """Delegation tokens on a PLAINTEXT listener, which neither issues nor accepts them."""
 
     def on_create(
         self, caller: Caller, request: CreateDelegationTokenRequest, version: int
     ) -> CreateDelegationTokenResponse:
-        """Refuse to create a token."""
+        """Reject the creation of a token."""
         requester = parse_principal(caller.principal)
         return tokens.refuse_create(request, requester, NOT_ALLOWED)
 
     def on_renew(
         self, caller: Caller, request: RenewDelegationTokenRequest, version: int
     ) -> RenewDelegationTokenResponse:
-        """Refuse to renew a token."""
+        """Reject the renewal of a token."""
         return tokens.refuse_renew(NOT_ALLOWED)
 
     def on_expire(
         self, caller: Caller, request: ExpireDelegationTokenRequest, version: int
     ) -> ExpireDelegationTokenResponse:
-        """Refuse to end a token."""
+        """Reject the expiry of a token."""
         return tokens.refuse_expire(NOT_ALLOWED)
 
     def on_describe(
         self, caller: Caller, request: DescribeDelegationTokenRequest, version: int
     ) -> DescribeDelegationTokenResponse:
-        """Refuse to list tokens."""
+        """Reject the description of tokens."""
         return DescribeDelegationTokenResponse(NOT_ALLOWED)
 
 
@@ -129,7 +129,7 @@ class TelemetryHandlers(msgspec.Struct, frozen=True):
     def on_push(
         self, caller: Caller, request: PushTelemetryRequest, version: int
     ) -> PushTelemetryResponse:
-        """Drop the metrics of a client that knows its subscription; refuse others."""
+        """Drop the metrics of a client with the right subscription id; reject others."""
         code = ErrorCode.NONE
         if request.client_instance_id in _RESERVED_IDS:
             code = ErrorCode.INVALID_REQUEST
