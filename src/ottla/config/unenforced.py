@@ -1,7 +1,7 @@
-"""Settings that ask for security which this version does not have: TLS, SASL, an authorizer.
+"""Rejects settings that require security this version does not have: TLS, SASL, an authorizer.
 
-They are refused, in a file as well as at run time: a node that took them would run open to
-everybody while its configuration says otherwise.
+They are rejected in a file and at run time: a node that accepted them would run unprotected although
+its configuration says otherwise.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,9 +14,9 @@ from ottla.config.problems import Problem
 from ottla.config.values import to_text
 
 _PREFIXES: Final = ("sasl.", "ssl.")
-# Keys that ask for security, each with the value that asks for none. Those of the authorizer are
-# no keys of Kafka's own table: the authorizer reads them.
-_ASKING: Final[Mapping[str, str]] = MappingProxyType(
+# Keys that require security, each with the value that requires none. Those of the authorizer are not
+# in Kafka's own table: the authorizer reads them.
+_SECURITY_KEYS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "allow.everyone.if.no.acl.found": "true",
         "connections.max.reauth.ms": "0",
@@ -32,9 +32,9 @@ def unenforced_problems(settings: Mapping[str, str]) -> Iterator[Problem]:
     for name, text in settings.items():
         key = KEYS[Scope.BROKER].get(name) or base_of_listener_key(name)
         base = name if key is None else key.name
-        is_asking = text.strip() != _ASKING.get(base, text.strip())
+        is_required = text.strip() != _SECURITY_KEYS.get(base, text.strip())
         if key is not None and base.startswith(_PREFIXES):
-            is_asking = text.strip() != (to_text(key.default_value) or "")
-        if is_asking:
+            is_required = text.strip() != (to_text(key.default_value) or "")
+        if is_required:
             rule = "is not enforced: there is no TLS, SASL or authorizer yet; remove the key"
             yield Problem(name, None, rule)

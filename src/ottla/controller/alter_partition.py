@@ -63,7 +63,7 @@ def _alter(
     new = draft.change(topic, data.partition_index, wanted) or old
     if new.leader != leader:
         # The change completed a reassignment that removes the leader. It is applied, and the
-        # leader is told to look up the new leader.
+        # leader must look up the new leader.
         return _error(data, ErrorCode.NEW_LEADER_ELECTED)
     return ResponsePartitionData(
         partition_index=data.partition_index,

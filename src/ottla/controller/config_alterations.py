@@ -48,6 +48,11 @@ AnyResource = TypeVar(
     incremental_alter_configs.AlterConfigsResource,
     alter_configs.AlterConfigsResource,
 )
+AnyResourceResponse = TypeVar(
+    "AnyResourceResponse",
+    alter_configs.AlterConfigsResourceResponse,
+    incremental_alter_configs.AlterConfigsResourceResponse,
+)
 
 
 class Operation(enum.IntEnum):
@@ -72,15 +77,7 @@ def decide_incremental_alter_configs(
 ) -> Decision[IncrementalAlterConfigsResponse]:
     """Change the given keys, and keep the others (KIP-339)."""
     outcomes = _outcomes(image, request.resources, incremental_changes, context)
-    responses = [
-        incremental_alter_configs.AlterConfigsResourceResponse(
-            error_code=o.refusal.code if o.refusal else ErrorCode.NONE,
-            error_message=o.refusal.message if o.refusal else None,
-            resource_type=o.resource.type,
-            resource_name=o.resource.name,
-        )
-        for o in outcomes
-    ]
+    responses = _responses(incremental_alter_configs.AlterConfigsResourceResponse, outcomes)
     records = _records(image, outcomes, request.validate_only)
     return Decision(records, IncrementalAlterConfigsResponse(responses=responses))
 
@@ -90,8 +87,16 @@ def decide_alter_configs(
 ) -> Decision[AlterConfigsResponse]:
     """Set the given keys, and remove all others of the resource."""
     outcomes = _outcomes(image, request.resources, whole_changes, context)
-    responses = [
-        alter_configs.AlterConfigsResourceResponse(
+    responses = _responses(alter_configs.AlterConfigsResourceResponse, outcomes)
+    records = _records(image, outcomes, request.validate_only)
+    return Decision(records, AlterConfigsResponse(responses=responses))
+
+
+def _responses(
+    make: Callable[..., AnyResourceResponse], outcomes: Iterable[Outcome]
+) -> list[AnyResourceResponse]:
+    return [
+        make(
             error_code=o.refusal.code if o.refusal else ErrorCode.NONE,
             error_message=o.refusal.message if o.refusal else None,
             resource_type=o.resource.type,
@@ -99,8 +104,6 @@ def decide_alter_configs(
         )
         for o in outcomes
     ]
-    records = _records(image, outcomes, request.validate_only)
-    return Decision(records, AlterConfigsResponse(responses=responses))
 
 
 def incremental_changes(

@@ -203,9 +203,9 @@ def to_reply(response: Message, listener: str) -> core.Reply:  # noqa: PLR0911 -
         case vote.VoteResponse():
             return _vote_reply(response, listener)
         case begin_quorum_epoch.BeginQuorumEpochResponse():
-            return _begin_epoch_reply(response, listener)
+            return core.BeginEpochReply(*_error_and_hint(response, listener))
         case end_quorum_epoch.EndQuorumEpochResponse():
-            return _end_epoch_reply(response, listener)
+            return core.EndEpochReply(*_error_and_hint(response, listener))
         case fetch.FetchResponse():
             return _fetch_reply(response, listener)
         case fetch_snapshot.FetchSnapshotResponse():
@@ -256,44 +256,29 @@ def _endpoints(response: _WithEndpoints, leader_id: int, listener: str) -> Endpo
     )
 
 
+_EpochResponse: TypeAlias = (
+    vote.VoteResponse
+    | begin_quorum_epoch.BeginQuorumEpochResponse
+    | end_quorum_epoch.EndQuorumEpochResponse
+)
+
+
+def _error_and_hint(response: _EpochResponse, listener: str) -> tuple[ErrorCode, core.LeaderHint]:
+    """Return the error of the one partition in a response, and the leader it names."""
+    if response.error_code:
+        return _error(response.error_code), _BEHIND
+    if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
+        raise ProtocolFault(f"{type(response).__name__} must have exactly one partition")
+    part = response.topics[0].partitions[0]
+    _check_partition(response.topics[0].topic_name, part.partition_index)
+    endpoints = _endpoints(response, part.leader_id, listener)
+    return _error(part.error_code), _hint(part.leader_id, part.leader_epoch, endpoints)
+
+
 def _vote_reply(response: vote.VoteResponse, listener: str) -> core.VoteReply:
-    if response.error_code:
-        return core.VoteReply(_error(response.error_code), _BEHIND)
-    if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
-        raise ProtocolFault("a Vote response must have exactly one partition")
-    part = response.topics[0].partitions[0]
-    _check_partition(response.topics[0].topic_name, part.partition_index)
-    endpoints = _endpoints(response, part.leader_id, listener)
-    hint = _hint(part.leader_id, part.leader_epoch, endpoints)
-    return core.VoteReply(_error(part.error_code), hint, part.vote_granted)
-
-
-def _begin_epoch_reply(
-    response: begin_quorum_epoch.BeginQuorumEpochResponse, listener: str
-) -> core.BeginEpochReply:
-    if response.error_code:
-        return core.BeginEpochReply(_error(response.error_code), _BEHIND)
-    if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
-        raise ProtocolFault("a BeginQuorumEpoch response must have exactly one partition")
-    part = response.topics[0].partitions[0]
-    _check_partition(response.topics[0].topic_name, part.partition_index)
-    endpoints = _endpoints(response, part.leader_id, listener)
-    hint = _hint(part.leader_id, part.leader_epoch, endpoints)
-    return core.BeginEpochReply(_error(part.error_code), hint)
-
-
-def _end_epoch_reply(
-    response: end_quorum_epoch.EndQuorumEpochResponse, listener: str
-) -> core.EndEpochReply:
-    if response.error_code:
-        return core.EndEpochReply(_error(response.error_code), _BEHIND)
-    if len(response.topics) != 1 or len(response.topics[0].partitions) != 1:
-        raise ProtocolFault("an EndQuorumEpoch response must have exactly one partition")
-    part = response.topics[0].partitions[0]
-    _check_partition(response.topics[0].topic_name, part.partition_index)
-    endpoints = _endpoints(response, part.leader_id, listener)
-    hint = _hint(part.leader_id, part.leader_epoch, endpoints)
-    return core.EndEpochReply(_error(part.error_code), hint)
+    error, hint = _error_and_hint(response, listener)
+    is_granted = not response.error_code and response.topics[0].partitions[0].vote_granted
+    return core.VoteReply(error, hint, is_granted)
 
 
 def _check_partition(topic: str, partition: int) -> None:

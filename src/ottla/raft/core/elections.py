@@ -1,7 +1,7 @@
 """Votes, and how replicas learn of a leader (KIP-595, KIP-996).
 
 Every check precedes any change: a request that is rejected for its form, its cluster or a stale
-epoch changes nothing. A greater epoch, however, is adopted whoever sends it, even if the vote
+epoch changes nothing. A greater epoch, however, is adopted from any sender, even if the vote
 itself is then rejected: that is what makes old leaders step down. It must be an epoch that
 elections
 can have reached: see `epochs`.

@@ -58,5 +58,5 @@ def exhausted(what: str) -> str:
         "controllers. In the quorum-state file of each, set leaderEpoch to one number, the same "
         "everywhere and not below the last epoch in any of their metadata logs ('ottla log dump' "
         "shows it), and set leaderId and votedId to -1; then start them. If only this controller "
-        "has the epoch, format its metadata directory anew instead and let it join."
+        "has the epoch, format its metadata directory again instead and let it join."
     )
