@@ -12,11 +12,9 @@ EXEMPT = {"docs/glossary.md", "CHANGELOG.md"}
 NOT_YET = (
     "src/ottla/api/",
     "src/ottla/cli/",
-    "src/ottla/controller/",
     "src/ottla/node/",
     "src/ottla/pipeline/",
     "src/ottla/protocol/",
-    "src/ottla/raft/",
     "src/ottla/replication/",
     "src/ottla/testing/",
     "simulation/",

@@ -1,7 +1,7 @@
 """Rejects settings that require security this version does not have: TLS, SASL, an authorizer.
 
-They are rejected in a file and at run time: a node that accepted them would run unprotected although
-its configuration says otherwise.
+They are rejected in a file and at run time: a node that accepted them would run unprotected,
+against its configuration.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,8 +14,8 @@ from ottla.config.problems import Problem
 from ottla.config.values import to_text
 
 _PREFIXES: Final = ("sasl.", "ssl.")
-# Keys that require security, each with the value that requires none. Those of the authorizer are not
-# in Kafka's own table: the authorizer reads them.
+# Keys that require security, each with the value that requires none. Those of the authorizer are
+# not in Kafka's own table: the authorizer reads them.
 _SECURITY_KEYS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "allow.everyone.if.no.acl.found": "true",
