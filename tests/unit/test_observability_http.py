@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.observability.http import HEAD_BYTES_MAX, Get, Page, Refused, parse, plain
+from ottla.observability.http import HEAD_BYTES_MAX, BadRequest, Get, Page, parse, plain
 from ottla.observability.http_service import CONNECTIONS_MAX, IDLE_S, HttpService
 from ottla.runtime.ports import Address
 from simulation.loop import run_simulated
@@ -133,7 +133,7 @@ def test_silent_connection_is_closed_and_connections_are_limited() -> None:
 @given(st.binary(max_size=200))
 def test_any_head_is_parsed_or_rejected(head: bytes) -> None:
     found = parse(head)
-    assert isinstance(found, Get | Refused)
+    assert isinstance(found, Get | BadRequest)
 
 
 def test_http_1_0_closes_unless_keep_alive_is_requested() -> None:

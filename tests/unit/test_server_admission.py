@@ -8,12 +8,12 @@ from ottla.server.admission import (
     Admission,
     AdmissionLimits,
     Admitted,
-    Refusal,
+    ExceededLimit,
     plain_ip,
 )
 
 
-def admitted(decision: Admitted | Refusal) -> Admitted:
+def admitted(decision: Admitted | ExceededLimit) -> Admitted:
     assert isinstance(decision, Admitted)
     return decision
 
@@ -24,10 +24,10 @@ def test_connection_rejected_by_one_limit_is_not_counted_by_the_others() -> None
     )
     place = admitted(admission.admit("10.0.0.1", "A", 0))
     for _ in range(5):
-        assert admission.admit("10.0.0.1", "A", 0) is Refusal.ADDRESS
-        assert admission.admit("10.0.0.2", "B", 0) is Refusal.LISTENER
+        assert admission.admit("10.0.0.1", "A", 0) is ExceededLimit.ADDRESS
+        assert admission.admit("10.0.0.2", "B", 0) is ExceededLimit.LISTENER
     other = admitted(admission.admit("10.0.0.2", "A", 0))
-    assert admission.admit("10.0.0.3", "A", 0) is Refusal.CONNECTIONS
+    assert admission.admit("10.0.0.3", "A", 0) is ExceededLimit.CONNECTIONS
     admission.release(place)
     admission.release(other)
     assert admission.describe() == {"total": 0}, "no entry is left for an address without any"
@@ -38,8 +38,8 @@ def test_override_replaces_the_limit_of_its_address() -> None:
     admission = Admission(limits)
     for _ in range(3):
         admitted(admission.admit("10.0.0.9", "A", 0))
-    assert admission.admit("10.0.0.9", "A", 0) is Refusal.ADDRESS
-    assert admission.admit("10.0.0.8", "A", 0) is Refusal.ADDRESS
+    assert admission.admit("10.0.0.9", "A", 0) is ExceededLimit.ADDRESS
+    assert admission.admit("10.0.0.8", "A", 0) is ExceededLimit.ADDRESS
 
 
 def test_ipv4_and_mapped_ipv6_address_share_one_limit() -> None:
@@ -49,7 +49,7 @@ def test_ipv4_and_mapped_ipv6_address_share_one_limit() -> None:
     assert plain_ip("not an address") == "not an address"
     admission = Admission(AdmissionLimits(per_ip_max=1))
     admitted(admission.admit("10.0.0.1", "A", 0))
-    assert admission.admit("::ffff:10.0.0.1", "A", 0) is Refusal.ADDRESS
+    assert admission.admit("::ffff:10.0.0.1", "A", 0) is ExceededLimit.ADDRESS
 
 
 def delays(rate: int, times: list[int]) -> list[int]:
@@ -116,9 +116,9 @@ class Counts(RuleBasedStateMachine):
     @rule(ip=st.sampled_from(["10.0.0.1", "::1"]), listener=st.sampled_from(["A", "B"]))
     def connect(self, ip: str, listener: str) -> None:
         full = {
-            Refusal.CONNECTIONS: len(self.open) >= 4,
-            Refusal.LISTENER: listener == "B" and self._count(listener=listener) >= 2,
-            Refusal.ADDRESS: self._count(ip=ip) >= 3,
+            ExceededLimit.CONNECTIONS: len(self.open) >= 4,
+            ExceededLimit.LISTENER: listener == "B" and self._count(listener=listener) >= 2,
+            ExceededLimit.ADDRESS: self._count(ip=ip) >= 3,
         }
         decision = self.admission.admit(ip, listener, 0)
         expected = next((refusal for refusal, is_full in full.items() if is_full), None)
@@ -153,7 +153,7 @@ def test_node_limits_do_not_apply_to_protected_listeners() -> None:
     limits = AdmissionLimits(connections_max=1, rate_max=1, protected=frozenset({"PEERS"}))
     admission = Admission(limits)
     assert isinstance(admission.admit("10.0.0.1", "CLIENT", 0), Admitted)
-    assert admission.admit("10.0.0.1", "CLIENT", 0) is Refusal.CONNECTIONS
+    assert admission.admit("10.0.0.1", "CLIENT", 0) is ExceededLimit.CONNECTIONS
     for _ in range(5):
         assert admission.admit("10.0.0.2", "PEERS", 0) == Admitted("10.0.0.2", "PEERS", 0)
 

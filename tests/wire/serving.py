@@ -22,7 +22,7 @@ from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.schema import Message
 from ottla.runtime.ports import Address, Network
 from ottla.server.events import NoEvents
-from ottla.server.listener import ListenerSpec, Server, ServerSettings, Shared
+from ottla.server.listener import ListenerSpec, Server, ServerSettings, SharedResources
 
 HERE = Address("127.0.0.1", 0)
 
@@ -129,7 +129,7 @@ async def running(
     clock: object,
     scripted: Scripted,
     *,
-    shared: Shared | None = None,
+    shared: SharedResources | None = None,
     settings: ServerSettings | None = None,
     tls: Callable[[], ssl.SSLContext] | None = None,
     authenticator: Callable[[], object] | None = None,

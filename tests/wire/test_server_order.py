@@ -21,9 +21,9 @@ from ottla.protocol.messages.produce import (
 )
 from ottla.protocol.types import ZERO_UUID
 from ottla.runtime.ports import OpenMode
-from ottla.server.admission import Admission, AdmissionLimits, Refusal
+from ottla.server.admission import Admission, AdmissionLimits, ExceededLimit
 from ottla.server.deadlines import Expiry
-from ottla.server.listener import ServerSettings, Shared
+from ottla.server.listener import ServerSettings, SharedResources
 from ottla.server.listener_context import ConnectionLimits
 from ottla.server.memory_release import (
     CONNECTIONS,
@@ -45,7 +45,7 @@ Scenario = Callable[[Scripted, Running, Wire], Awaitable[None]]
 def play(
     scenario: Scenario,
     *,
-    shared: Shared | None = None,
+    shared: SharedResources | None = None,
     settings: ServerSettings | None = None,
     scripted: Scripted | None = None,
     split: float = 0.0,
@@ -142,7 +142,7 @@ def test_idle_connection_is_closed_and_one_with_a_pending_request_is_not() -> No
         assert 599.9 <= asyncio.get_running_loop().time() - began < 602
         assert events.closed == [Expiry.IDLE.value]
 
-    play(scenario, shared=Shared(events=events))
+    play(scenario, shared=SharedResources(events=events))
 
 
 def test_free_memory_is_released_after_closed_connections_and_large_requests() -> None:
@@ -168,7 +168,7 @@ def test_free_memory_is_released_after_closed_connections_and_large_requests() -
         await asyncio.sleep(2 * pause_s)
         assert len(released) == 2
 
-    play(scenario, shared=Shared(release=release, release_memory=release_memory))
+    play(scenario, shared=SharedResources(release=release, release_memory=release_memory))
 
 
 def test_traffic_keeps_a_connection_from_being_idle() -> None:
@@ -191,7 +191,7 @@ def test_incomplete_frame_closes_its_connection_after_the_deadline() -> None:
         assert 30 <= asyncio.get_running_loop().time() < 33
         assert events.closed == [Expiry.SLOW_FRAME.value]
 
-    play(scenario, shared=Shared(events=events))
+    play(scenario, shared=SharedResources(events=events))
 
 
 def test_single_bytes_do_not_extend_the_deadline_of_a_frame() -> None:
@@ -248,7 +248,7 @@ def test_client_that_reads_no_replies_is_disconnected() -> None:
         await asyncio.sleep(700)
         assert events.closed == [Expiry.STALLED.value]
 
-    play(scenario, shared=Shared(events=events))
+    play(scenario, shared=SharedResources(events=events))
 
 
 def test_requests_in_flight_are_limited() -> None:
@@ -329,7 +329,7 @@ def test_large_requests_wait_for_memory_in_arrival_order() -> None:
         assert await second.correlation_ids(1) == [2]
         assert memory.used == 0
 
-    play(scenario, shared=Shared(memory=memory))
+    play(scenario, shared=SharedResources(memory=memory))
 
 
 def test_memory_is_freed_however_a_connection_closes() -> None:
@@ -343,7 +343,7 @@ def test_memory_is_freed_however_a_connection_closes() -> None:
         await asyncio.sleep(1)
         assert memory.used == 0
 
-    play(scenario, shared=Shared(memory=memory))
+    play(scenario, shared=SharedResources(memory=memory))
 
 
 def test_connection_above_the_rate_is_delayed_and_delays_no_other() -> None:
@@ -364,7 +364,7 @@ def test_connection_above_the_rate_is_delayed_and_delays_no_other() -> None:
             assert await each.correlation_ids(1) == [1]
             assert expected_s - 0.1 < loop.time() - began < expected_s + 0.1
 
-    play(scenario, shared=Shared(admission=admission))
+    play(scenario, shared=SharedResources(admission=admission))
 
 
 def test_connections_are_uncounted_from_every_state() -> None:
@@ -394,7 +394,7 @@ def test_connections_are_uncounted_from_every_state() -> None:
         wire.send(find(1))
         assert await wire.correlation_ids(1) == [1]
 
-    play(scenario, shared=Shared(admission=admission))
+    play(scenario, shared=SharedResources(admission=admission))
 
 
 def test_connection_over_a_limit_is_closed_and_others_are_served() -> None:
@@ -409,11 +409,11 @@ def test_connection_over_a_limit_is_closed_and_others_are_served() -> None:
         await Wire.to(network.port_of("other"), server.address)
         fourth = await Wire.to(network.port_of("another"), server.address)
         assert await fourth.is_closed()
-        assert events.refused == [Refusal.ADDRESS.value, Refusal.CONNECTIONS.value]
+        assert events.refused == [ExceededLimit.ADDRESS.value, ExceededLimit.CONNECTIONS.value]
         wire.send(find(1))
         assert await wire.correlation_ids(1) == [1]
 
-    play(scenario, shared=Shared(admission=admission, events=events))
+    play(scenario, shared=SharedResources(admission=admission, events=events))
 
 
 def test_drain_answers_requests_in_flight_and_then_closes() -> None:
@@ -484,7 +484,7 @@ def test_body_that_is_not_kept_is_freed_and_missing_in_an_error_reply() -> None:
         assert await wire.is_closed()
         assert not wire.received, "a first reply that names topics would name the last request's"
 
-    play(scenario, scripted=PendingProduce(), shared=Shared(memory=memory))
+    play(scenario, scripted=PendingProduce(), shared=SharedResources(memory=memory))
 
 
 def test_drain_ends_although_a_client_reads_nothing() -> None:

@@ -30,7 +30,7 @@ from ottla.runtime.disk import RealDisk
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, AdmissionLimits
-from ottla.server.listener import ServerSettings, Shared
+from ottla.server.listener import ServerSettings, SharedResources
 from record_tools import FileRange
 from simulation.disk import SimDisk
 
@@ -47,7 +47,7 @@ def play(
     scenario: Scenario,
     *,
     scripted: Scripted | None = None,
-    shared: Shared | None = None,
+    shared: SharedResources | None = None,
     settings: ServerSettings | None = None,
     handed_over: socket.socket | None = None,
     network: TcpNetwork | None = None,
@@ -118,7 +118,7 @@ def test_invalid_request_closes_only_its_connection(
         bad.close()
 
     with caplog.at_level(logging.INFO):
-        play(loop, scenario, shared=Shared(events=events))
+        play(loop, scenario, shared=SharedResources(events=events))
     [line] = [r.message for r in caplog.records if r.message.startswith("connection closed")]
     assert "peer=127.0.0.1:" in line and "reason=" in line and "version=" in line
     if name in ("HTTP", "TLS", "SSH"):
@@ -263,7 +263,7 @@ def test_file_that_became_shorter_closes_only_its_connection(
         client.close()
         assert len(events.closed) == 3
 
-    play(loop, scenario, shared=Shared(events=events))
+    play(loop, scenario, shared=SharedResources(events=events))
 
 
 def test_large_file_to_a_slow_client_continues_when_it_reads(loop: str, tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_connections_above_the_limit_are_rejected(loop: str) -> None:
             each.close()
         await wait_until(lambda: admission.describe() == {"total": 0})
 
-    play(loop, scenario, shared=Shared(admission=admission, events=events))
+    play(loop, scenario, shared=SharedResources(admission=admission, events=events))
 
 
 def test_connections_are_rejected_without_spinning_when_out_of_descriptors(

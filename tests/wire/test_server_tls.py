@@ -24,7 +24,7 @@ from ottla.runtime.disk import RealDisk
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, AdmissionLimits
-from ottla.server.listener import Shared
+from ottla.server.listener import SharedResources
 from record_tools import FileRange
 
 Scenario = Callable[[Scripted, Running], Awaitable[None]]
@@ -67,7 +67,9 @@ def loop(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def play(loop: str, certificate: Path, scenario: Scenario, *, shared: Shared | None = None) -> None:
+def play(
+    loop: str, certificate: Path, scenario: Scenario, *, shared: SharedResources | None = None
+) -> None:
     async def main() -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
@@ -132,7 +134,9 @@ def test_plaintext_on_the_tls_port_is_rejected_and_uncounted(
         assert events.bad == 1 and scripted.seen == []
 
     with caplog.at_level(logging.INFO):
-        play(loop, certificate, scenario, shared=Shared(admission=admission, events=events))
+        play(
+            loop, certificate, scenario, shared=SharedResources(admission=admission, events=events)
+        )
     assert "connection failed listener=CLIENT peer=127.0.0.1:" in caplog.text
 
 
@@ -147,7 +151,7 @@ def test_client_that_closes_during_the_handshake_is_uncounted(loop: str, certifi
             each.close()
         await wait_until(lambda: admission.describe() == {"total": 0})
 
-    play(loop, certificate, scenario, shared=Shared(admission=admission))
+    play(loop, certificate, scenario, shared=SharedResources(admission=admission))
 
 
 def test_connections_above_the_limit_are_rejected_before_the_handshake(
@@ -161,7 +165,7 @@ def test_connections_above_the_limit_are_rejected_before_the_handshake(
         for each in clients:
             each.close()
 
-    play(loop, certificate, scenario, shared=Shared(admission=admission, events=events))
+    play(loop, certificate, scenario, shared=SharedResources(admission=admission, events=events))
 
 
 def test_stop_does_not_wait_for_a_handshake(loop: str, certificate: Path) -> None:
@@ -177,4 +181,4 @@ def test_stop_does_not_wait_for_a_handshake(loop: str, certificate: Path) -> Non
         assert admission.describe() == {"total": 0}
         silent.close()
 
-    play(loop, certificate, scenario, shared=Shared(admission=admission))
+    play(loop, certificate, scenario, shared=SharedResources(admission=admission))

@@ -135,7 +135,7 @@ class Cluster:
         for connection in open_now.values():
             await connection.close()
 
-    # -- who is there ----------------------------------------------------------
+    # -- metadata ----------------------------------------------------------
 
     @property
     def nodes(self) -> dict[NodeId, Address]:
@@ -148,7 +148,7 @@ class Cluster:
         """Request and store metadata of the cluster and some topics; None means all topics.
 
         Raises:
-            NoBroker: nobody answers.
+            NoBroker: no broker responds.
         """
         wanted = None if topics is None else [MetadataRequestTopic(ZERO_UUID, t) for t in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)

@@ -308,7 +308,7 @@ class Connection:
         )
 
     async def _keep_logged_in(self) -> None:
-        """Log in again if the session ends soon; requests meanwhile go on in the old one."""
+        """Log in again if the session ends soon; until then requests use the old session."""
         credentials = self._options.login
         if credentials is None or self._login_ends is None or self._is_logging_in:
             return

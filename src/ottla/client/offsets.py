@@ -91,8 +91,8 @@ async def _at(
     is_committed_only: bool,
 ) -> dict[TopicPartition, Offset]:
     asked = {each: time for each, spec in wanted.items() if isinstance(spec, kinds)}
-    told = await list_offsets(cluster, asked, is_committed_only=is_committed_only)
-    return {each: Offset(0) if offset is None else offset for each, offset in told.items()}
+    found = await list_offsets(cluster, asked, is_committed_only=is_committed_only)
+    return {each: Offset(0) if offset is None else offset for each, offset in found.items()}
 
 
 async def _ask_leaders(

@@ -245,15 +245,15 @@ class Producer:
         )
 
     def _take_reply(self, batches: Sequence[Batch], reply: ProduceResponse) -> None:
-        told: dict[tuple[object, int], PartitionProduceResponse] = {}
+        answers: dict[tuple[object, int], PartitionProduceResponse] = {}
         for topic in reply.responses:
             for each in topic.partition_responses:
-                told[topic.name or topic.topic_id, each.index] = each
+                answers[topic.name or topic.topic_id, each.index] = each
         known = {batch.partition.topic for batch in batches}
         ids = {name: self._cluster.known_id(name) for name in known}
         for batch in batches:
             name, index = batch.partition
-            answer = told.get((name, index)) or told.get((ids[name], index))
+            answer = answers.get((name, index)) or answers.get((ids[name], index))
             if answer is None:
                 self._retry(batch, Refused(ErrorCode.UNKNOWN_TOPIC_ID, str(batch.partition)))
             else:

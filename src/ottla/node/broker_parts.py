@@ -28,7 +28,7 @@ from ottla.protocol.api_keys import Listener
 from ottla.protocol.types import TopicPartition, Uuid
 from ottla.replication.partition import Partition
 from ottla.runtime.ports import Address
-from ottla.server.listener import Server, Shared
+from ottla.server.listener import Server, SharedResources
 from ottla.storage.log import Log
 
 
@@ -81,7 +81,7 @@ class BrokerInputs(msgspec.Struct, frozen=True):
     quorum: NodeQuorum
     watch: ImageWatch
     channel: ControllerChannel
-    shared: Shared
+    shared: SharedResources
 
 
 def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:

@@ -29,7 +29,7 @@ from ottla.node.snapshotter import Snapshotter
 from ottla.observability.http_service import HttpService
 from ottla.runtime.ports import Address
 from ottla.server.admission import Admission
-from ottla.server.listener import Shared
+from ottla.server.listener import SharedResources
 from ottla.server.request_memory import RequestMemory
 
 
@@ -114,9 +114,9 @@ def _channel(context: NodeContext, quorum: NodeQuorum, watch: ImageWatch) -> Con
     return ControllerChannel(context.ports.network, leader, client_id(context.node_id))
 
 
-def _shared(context: NodeContext) -> Shared:
+def _shared(context: NodeContext) -> SharedResources:
     """Return the limits, memory and counters that all servers of the node share."""
-    return Shared(
+    return SharedResources(
         admission=Admission(limits_of(context.loaded)),
         memory=RequestMemory(request_memory_max(context.loaded)),
         events=context.meters.requests,

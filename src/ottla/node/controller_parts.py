@@ -35,7 +35,7 @@ from ottla.node.registrations import controller_registration
 from ottla.protocol.api_keys import Listener
 from ottla.protocol.internal.framing import Versioned
 from ottla.raft.snapshots import CorruptSnapshot, read_bootstrap
-from ottla.server.listener import Server, Shared
+from ottla.server.listener import Server, SharedResources
 
 if TYPE_CHECKING:
     from ottla.raft.auto_join import AutoJoin
@@ -69,7 +69,7 @@ class ControllerInputs(msgspec.Struct, frozen=True):
     loader: ImageLoader
     watch: ImageWatch
     channel: ControllerChannel
-    shared: Shared
+    shared: SharedResources
 
 
 def build_controller_parts(inputs: ControllerInputs) -> NodeControllerParts:

@@ -16,7 +16,7 @@ from ottla.node.connection_limits import server_settings
 from ottla.node.ports import NodePorts
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import Features
-from ottla.server.listener import ListenerSpec, Server, Shared
+from ottla.server.listener import ListenerSpec, Server, SharedResources
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ def listener_specs(loaded: Loaded, spec_of: SpecOf, *, is_controller: bool) -> l
 
 
 def build_server(
-    loaded: Loaded, ports: NodePorts, specs: list[ListenerSpec], shared: Shared
+    loaded: Loaded, ports: NodePorts, specs: list[ListenerSpec], shared: SharedResources
 ) -> Server:
     """Return the server of all listeners of one kind."""
     return Server(ports.network, ports.clock, specs, shared, server_settings(loaded))

@@ -30,7 +30,7 @@ class Get(msgspec.Struct, frozen=True):
     is_head: bool = False
 
 
-class Refused(msgspec.Struct, frozen=True):
+class BadRequest(msgspec.Struct, frozen=True):
     """An invalid request and the status of its response; its connection is closed."""
 
     status: int
@@ -44,25 +44,25 @@ class Page(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def parse(head: bytes) -> Get | Refused:
+def parse(head: bytes) -> Get | BadRequest:
     """Parse a head without its final empty line."""
     lines = head.split(b"\r\n")
     words = lines[0].split(b" ")
     if len(words) != 3 or words[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
-        return Refused(400)
+        return BadRequest(400)
     method, target, version = words
     if method not in (b"GET", b"HEAD"):
-        return Refused(405)
+        return BadRequest(405)
     headers: dict[bytes, bytes] = {}
     for line in lines[1:]:
         name, colon, value = line.partition(b":")
         if not colon or not name or name != name.strip():
-            return Refused(400)
+            return BadRequest(400)
         headers[name.lower()] = value.strip().lower()
     if b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0":
-        return Refused(400)
+        return BadRequest(400)
     if not target.startswith(b"/") or not target.isascii():
-        return Refused(400)
+        return BadRequest(400)
     connection = headers.get(b"connection", b"keep-alive" if version == b"HTTP/1.1" else b"close")
     path = target.partition(b"?")[0].decode("ascii")
     return Get(path, connection == b"keep-alive", method == b"HEAD")

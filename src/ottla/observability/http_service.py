@@ -15,9 +15,9 @@ from typing import Final, Protocol, cast
 from ottla.observability.http import (
     END,
     HEAD_BYTES_MAX,
+    BadRequest,
     Get,
     Page,
-    Refused,
     parse,
     plain,
     response,
@@ -132,12 +132,12 @@ class _Connection(asyncio.Protocol):
         while (at := self._received.find(END)) >= 0 and not self._transport.is_closing():
             head = bytes(self._received[:at])
             del self._received[: at + len(END)]
-            self._answer(Refused(431) if len(head) > HEAD_BYTES_MAX else parse(head))
+            self._answer(BadRequest(431) if len(head) > HEAD_BYTES_MAX else parse(head))
         if len(self._received) > HEAD_BYTES_MAX:
-            self._answer(Refused(431))
+            self._answer(BadRequest(431))
 
-    def _answer(self, request: Get | Refused) -> None:
-        if isinstance(request, Refused):
+    def _answer(self, request: Get | BadRequest) -> None:
+        if isinstance(request, BadRequest):
             page = plain(request.status, "only GET and HEAD requests without a body are supported")
             self._transport.write(response(page, keeps_alive=False))
             self._transport.close()

@@ -86,7 +86,7 @@ class ClientQuotas:
         self._found.clear()
 
     def is_limited(self, kind: QuotaKind) -> bool:
-        """Say whether anybody has a quota of this kind; if not, nothing need be measured."""
+        """Say whether there is a quota of this kind; if not, nothing is measured."""
         return bool(self._limits[kind])
 
     def charge(self, kind: QuotaKind, client: tuple[str, str], amount: float, now: Millis) -> int:

@@ -21,7 +21,7 @@ from typing import Final, cast
 import msgspec
 
 from ottla.runtime.ports import Address
-from ottla.server.admission import Admission, Admitted, Refusal
+from ottla.server.admission import Admission, Admitted, ExceededLimit
 from ottla.server.connection import Connection
 from ottla.server.dispatch import printable
 from ottla.server.listener_context import ListenerContext
@@ -67,7 +67,7 @@ class AcceptedSocket(asyncio.Protocol):
             self.peer = Address(*name[:2])
         now = listener.clock.monotonic()
         decision = self._context.admission.admit(self.peer.host, listener.name, now)
-        if isinstance(decision, Refusal):
+        if isinstance(decision, ExceededLimit):
             listener.events.connection_refused(listener.name, decision.value)
             self._transport.abort()
             return

@@ -24,7 +24,7 @@ BUCKETS_MAX = 10_000
 """Token buckets that are kept; above this, buckets that are full again are dropped."""
 
 
-class Refusal(enum.Enum):
+class ExceededLimit(enum.Enum):
     """The limit because of which a connection was rejected."""
 
     CONNECTIONS = "max.connections"
@@ -111,7 +111,7 @@ class Admission(msgspec.Struct):
     _by_ip: dict[str, int] = msgspec.field(default_factory=dict)
     _buckets: dict[str, TokenBucket] = msgspec.field(default_factory=dict)
 
-    def admit(self, host: str, listener: str, now: Millis) -> Admitted | Refusal:
+    def admit(self, host: str, listener: str, now: Millis) -> Admitted | ExceededLimit:
         """Decide on a connection from ``host``; ``now`` is monotonic."""
         ip = plain_ip(host)
         refusal = self._reserve(ip, listener)
@@ -136,24 +136,24 @@ class Admission(msgspec.Struct):
         """Return the counts for operators: in total, and by address."""
         return {"total": self._total, **self._by_ip}
 
-    def _reserve(self, ip: str, listener: str) -> Refusal | None:
+    def _reserve(self, ip: str, listener: str) -> ExceededLimit | None:
         limits = self.limits
         connections_max = None if listener in limits.protected else limits.connections_max
         if connections_max is not None and self._total >= connections_max:
-            return Refusal.CONNECTIONS
+            return ExceededLimit.CONNECTIONS
         self._total += 1
         listener_max = limits.per_listener_max.get(listener)
         of_listener = self._by_listener.get(listener, 0)
         if listener_max is not None and of_listener >= listener_max:
             self._total -= 1
-            return Refusal.LISTENER
+            return ExceededLimit.LISTENER
         self._by_listener[listener] = of_listener + 1
         ip_max = limits.per_ip_overrides.get(ip, limits.per_ip_max)
         of_ip = self._by_ip.get(ip, 0)
         if ip_max is not None and of_ip >= ip_max:
             self._total -= 1
             _count_down(self._by_listener, listener)
-            return Refusal.ADDRESS
+            return ExceededLimit.ADDRESS
         self._by_ip[ip] = of_ip + 1
         return None
 

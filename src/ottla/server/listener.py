@@ -81,7 +81,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     drain_ms: int = 10_000
 
 
-class Shared(msgspec.Struct, frozen=True):
+class SharedResources(msgspec.Struct, frozen=True):
     """Objects that the servers of one node share.
 
     ``release_memory`` returns free memory to the operating system, off the event loop.
@@ -104,7 +104,7 @@ class Server:
         network: Network,
         clock: Clock,
         specs: Sequence[ListenerSpec],
-        shared: Shared | None = None,
+        shared: SharedResources | None = None,
         settings: ServerSettings | None = None,
     ) -> None:
         self.name = "server " + ",".join(spec.name for spec in specs)
@@ -114,7 +114,7 @@ class Server:
         # The listeners of the last call of `serve`; None before the first.
         self._wanted: Sequence[ListenerSpec] | None = None
         self._changed = asyncio.Event()
-        self._shared = shared or Shared()
+        self._shared = shared or SharedResources()
         self._settings = settings or ServerSettings()
         self._listeners: dict[str, Listener] = {}
         # Open connections, with the names of their listeners.
