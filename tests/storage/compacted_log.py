@@ -1,4 +1,4 @@
-"""A small compacted log for tests: produce, end transactions, roll, clean, look."""
+"""A small compacted log for tests: produce, end transactions, roll, clean, inspect."""
 
 from dataclasses import dataclass
 
@@ -104,11 +104,11 @@ class CompactedLog:
         return cleaning.result
 
     def clean_again(self, now: int | None = None) -> CleanResult:
-        """Clean everything anew, as after enough new dirt."""
+        """Clean everything again, as if enough were dirty."""
         self.checkpoint = None
         return self.clean(now)
 
-    # -- looking -------------------------------------------------------------
+    # -- inspection -------------------------------------------------------------
 
     def batches(self) -> list[BatchHeader]:
         found = []
@@ -118,7 +118,7 @@ class CompactedLog:
         return found
 
     def records(self) -> list[Record]:
-        """Every data record there is, in the order of the log."""
+        """Return every data record, in the order of the log."""
         found: list[Record] = []
         for segment in self.log.segments:
             data = segment.file.pread(segment.size, 0)
@@ -142,7 +142,7 @@ class CompactedLog:
         return held
 
     def read_committed(self) -> list[Record]:
-        """Read as a consumer does: by slices, leaving out what the index says was aborted."""
+        """Read as a consumer does: by slices, skipping what the index says was aborted."""
         upto = self.log.last_stable_offset
         aborted = sorted(
             self.log.collect_aborted(self.log.log_start_offset, upto),

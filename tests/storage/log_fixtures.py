@@ -1,4 +1,4 @@
-"""What the log's tests share: a clock to set, batches to append, a look at everything inside."""
+"""Fixtures of log tests: a manual clock, batches to append, functions to inspect a log."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
 
 @dataclass
 class HandClock:
-    """Stands still until moved."""
+    """A clock that the test advances."""
 
     wall: int = NOW
     since: int = 0
@@ -58,7 +58,7 @@ def open_log(
 
 
 def reopen(disk: SimDisk, config: LogConfig = SMALL, **checkpoint) -> Log:
-    """Start again after a crash or a clean close; unclean unless told otherwise."""
+    """Open the log again after a crash or a clean close; unclean by default."""
     return open_log(disk, config, checkpoint=LogCheckpoint(**checkpoint))
 
 
@@ -100,7 +100,7 @@ def fill(log: Log, count: int, *, start: int = 0, timestamp_step: int = 0) -> li
 
 
 def raw_batches(log: Log) -> list[tuple[BatchHeader, bytes]]:
-    """Every batch in the segments, whatever the log start; checked for growing offsets."""
+    """Every batch in the segments, whatever the log start; checked for ascending offsets."""
     found = []
     expected = 0
     for segment in log.segments:

@@ -1,4 +1,4 @@
-"""What compaction removes, and each thing it must not."""
+"""What compaction removes, and what it must keep."""
 
 import pytest
 from compacted_log import SECRET, CompactedLog, compacted, only
@@ -139,7 +139,7 @@ def test_reading_at_every_offset_finds_the_next_record_there_is() -> None:
         assert not first or first[-1].offset >= offset
 
 
-# -- how far -------------------------------------------------------------------
+# -- the cleanable part -------------------------------------------------------------------
 
 
 def test_nothing_at_or_above_the_last_stable_offset_is_cleaned() -> None:
@@ -203,7 +203,7 @@ def test_map_too_small_for_one_batch_is_reported() -> None:
 
 
 def test_partial_last_batch_never_hides_an_older_record() -> None:
-    """The map holds some keys of the batch it stopped in; that batch stays whole."""
+    """The map holds some keys of the batch it stopped in; that batch keeps all records."""
     log = compacted()
     log.put((b"a", b"1"))
     log.put((b"a", b"2"), (b"b", b"2"), (b"c", b"2"))

@@ -44,7 +44,7 @@ def known(compacted: CompactedLog) -> list[tuple[int, ...]]:
 
 
 class Checked:
-    """A log whose cleaning is checked against what was in it before."""
+    """A log whose content after cleaning is compared with the content before."""
 
     def __init__(self, codec: Compression, map_slots: int) -> None:
         self.compacted = CompactedLog(replace(CONFIG, segment_bytes=600))
@@ -101,7 +101,7 @@ class Checked:
 
 
 def assert_only_obsolete_is_gone(before: list[Record], left: list[Record], upto: int) -> None:
-    """What is gone has a newer record of its key, or is a tombstone; all behind ``upto`` stays."""
+    """A removed record has a newer one of its key, or is a tombstone; all after ``upto`` stays."""
     newest = {record.key: record.offset for record in before}
     there = {record.offset for record in left}
     for record in before:
@@ -149,7 +149,7 @@ def filled(seed: int) -> CompactedLog:
 
 
 def run_until_crash(compacted: CompactedLog, k: int, work: Callable[[], object]) -> bool:
-    """Run ``work`` with a crash at its ``k``-th disk operation; True when it got through."""
+    """Run ``work`` with a crash at its ``k``-th disk operation; True when it completed."""
     compacted.disk.crash_at(k)
     try:
         work()

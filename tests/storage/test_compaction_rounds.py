@@ -1,4 +1,4 @@
-"""Rounds of cleaning over a directory's logs, and retention carried out on real logs."""
+"""Cleaning rounds over the logs of a directory, and retention on real logs."""
 
 import pytest
 from compacted_log import CONFIG, CompactedLog, FixedClock
@@ -24,7 +24,7 @@ def cleaner_of(compacted: CompactedLog, slots: int = 1000) -> LogCleaner:
 
 
 def clean_all(cleaner: LogCleaner, logs: dict[TopicPartition, Log]) -> list[TopicPartition]:
-    """Clean until nothing is worth it; return in which order."""
+    """Clean until no log is worth cleaning; return the order."""
     order = []
     while (choice := cleaner.choose(logs, NOW)) is not None:
         assert sum(cleaner.run(choice, NOW)) > 0

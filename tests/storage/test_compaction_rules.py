@@ -1,4 +1,4 @@
-"""The pure rules of compaction: which log, how far, which batch; and the map under them."""
+"""The pure rules of compaction: which log, which part, which batch; and the offset map."""
 
 import hashlib
 from array import array
@@ -58,7 +58,7 @@ def dirty(segments: list[Seg], where: LogOffsets, lags: Lags = NO_LAGS, now: int
     return find_dirty(segments, where, lags, Millis(now))
 
 
-# -- how far -------------------------------------------------------------------
+# -- the cleanable part -------------------------------------------------------------------
 
 
 def test_without_a_checkpoint_everything_but_the_active_segment_is_dirty() -> None:

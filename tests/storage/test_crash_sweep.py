@@ -1,4 +1,4 @@
-"""D 66, 67: a crash at every disk operation of everything a log does.
+"""A crash at every disk operation of everything a log does.
 
 Each piece of work is run once to count its operations, then again for each of them: the
 process is killed there (the page cache stays) or the power fails there (what was not synced
@@ -43,7 +43,7 @@ MARKER = "/data/.kafka_cleanshutdown"
 
 @dataclass
 class Run:
-    """A log, and what its user may count on: what was written, what of it was synced."""
+    """A log, and what its user may rely on: what was written, and which part was synced."""
 
     disk: SimDisk
     config: LogConfig
@@ -104,7 +104,7 @@ class Run:
         self.synced = min(self.synced, offset)
         self.written = [each for each in self.written if each[0] < offset]
         self.log.truncate_to(offset)
-        # Owed before anything else is acknowledged.
+        # Must happen before anything else is acknowledged.
         self.checkpoint()
 
     def start_anew(self, offset: int) -> None:
@@ -136,7 +136,7 @@ class Run:
     # -- after a crash -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Open what is left and hold it against what was promised."""
+        """Open what is left and compare it with what was promised."""
         self.open()
         log = self.log
         assert log.log_start_offset in self.starts, (log.log_start_offset, self.starts)
@@ -161,7 +161,7 @@ class Run:
         assert log.offset_for_timestamp(NOW) is not None
         log.close()
         again = open_log(self.disk, self.config, checkpoint=LogCheckpoint(is_clean=True))
-        # The checkpointed start is the directory's business; from where this one begins on.
+        # The directory checkpoints the start; compare from where this log begins.
         assert contents(again)[-1] == (at, b"after")
 
 

@@ -74,7 +74,7 @@ steps = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=40)
 
 @given(steps, st.integers(1, 7), st.integers(0, 400))
 def test_lookup_finds_the_last_entry_at_or_below(steps, tail, target) -> None:
-    """Whatever part of the entries is on disk and whatever part still in memory."""
+    """For any split of the entries between disk and memory."""
     entries, offset, position = [(BASE, 0)], BASE, 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sparse_index, "TAIL_ENTRIES_MAX", tail)
@@ -109,7 +109,7 @@ def test_truncation_drops_entries_at_or_above_the_offset(steps, tail, cut) -> No
         times.truncate_to(BASE + cut)
         assert list(offsets.entries()) == kept
         assert list(times.entries()) == [(at, relative) for relative, at in kept]
-        # What comes next goes right behind, in memory and in the file.
+        # The next entry follows directly, in memory and in the file.
         offsets.append(BASE + 1000, 5000)
         offsets.write_out()
         assert len(disk.read(offsets.path)) == 8 * (len(kept) + 1)
@@ -162,7 +162,7 @@ def test_collecting_aborted_transactions_agrees_with_a_scan(spans, start, length
     found, is_complete = index.collect(first, upto)
     wanted = [t for t in everything if t.last_offset >= first and t.first_offset < upto]
     if is_complete:
-        # Later ones lie behind a last stable offset at or above the end of the range.
+        # Later ones have a last stable offset at or above the end of the range.
         assert found == wanted[: len(found)]
         assert all(t.last_stable_offset > upto for t in wanted[len(found) :])
     else:

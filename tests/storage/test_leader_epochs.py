@@ -1,4 +1,4 @@
-"""Leader epochs: what may be asked of them, and what truncation leaves."""
+"""Leader epochs: queries, and what truncation leaves."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,7 +114,7 @@ def test_epochs_and_offsets_always_grow(changes: list[tuple[str, int, int]]) -> 
 
 @given(st.lists(st.integers(min_value=0, max_value=3), min_size=1, max_size=20))
 def test_answers_agree_with_a_record_by_record_history(jumps: list[int]) -> None:
-    """``written[o]`` is the epoch that wrote offset ``o``: the cache must say the same."""
+    """``written[o]`` is the epoch that wrote offset ``o``: the cache must agree."""
     written: list[int] = []
     cache, epoch = LeaderEpochs(), 0
     for jump in jumps:

@@ -1,4 +1,4 @@
-"""Appending to a log: what is taken, what is refused, and what is then in the file."""
+"""Appending to a log: what is accepted, what is rejected, and the resulting file."""
 
 import pytest
 from log_fixtures import (
@@ -282,7 +282,7 @@ def test_one_fetch_that_fills_several_segments_is_spread_over_them() -> None:
 
 
 def test_follower_accepts_a_batch_larger_than_its_own_limits() -> None:
-    """Its leader took it; refusing would stop replication for ever."""
+    """Its leader accepted it; rejecting it would stop replication for good."""
     log = open_log(SimDisk(), LogConfig(segment_bytes=200, max_message_bytes=100))
     replicate(log, 0, b"x" * 500)
     replicate(log, 1, b"y" * 500)

@@ -1,4 +1,4 @@
-"""Log directories: who owns them, what a start finds, what a stop leaves."""
+"""Log directories: ownership, what a start finds, what a stop leaves."""
 
 import errno
 from dataclasses import dataclass, field
@@ -66,7 +66,7 @@ class Machine:
         return directory
 
     def reboot(self) -> LogDirectory:
-        """Lose power, and start again."""
+        """Lose power, and restart."""
         self.disk.crash()
         self.disk.restart()
         return self.start()
@@ -90,7 +90,7 @@ def values(log: Log) -> list[bytes | None]:
     return found
 
 
-# -- who may work here ---------------------------------------------------------
+# -- ownership ---------------------------------------------------------
 
 
 def test_directory_lock_of_another_process_is_reported() -> None:
@@ -359,11 +359,11 @@ def test_log_without_a_topic_id_gets_the_one_it_is_claimed_with() -> None:
     assert machine.reboot().logs[ORDERS].topic_id == TOPIC_ID
 
 
-# -- a name that is used again ------------------------------------------------------
+# -- a recreated log ------------------------------------------------------
 
 
 def recreated(machine: Machine) -> LogDirectory:
-    """Have a topic whose log was checkpointed, deleted, and made again under its name."""
+    """Return a directory whose log was checkpointed, deleted, and created again."""
     directory = machine.start()
     old = directory.create_log(ORDERS, TOPIC_ID, CONFIG).log
     append(old, *[b"old" * 30] * 6)
@@ -439,7 +439,7 @@ def test_number_of_removed_names_is_bounded() -> None:
 
 
 def life(machine: Machine) -> None:
-    """Start, append, flush, checkpoint, append more, stop; notes what must survive a crash."""
+    """Start, append, flush, checkpoint, append more, stop; records what must survive a crash."""
     directory = machine.start()
     hosted = directory.logs.get(ORDERS) or directory.create_log(ORDERS, TOPIC_ID, CONFIG)
     found = values(hosted.log)

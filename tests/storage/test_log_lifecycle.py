@@ -1,4 +1,4 @@
-"""Rolling, truncating, the front of the log, durability plans, and a disk that fails."""
+"""Rolling, truncating, the log start, flush plans, and a failing disk."""
 
 import errno
 
@@ -232,7 +232,7 @@ def test_restarting_the_log_removes_everything() -> None:
     assert contents(reopen(disk, is_clean=True, log_start_offset=500)) == [(500, b"x")]
 
 
-# -- the front --------------------------------------------------------------------------------
+# -- the log start --------------------------------------------------------------------------------
 
 
 def test_log_start_advances_without_deleting_anything() -> None:
@@ -392,11 +392,11 @@ def test_preallocated_space_is_trimmed_by_roll_and_close() -> None:
     assert values(reopen(disk, config, is_clean=True)) == expected
 
 
-# -- D 55-59: the disk fails ------------------------------------------------------------------
+# -- disk failures ------------------------------------------------------------------
 
 
 def check_failed(log: Log, disk: SimDisk, expected: list[bytes]) -> None:
-    """No write succeeds any more, reads go on, and a restart finds what was there."""
+    """Check that writes fail, reads continue, and a restart finds the records."""
     assert log.is_failed
     for attempt in (
         lambda: append(log, b"y"),

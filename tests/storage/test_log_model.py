@@ -1,4 +1,4 @@
-"""A log against a list: any order of everything it can do, restarts and power loss included.
+"""A log against a list: any order of operations, including restarts and power loss.
 
 The world is small on purpose: segments of a few batches, two producers, offsets below a
 hundred. In a larger one the interesting moments are too rare to be met.
@@ -35,7 +35,7 @@ class LogAgainstAList(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**16), preallocate=st.booleans(), has_gaps=st.booleans())
     def begin(self, seed: int, preallocate: bool, has_gaps: bool) -> None:
         self.disk = SimDisk(seed)
-        # With gaps in the log, one that power loss makes between segments cannot be told.
+        # In a log with gaps, one that power loss makes between segments is not detected.
         self.has_gaps = has_gaps
         self.disk.make_dirs(DIRECTORY)
         self.config = PREALLOCATED if preallocate else CONFIG
@@ -52,7 +52,7 @@ class LogAgainstAList(RuleBasedStateMachine):
         self.log.set_high_watermark(self.end)
 
     def ask_sequences(self) -> None:
-        """What producers wrote last may be gone; they go on from what is left."""
+        """The last batches of producers may be lost; they continue from what is left."""
         last = {each: self.log.producers.last_sequence(each) for each in self.sequences}
         self.sequences = {each: at + 1 for each, at in last.items() if at is not None}
 
@@ -171,7 +171,7 @@ class LogAgainstAList(RuleBasedStateMachine):
         self.log.set_high_watermark(self.end)
         self.ask_sequences()
 
-    # -- what always holds -------------------------------------------------------------------
+    # -- invariants -------------------------------------------------------------------
 
     @invariant()
     def it_stands_where_the_list_does(self) -> None:

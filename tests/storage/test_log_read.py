@@ -40,7 +40,7 @@ def fetched(log: Log, offset: int, bytes_max: int = ALL, **bounds) -> list[tuple
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30))
 def test_every_offset_of_every_batch_can_be_fetched(sizes) -> None:
-    """Also in the middle of a batch: the whole batch comes, and nothing before it."""
+    """Also in the middle of a batch: the whole batch is returned, and nothing before it."""
     log = open_log(SimDisk())
     spans, at = [], 0
     for size in sizes:
@@ -74,7 +74,7 @@ def test_read_returns_nothing_at_or_after_the_bound(sizes, data) -> None:
 
 
 def test_large_batch_that_does_not_fit_is_not_sent_in_part() -> None:
-    """Its reader would throw the part away and ask for all of it again."""
+    """The reader would discard the part and fetch the whole batch again."""
     log = open_log(SimDisk(), LogConfig())
     for _ in range(5):
         append(log, b"x" * 100_000)
@@ -110,7 +110,7 @@ def _size(log: Log, offset: int) -> int:
 
 
 def test_damaged_index_never_cuts_the_first_batch() -> None:
-    """Not even where it points at what looks like a batch that does not fit."""
+    """Not even if it points at bytes that look like a batch that does not fit."""
     log = open_log(SimDisk(), LogConfig())
     looks_like_one = build_batch([Record(0, NOW, None, b"y" * 150_000)])[:61]
     append(log, looks_like_one + b"x" * 100_000)
@@ -183,7 +183,7 @@ def test_batch_that_reaches_past_the_bound_is_not_returned() -> None:
 
 
 def test_bit_flip_in_an_old_segment_is_never_served_as_good() -> None:
-    """Whatever is hit behind offset and epoch: an error, or bytes whose CRC gives it away."""
+    """A bit flipped after offset and epoch: an error, or bytes with a wrong CRC."""
     size = len(batch_of(b"value-000000"))
     for position in [*range(8, 12), *range(16, size)]:
         disk = SimDisk(seed=position)

@@ -62,7 +62,7 @@ def abort(coordinator_epoch: int = 0) -> EndTxnMarker:
 
 
 class Written:
-    """A log of nothing but its producers: appends where the last one ended."""
+    """A producer state with its offsets: each append starts where the last one ended."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.state = ProducerState(**kwargs)
@@ -345,7 +345,7 @@ def test_marker_of_a_replaced_coordinator_is_rejected() -> None:
     log.state.check_marker(marker_header(), abort(5), transaction_version=1)
 
 
-# -- forgetting ----------------------------------------------------------------
+# -- expiry ----------------------------------------------------------------
 
 
 def test_idle_producer_expires_and_may_then_send_any_sequence() -> None:
@@ -456,7 +456,7 @@ moves = st.lists(
 def test_nothing_undecided_or_unreplicated_lies_below_the_last_stable_offset(
     steps: list[tuple[str, int, bool]],
 ) -> None:
-    """The model keeps each record's fate; the state must never let a reader past an open one."""
+    """The model keeps each record's outcome; a reader must never pass an open one."""
     log, high_watermark = Written(), 0
     open_from: dict[int, int] = {}
     decided: list[tuple[int, int]] = []  # first offset, marker's offset

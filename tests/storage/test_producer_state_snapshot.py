@@ -1,4 +1,4 @@
-"""Producer snapshot files: Kafka's bytes, and every way they can be broken."""
+"""Producer snapshot files: Kafka's bytes, and all kinds of damage."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Opening a log after something went wrong: torn tails, lost indexes, files on their way."""
+"""Opening a log after a failure: torn tails, lost indexes, temporary files."""
 
 import pytest
 from hypothesis import given
@@ -38,7 +38,7 @@ def path_of(offset: int, kind: Kind, state: State = State.LIVE) -> str:
 
 
 def put(disk: SimDisk, path: str, data: bytes, position: int | None = None) -> None:
-    """Write bytes behind the log's back; as the whole file unless a position is given."""
+    """Overwrite a file without the log; all of it unless a position is given."""
     file = disk.open(path, OpenMode.CREATE)
     if position is None:
         file.truncate(0)
@@ -55,14 +55,14 @@ def stopped(count: int = 10, config: LogConfig = ONE_SEGMENT) -> tuple[SimDisk, 
 
 
 def goes_on(log) -> None:
-    """Whatever happened before, the log takes and gives records."""
+    """Check that the log accepts and returns records."""
     at = log.log_end_offset
     assert append(log, b"goes on", epoch=9).first_offset == at
     assert contents(log)[-1] == (at, b"goes on")
     log.flush()
 
 
-# -- D 60: the tail ---------------------------------------------------------------------------
+# -- the tail ---------------------------------------------------------------------------
 
 SIZE = len(batch_of(b"value-000000"))
 TAILS = {
@@ -125,7 +125,7 @@ def test_flipped_bit_cuts_the_log_before_it(position, seed) -> None:
     disk.rot(path_of(0, Kind.LOG), position)
     log = reopen(disk, ONE_SEGMENT)
     intact = position // SIZE
-    # Offset and epoch are behind no CRC: a flip there may pass, or end the log.
+    # No CRC covers offset and epoch: a flip there may pass, or end the log.
     assert values(log)[:intact] == expected[:intact]
     if position % SIZE >= 16 or position % SIZE in range(8, 12):
         assert values(log) == expected[:intact]
@@ -157,7 +157,7 @@ def test_below_the_recovery_point_nothing_is_read_again() -> None:
 
 
 def test_end_of_a_segment_lost_with_the_power_ends_the_log_there() -> None:
-    """The file ends at a batch, so no CRC tells: the gap to the next segment does."""
+    """The file ends at a batch, so only the gap to the next segment shows the loss."""
     disk, expected = stopped(30, SMALL)
     log = reopen(disk, is_clean=True)
     bases = segment_bases(log)
@@ -221,7 +221,7 @@ def test_bytes_that_recovery_cut_off_do_not_come_back() -> None:
 
 
 def test_recovered_segments_are_synced_by_the_next_flush() -> None:
-    """They were in the page cache only; a later power loss must not take them."""
+    """They were only in the page cache; a later power loss must not lose them."""
     disk = SimDisk()
     log = open_log(disk)
     expected = fill(log, 30)
@@ -234,7 +234,7 @@ def test_recovered_segments_are_synced_by_the_next_flush() -> None:
     assert values(reopen(disk, recovery_point=log.recovery_point)) == expected
 
 
-# -- D 62, 63: what is derived ----------------------------------------------------------------
+# -- derived files ----------------------------------------------------------------
 
 GARBAGE = {
     "missing": None,
@@ -358,7 +358,7 @@ def test_open_transaction_is_known_after_a_restart() -> None:
         log.close()
 
 
-# -- files on their way -----------------------------------------------------------------------
+# -- temporary files -----------------------------------------------------------------------
 
 
 def test_leftovers_are_removed_and_unknown_files_left_alone() -> None:
@@ -383,7 +383,7 @@ def test_leftovers_are_removed_and_unknown_files_left_alone() -> None:
 
 
 def cleaned(disk: SimDisk, base: int, offsets: list[int]) -> Segment:
-    """A segment such as the cleaner makes: fewer records, their offsets kept."""
+    """Return a segment like the cleaner's: fewer records with their offsets."""
     files = LogFiles(disk, DIRECTORY)
     segment = Segment.create(files, base, SMALL, now=NOW, state=State.CLEANED)
     for offset in offsets:
@@ -457,7 +457,7 @@ def test_swap_interrupted_anywhere_is_all_or_nothing() -> None:
     assert seen == {True, False}
 
 
-# -- where the log starts ---------------------------------------------------------------------
+# -- the log start ---------------------------------------------------------------------
 
 
 def test_log_start_is_the_checkpointed_one_or_the_first_segment() -> None:

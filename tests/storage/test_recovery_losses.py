@@ -1,4 +1,4 @@
-"""Whatever recovery does not keep is reported, and set aside where it was known to be there."""
+"""What recovery does not keep is reported, and set aside if it is known to have existed."""
 
 from log_fixtures import batch_of, contents, fill, names, open_log, reopen, replicate
 from test_recovery import ONE_SEGMENT, SIZE, path_of, put, stopped

@@ -1,4 +1,4 @@
-"""What retention deletes, what it must never delete, and what a wrong clock does to it."""
+"""What retention deletes, what it never deletes, and the effect of a wrong clock."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""One segment: what it indexes, what it finds, and that a bad index never gives a wrong answer."""
+"""One segment: indexing, searching, and bad indexes that never give a wrong result."""
 
 import pytest
 from hypothesis import given
@@ -33,7 +33,7 @@ def put(segment: Segment, offset: int, *values: bytes, timestamp: int = NOW) -> 
 
 
 def filled(where: LogFiles, count: int = 40, *, step: int = 1) -> Segment:
-    """Batches of two records; timestamps grow by ten a batch; sealed and closed."""
+    """Batches of two records; timestamps grow by ten per batch; sealed and closed."""
     segment = Segment.create(where, BASE, CONFIG, now=NOW)
     for at in range(count):
         put(segment, BASE + at * 2 * step, b"a%04d" % at, b"b", timestamp=NOW + 10 * at)
@@ -83,7 +83,7 @@ def test_other_file_names_are_not_parsed(name) -> None:
     assert parse_name(name) is None
 
 
-# -- what is indexed --------------------------------------------------------------------------
+# -- indexing --------------------------------------------------------------------------
 
 
 def test_batch_is_indexed_when_more_than_the_interval_came_since_the_last_entry() -> None:
@@ -100,7 +100,7 @@ def test_batch_is_indexed_when_more_than_the_interval_came_since_the_last_entry(
     segment.seal()
     assert list(segment.offset_index.entries()) == expected
     assert len(expected) > 3
-    # One time entry goes with each, and one more with the sealing.
+    # Each has a time entry, and sealing adds one more.
     times = [(NOW + (relative - 1) // 2, relative) for relative, _ in expected]
     assert list(segment.time_index.entries()) == [*times, (NOW + 19, 39)]
 
@@ -114,7 +114,7 @@ def test_index_of_a_rebuilt_segment_has_the_same_bytes() -> None:
     assert {k: where.disk.read(where.path(BASE, k)) for k in before} == before
 
 
-# -- finding ----------------------------------------------------------------------------------
+# -- searching ----------------------------------------------------------------------------------
 
 
 def brute_force(segment: Segment, offset: int) -> int | None:
@@ -153,7 +153,7 @@ def test_first_batch_with_a_timestamp_is_found_whatever_the_order(stamps, wanted
     assert again.largest == (NOW + max(stamps), BASE + stamps.index(max(stamps)))
 
 
-# -- D 62, 63: indexes that are wrong ---------------------------------------------------------
+# -- wrong indexes ---------------------------------------------------------
 
 OFFSET_ENTRY, TIME_ENTRY = 8, 12
 DAMAGES = {
@@ -181,7 +181,7 @@ DAMAGES = {
         for at in range(0, len(data), entry)
     ),
 }
-# These leave an index that is not what it should be, but say nothing wrong.
+# These leave an index that is incomplete but not wrong.
 HARMLESS_TO_LOOKUPS = {"middle garbage", "one entry off"}
 
 

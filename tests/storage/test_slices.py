@@ -1,4 +1,4 @@
-"""What a reader was promised stays readable, whatever becomes of the segment it is in."""
+"""A slice stays readable, whatever happens to its segment."""
 
 import gc
 import os

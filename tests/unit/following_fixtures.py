@@ -1,4 +1,4 @@
-"""A broker that follows another one, without sockets: what the leader says is up to the test."""
+"""A broker that follows another one, without sockets; the test controls the leader's answers."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ FAST = FetchSettings(backoff_ms=0, wait_ms_max=0)
 
 
 class Leader:
-    """Broker 2 and a line to it: answers from a partition of its own."""
+    """Broker 2 and a connection to it: answers from a partition of its own."""
 
     def __init__(self) -> None:
         self.machine = Machine(2, seed=2)
@@ -107,7 +107,7 @@ def image(epoch: int = 0, partition_epoch: int = 0, leader: int = 2):
 
 
 class FollowingBroker:
-    """This broker follows broker 2."""
+    """A broker that follows broker 2."""
 
     def __init__(self, settings: FetchSettings = FAST, leader: Leader | None = None) -> None:
         self.leader = leader or Leader()
@@ -132,7 +132,7 @@ class FollowingBroker:
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(self.fetchers.run(lambda: None))
                 async with asyncio.timeout(60):
-                    while not condition():  # noqa: ASYNC110 - nothing tells
+                    while not condition():  # noqa: ASYNC110 - there is no event
                         await asyncio.sleep(0)
                 running.cancel()
 

@@ -22,7 +22,7 @@ TOPIC = (2, "orders")
 
 
 class Direct:
-    """`Committer` on the spot: a crash is seen by whoever waits, and time does not pass."""
+    """`Committer` that runs at once: a crash reaches the waiter, and no time passes."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -60,9 +60,9 @@ class Mover:
         return self
 
     def again(self, image: Image | None = None) -> "Mover":
-        """The next process on the same disk; moves are taken up."""
+        """Start the next process on the same disk; moves are resumed."""
         old = self.broker
-        # Two processes do not think of the same names.
+        # Two processes do not generate the same names.
         mover = Mover(Broker(old.paths, old.static, old.disk, old.clock, old.seed + 1)).start(image)
         mover.moves.resume()
         return mover
@@ -97,7 +97,7 @@ class Mover:
         self.moves.alter(ORDERS, self.there.path)
 
     def carry_out(self) -> None:
-        """Bring every move to its end."""
+        """Run every move until it ends."""
 
         async def work() -> None:
             for move in list(self.moves.moves.values()):

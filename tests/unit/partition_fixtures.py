@@ -1,4 +1,4 @@
-"""What tests of partitions share: a node without a node, and partitions on a simulated disk."""
+"""Fixtures of partition tests: a fake host, and partitions on a simulated disk."""
 
 from dataclasses import dataclass, field
 
@@ -28,7 +28,7 @@ LAG_MS = 30_000
 
 @dataclass
 class HandClock:
-    """Stands still until moved."""
+    """A clock that the test advances."""
 
     wall: int = NOW
     since: int = 0
@@ -46,7 +46,7 @@ class HandClock:
 
 @dataclass
 class FakeHost:
-    """`PartitionHost` by hand: who is alive is said by the test, proposals are kept."""
+    """`PartitionHost` controlled by the test; proposals are recorded."""
 
     node_id: NodeId
     broker_epoch: int = 100

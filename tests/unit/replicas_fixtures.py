@@ -1,4 +1,4 @@
-"""A broker's directories and replicas over images made by hand."""
+"""A broker's directories and replicas with images made by the test."""
 
 from dataclasses import dataclass, field
 
@@ -115,7 +115,7 @@ class Broker:
         self.partitions.on_unled(lambda *event: self.events.append(("unled", *event)))
         self.image = EMPTY
 
-    # what replicas tell
+    # called by the replicas
 
     def follow(self, partition: Partition) -> None:
         self.following[str(partition)] = partition.leader_id
@@ -129,7 +129,7 @@ class Broker:
     def lost(self, partition: Partition) -> None:
         self.reported.append(f"{partition} lost")
 
-    # what the test does
+    # called by the test
 
     def publish(self, image: Image) -> None:
         self.replicas.on_image(delta_between(self.image, image), image)
@@ -147,5 +147,5 @@ class Broker:
             directory.close(5)
 
     def again(self, image: Image, paths: tuple[str, ...] | None = None) -> "Broker":
-        """The next process on the same disk."""
+        """Start the next process on the same disk."""
         return Broker(paths or self.paths, self.static, self.disk, self.clock).start(image)

@@ -1,4 +1,4 @@
-"""What a partition tells readers of a damaged batch, and when it has stored batches checked."""
+"""What readers of a damaged batch receive, and when stored batches are checked."""
 
 import pytest
 from partition_fixtures import Machine, registration
@@ -160,7 +160,7 @@ def test_damaged_replica_is_not_placed_by_a_new_image() -> None:
 
 
 class Controlling:
-    """Takes a replica that is reported as lost out of the ISR at once."""
+    """Removes a replica that is reported as lost from the ISR at once."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker

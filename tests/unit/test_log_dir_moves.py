@@ -1,4 +1,4 @@
-"""Partitions move between the log directories of a broker, and lose nothing on the way."""
+"""Partitions move between the log directories of a broker without losing anything."""
 
 import asyncio
 import errno
@@ -42,7 +42,7 @@ def mover(count: int = 20, **configs: str) -> Mover:
     return made
 
 
-# -- what is done next ---------------------------------------------------------
+# -- the next step ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_next_step(source: tuple[int, int], future: tuple[int, int], step: objec
     assert decide_step(Span(*map(Offset, source)), Span(*map(Offset, future))) == step
 
 
-# -- beginning -----------------------------------------------------------------
+# -- requests -----------------------------------------------------------------
 
 
 def test_move_to_an_unknown_directory_is_rejected() -> None:
@@ -73,7 +73,7 @@ def test_move_to_an_unknown_directory_is_rejected() -> None:
     with pytest.raises(LogDirNotFound) as caught:
         made.moves.alter(ORDERS, "/elsewhere")
     assert caught.value.code is ErrorCode.LOG_DIR_NOT_FOUND
-    # Before it is asked whether the partition is here.
+    # Checked before the partition is looked up.
     with pytest.raises(LogDirNotFound):
         made.moves.alter(TopicPartition("nope", 0), "/elsewhere")
 
@@ -203,7 +203,7 @@ def test_topic_name_too_long_for_a_future_log_is_rejected() -> None:
         made.moves.alter(TopicPartition(topic, 0), "/d2")
 
 
-# -- on the way ----------------------------------------------------------------
+# -- copying ----------------------------------------------------------------
 
 
 def test_partition_moves_with_everything() -> None:
@@ -238,7 +238,7 @@ def test_old_files_are_removed_after_the_delay() -> None:
 def test_duplicate_is_recognized_after_a_move() -> None:
     made = mover()
     made.append(b"once", producer=Producer(7, 0, 0))
-    # Also when the record that told of the producer has been trimmed.
+    # Also when the producer's record has been trimmed.
     made.partition.delete_records(Offset(-1))
     made.move()
     made.carry_out()
@@ -518,7 +518,7 @@ def test_source_that_cannot_be_left_goes_offline_and_the_partition_does_not() ->
     assert made.there.is_failed
     made.append(b"goes on")
     made.partition.log.flush()
-    # Both have the log now; what is older has stood still, whatever the controller believes.
+    # Both have the log now; the older one has not grown, whatever the controller believes.
     made.disk.heal()
     made.disk.kill()
     made.disk.restart()
@@ -602,7 +602,7 @@ def test_one_move_that_fails_leaves_the_others_alone() -> None:
         ready = asyncio.Event()
         task = asyncio.ensure_future(made.moves.run(ready.set))
         await ready.wait()
-        while made.moves.moves:  # noqa: ASYNC110 - nobody tells
+        while made.moves.moves:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.001)
         assert not task.done()
         task.cancel()
@@ -613,7 +613,7 @@ def test_one_move_that_fails_leaves_the_others_alone() -> None:
     assert placed[0] == "/d2" and made.host.directories[2].is_failed
 
 
-# -- starting again ------------------------------------------------------------
+# -- restarts ------------------------------------------------------------
 
 
 def test_move_continues_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -657,7 +657,7 @@ def test_future_log_of_another_history_is_cut_at_the_start() -> None:
     made.move()
     made.step(2)
     move = made.moves.moves[ORDERS]
-    # The source loses epoch 1 and writes in epoch 2 before anybody looks.
+    # The source loses epoch 1 and writes in epoch 2 before the logs are compared.
     made.partition.log.truncate_to(Offset(4))
     made.broker.publish(led(2, configs=SMALL))
     made.append(*[b"other"] * 8)

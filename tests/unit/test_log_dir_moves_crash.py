@@ -21,7 +21,7 @@ SMALL = {"internal.segment.bytes": "400", "file.delete.delay.ms": "0"}
 
 
 class Story:
-    """A move and what its user may count on."""
+    """A move and what its user may rely on."""
 
     def __init__(self, configs: dict[str, str] | None = None) -> None:
         self.configs = {**SMALL, **(configs or {})}
@@ -101,7 +101,7 @@ STORIES: list[tuple[Callable[[Story], None], dict[str, str]]] = [
 
 
 def check(story: Story) -> None:
-    """Start again twice: once to find a log with what was synced, once more after the move."""
+    """Restart twice: once to find a log with what was synced, once more after the move."""
     again = story.mover.again(led(1, configs=story.configs))
     found = again.values()
     start = again.partition.log.log_start_offset
@@ -158,7 +158,7 @@ def test_crash_at_every_operation_of_a_move(
 
 
 def test_crash_recovery_uses_a_new_event_loop() -> None:
-    """The stories run each step in a loop of its own: nothing of a move is bound to one."""
+    """Each step runs in an event loop of its own: a move is not bound to one."""
     story = Story()
     story.mover.move()
     (move,) = story.mover.moves.moves.values()

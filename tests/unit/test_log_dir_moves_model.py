@@ -1,4 +1,4 @@
-"""Moves amid everything else that happens to a log, in random order, against a list of records."""
+"""Moves and all other operations on a log, in random order, against a list of records."""
 
 import random
 
@@ -17,7 +17,7 @@ OPERATIONS = 60
 
 
 class Model:
-    """What was written, what of it was synced, and where the log begins at the least."""
+    """What was written, what was synced, and the earliest start of the log."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -113,4 +113,4 @@ def test_log_is_what_was_written_after_any_history(
 ) -> None:
     monkeypatch.setattr(log_dir_moves, "CHUNK_BYTES", 250)
     changes = [Model(seed).run() for seed in range(part * SEEDS, (part + 1) * SEEDS)]
-    assert sum(changes) > SEEDS, "the moves do happen"
+    assert sum(changes) > SEEDS, "moves happen"

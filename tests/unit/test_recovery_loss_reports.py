@@ -1,4 +1,4 @@
-"""What recovery could not keep is told by who else has it: in the log, as a metric, to doctor."""
+"""Reports of recovery losses by severity: in the log, as a metric, to `ottla doctor`."""
 
 import json
 import logging

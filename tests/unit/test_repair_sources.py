@@ -1,4 +1,4 @@
-"""From whom a damaged replica is repaired, when it leaves the ISR, and which bytes will do."""
+"""Sources of a repair, when a damaged replica leaves the ISR, and which bytes are usable."""
 
 import pytest
 

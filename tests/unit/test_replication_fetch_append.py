@@ -1,4 +1,4 @@
-"""Answers of a leader that are appended while they come: what is taken, and what never is."""
+"""Responses that are appended while they arrive: what is appended, and what never is."""
 
 import errno
 
@@ -30,7 +30,7 @@ LARGE = 150_000
 KEY = (topic_id(1), 0)
 
 
-# -- what has come of a response ---------------------------------------------------------
+# -- partial responses ---------------------------------------------------------
 
 
 def row_of(index: int, sizes: list[int], **fields) -> PartitionData:
@@ -46,7 +46,7 @@ def response_of(*topics: list[PartitionData], error: int = 0) -> FetchResponse:
 
 
 def parts_of(body: bytes, step: int, version: int = VERSION, least: int = 1) -> dict:
-    """Show a response a step at a time; return what was found of each partition."""
+    """Pass a response step by step; return what was found of each partition."""
     arriving = PartialFetchResponse(version, least)
     found: dict = {}
     for end in range(0, len(body), step):
@@ -116,7 +116,7 @@ def test_partition_after_tagged_fields_is_not_parsed_early() -> None:
 
 
 def test_topics_without_ids_are_not_parsed_early() -> None:
-    # With its length the name is as long as an id.
+    # The name with its length is as long as an id.
     rows = [FetchableTopicResponse("orders-of-today", partitions=[row_of(0, [300] * 3)])]
     body = encode(FetchResponse(responses=rows), VERSION_MIN - 1)
     assert parts_of(body, 40, VERSION_MIN - 1) == {}
@@ -130,11 +130,11 @@ def test_hostile_bytes_yield_no_batches(noise: bytes, at: int) -> None:
     parts_of(bytes(body), 37)
 
 
-# -- a follower that takes them ----------------------------------------------------------
+# -- appending ----------------------------------------------------------
 
 
 class Piecewise(Leader):
-    """Shows an answer piece by piece, in a buffer that is somebody else's afterwards."""
+    """Passes a response piece by piece, in a buffer that is reused afterwards."""
 
     def __init__(self, pieces: int = 8) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ def test_batches_are_appended_while_others_arrive() -> None:
     following.until(lambda: following.mine.log.high_watermark == 8)
     assert first_bytes(following) == list(range(8)), "each once, as it was sent"
     assert reached == sorted(reached)
-    assert 0 < reached[3] < 8, "before the answer was whole"
+    assert 0 < reached[3] < 8, "before the response was complete"
 
 
 def test_no_fetch_starts_after_what_is_appended() -> None:
@@ -216,7 +216,7 @@ def test_damaged_batch_ends_the_appending() -> None:
     taken: list[int] = []
     following.leader.at_piece[7] = lambda: taken.append(following.mine.log.log_end_offset)
     following.until(lambda: following.mine.log.high_watermark == 8)
-    assert taken == [following.leader.ends[1][0]], "nothing behind it until it is asked for again"
+    assert taken == [following.leader.ends[1][0]], "nothing after it until it is fetched again"
     assert 0 < taken[0] <= 4
     assert first_bytes(following) == list(range(8))
     assert following.broker.host.damaged_fetches == 1
@@ -264,7 +264,7 @@ def test_skipped_part_skips_all_later_ones() -> None:
     answer = answer_of(following)
     body = memoryview(encode(answer, VERSION))
     appender = appender_of(following)
-    # Out of step for a moment: at 1 instead of 0.
+    # At offset 1 instead of 0 for a moment.
     following.mine.log.append_at(batch_of(b"other"), now=0)
     appender.arriving(VERSION, body[: len(body) // 2])
     following.mine.log.truncate_to(0)
@@ -294,7 +294,7 @@ def test_records_beside_a_diverging_epoch_are_not_appended() -> None:
     assert following.mine.log.log_end_offset == 0
 
 
-# -- how much is asked for ---------------------------------------------------------------
+# -- fetch sizes ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Followers that fetch from a leader, and what is told to the controller, without sockets."""
+"""Followers that fetch from a leader, and reports to the controller, without sockets."""
 
 import asyncio
 import errno
@@ -49,7 +49,7 @@ def test_follower_fetches_everything_and_the_leader_records_its_progress() -> No
     following.until(lambda: following.mine.log.high_watermark == 2)
     assert values_in(following.mine.log) == [b"a", b"b"]
     assert following.leader.partition.log.high_watermark == 2
-    assert woken[-1] == 2, "who reads here is told"
+    assert woken[-1] == 2, "readers here are woken"
 
 
 def test_follower_continues_when_the_number_of_fetchers_changes() -> None:
@@ -63,7 +63,7 @@ def test_follower_continues_when_the_number_of_fetchers_changes() -> None:
             return False
         if wanted == 3:
             return True
-        # The first record of each size of the pool has come: change it, and send another.
+        # The first record of each pool size has arrived: change it, and send another.
         wanted += 1
         following.fetchers.resize(wanted)
         assert following.fetchers.describe() == {2: 1}
@@ -113,7 +113,7 @@ def test_diverging_history_is_truncated_and_checkpointed_first() -> None:
     following = FollowingBroker()
     append(following.leader.partition, b"a")
     following.until(lambda: following.mine.log.log_end_offset == 1)
-    # This broker led for a while and wrote what nobody else has.
+    # This broker led for a while and wrote what no other replica has.
     following.broker.publish(image(1, 1, leader=1))
     append(following.mine, b"mine")
     following.mine.log.flush()
@@ -241,7 +241,7 @@ def test_topic_deleted_during_a_response_fails_no_directory() -> None:
 
 
 class Controller:
-    """Answers as told."""
+    """Answers as the test sets."""
 
     def __init__(self, *answers) -> None:
         self.answers = list(answers)
@@ -281,7 +281,7 @@ def run_until(service, condition: Callable[[], bool]) -> None:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(service.run(lambda: None))
             async with asyncio.timeout(60):
-                while not condition():  # noqa: ASYNC110 - nothing tells
+                while not condition():  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(0)
             running.cancel()
 
@@ -379,7 +379,7 @@ def test_replica_that_moves_while_it_is_reported_is_reported_again(monkeypatch) 
 
 
 def test_replica_in_a_directory_that_failed_is_reported_all_the_same() -> None:
-    """Else the controller would believe it in a directory that works, and let it lead."""
+    """Otherwise the controller would believe it in an online directory, and might elect it."""
     broker = Broker().start()
     controller = Controller(took)
     broker.host.reports = DirectoryReports(broker.host, controller)
@@ -401,7 +401,7 @@ def test_replica_that_left_is_not_reported() -> None:
 
 
 def test_follower_syncs_appends_if_flush_messages_requires_it() -> None:
-    """Its next fetch tells the leader that it has the records, and they may be acknowledged."""
+    """Its next fetch acknowledges the records to the leader."""
     leader, machine = Machine(2, seed=2), Machine(NODE)
     theirs, mine = leader.host(), machine.host(config=TopicConfig(flush_messages=2))
     theirs.apply(registration(leader=2, replicas=(2, NODE)))

@@ -196,7 +196,7 @@ def test_too_small_isr_rejects_acks_all_and_nothing_else() -> None:
         append(partition, b"a", required_acks=-1)
     append(partition, b"b", required_acks=1)
     assert partition.log.log_end_offset == 1
-    assert partition.log.high_watermark == 0, "it stands still under min ISR (KIP-966)"
+    assert partition.log.high_watermark == 0, "it does not advance under min ISR (KIP-966)"
 
 
 def test_min_insync_replicas_is_limited_to_the_replicas() -> None:
@@ -309,7 +309,7 @@ def test_lagging_followers_count_until_the_controller_accepts_the_smaller_isr() 
     fetch(partition, 1, 1)
     machine.clock.pass_ms(LAG_MS + 1)
     assert partition.shrink_isr() == (2,)
-    assert partition.log.high_watermark == 0, "the controller has not agreed"
+    assert partition.log.high_watermark == 0, "the controller has not accepted it"
     (_, proposal), *rest = machine.fake_host.proposals
     assert not rest
     assert proposal.isr == (0, 1)
@@ -320,7 +320,7 @@ def test_lagging_followers_count_until_the_controller_accepts_the_smaller_isr() 
 
 
 def one_has_left_the_isr(partition) -> list[Fault | None]:
-    """All have everything; then 2 leaves the ISR, and what comes next only 1 fetches."""
+    """All have everything; then 2 leaves the ISR, and only 1 fetches the next records."""
     told: list[Fault | None] = []
     append(partition, b"a")
     for broker in (1, 2):

@@ -1,4 +1,4 @@
-"""What is done for logs now and then, and what a stop and a crash leave."""
+"""Periodic maintenance of logs, and what a stop and a crash leave."""
 
 import asyncio
 import errno
@@ -173,7 +173,7 @@ def test_compaction_keeps_the_newest_record_of_a_key() -> None:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(cleaning.run(lambda: None))
             async with asyncio.timeout(60):
-                while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - nothing tells
+                while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(0)
             running.cancel()
 
@@ -207,7 +207,7 @@ def test_damaged_log_is_compacted_after_its_repair() -> None:
                 file.pwrite(bytes([sound]), 80)
                 broker.host.repaired(partition)
                 assert not cleaner.uncleanable
-                while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - nothing tells
+                while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(0)
             running.cancel()
 

@@ -66,7 +66,7 @@ class Replication(RuleBasedStateMachine):
 
     @rule(acks=st.sampled_from([1, -1]), is_stale=st.booleans(), count=st.integers(1, 3))
     def write(self, acks: int, is_stale: bool, count: int) -> None:
-        """To the leader, or to one that does not know yet that it is not."""
+        """Append to the leader, or to a replaced one that does not know it yet."""
         leading = [node for node in NODES if self.partitions[node].is_leader]
         node = next((n for n in leading if (n != self.truth.leader) == is_stale), None)
         if node is not None:
@@ -83,9 +83,11 @@ class Replication(RuleBasedStateMachine):
             return
         if acks == -1:
             offset = appended.last_offset
-            partition.when_replicated(offset + 1, lambda fault: self._told(offset, value, fault))
+            partition.when_replicated(
+                offset + 1, lambda fault: self._acknowledged(offset, value, fault)
+            )
 
-    def _told(self, offset: int, value: bytes, fault: Fault | None) -> None:
+    def _acknowledged(self, offset: int, value: bytes, fault: Fault | None) -> None:
         if fault is None:
             assert self.acknowledged.setdefault(offset, value) == value
             self._check_elected()
@@ -103,7 +105,7 @@ class Replication(RuleBasedStateMachine):
 
     @rule(laggard=NODE)
     def fall_behind(self, laggard: int) -> None:
-        """One does not fetch for so long that it is to leave the ISR."""
+        """One follower does not fetch for so long that it must leave the ISR."""
         self.clock.pass_ms(LAG_MS + 1)
         for node in NODES * 3:
             if node != laggard:
@@ -166,7 +168,7 @@ class Replication(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """Everybody hears of everything, and catches up."""
+        """All replicas apply the latest image, and catch up."""
         for _ in range(3):
             self.deliver_all()
             self.catch_up()
@@ -201,10 +203,10 @@ class Replication(RuleBasedStateMachine):
         if is_told:
             self.deliver_all()
 
-    # -- what must hold --------------------------------------------------------
+    # -- invariants --------------------------------------------------------
 
     def _check_elected(self) -> None:
-        """Everybody who can be elected has what was acknowledged."""
+        """Every electable replica has what was acknowledged."""
         for node in self.truth.isr:
             found = values_in(self.partitions[node].log)
             for offset, value in self.acknowledged.items():

@@ -1,4 +1,4 @@
-"""Partitions that come, go and change with the image."""
+"""Partitions that are created, deleted and changed by images."""
 
 import asyncio
 import errno
@@ -219,7 +219,7 @@ def test_one_failed_directory_leaves_the_others_alone() -> None:
         ("unled", "orders", each.index, 0) for each in there
     ]
     broker.publish(image_of({}))
-    assert len(broker.partitions) == 0, "what cannot be deleted is given up all the same"
+    assert len(broker.partitions) == 0, "a partition that cannot be deleted is closed all the same"
 
 
 def test_replica_in_an_offline_directory_is_not_created_elsewhere() -> None:

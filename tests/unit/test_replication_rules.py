@@ -24,14 +24,14 @@ from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 TOPIC = Uuid(bytes(15) + b"\x07")
 
 
-# -- cutting back ------------------------------------------------------------------
+# -- truncation ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("leader", "cut"),
     [
         (DivergingEpoch(5, 30), 30),  # both have epoch 5, the leader has less of it
-        (DivergingEpoch(5, 60), 40),  # we have less of it: nothing behind our end of 5
+        (DivergingEpoch(5, 60), 40),  # we have less of it: nothing after our end of 5
         (DivergingEpoch(4, 25), 20),  # we have nothing of 4: back to where 2 ends for us
         (DivergingEpoch(2, 15), 15),
         (DivergingEpoch(1, 9), 0),  # older than all we know: nothing is shared
@@ -66,7 +66,7 @@ def ask(offset: int) -> FetchPartition:
 
 
 def following(session: FetchSession, wanted: dict) -> NextFetch:
-    """Ask where anything may have changed."""
+    """Return the next fetch if anything may have changed."""
     return session.next(wanted, [(TOPIC, 0), (TOPIC, 1)])
 
 

@@ -1,4 +1,4 @@
-"""Replication throttles: the rule, and leaders, followers and moves that keep to it."""
+"""Replication throttles: the rule, and its use by leaders, followers and moves."""
 
 import asyncio
 
@@ -119,7 +119,7 @@ def leading(
 
 
 def sizes(broker: Broker, count: int) -> list[int]:
-    """What a follower is sent by so many fetches from the start."""
+    """Return what a follower receives by so many fetches from the start."""
     found = []
     for _ in range(count):
         row = only(broker.get(as_follower(part(log_start_offset=0)), 17))
@@ -216,5 +216,5 @@ def test_move_waits_as_its_rate_requires(monkeypatch: pytest.MonkeyPatch) -> Non
     mover.carry_out()
     size = len(batch_of(b"x" * 300))
     assert mover.here.path == "/d2" and ORDERS in mover.here.logs
-    # What came last is in place at once: the swap does not wait.
+    # The last chunk is swapped in at once, without waiting.
     assert sum(rests) == pytest.approx(3 * size / 1000, abs=0.01)
