@@ -218,7 +218,7 @@ def test_a_record_that_is_too_large_is_refused(client: Client, broker: Broker, t
 
 
 @needs(CONFIGS, ADMIN)
-def test_a_topics_settings_are_told_and_changed(client: Client, topic: str) -> None:
+def test_topic_settings_are_described_and_changed(client: Client, topic: str) -> None:
     client.create_topic(Topic(topic, config={"retention.ms": "86400000"}))
     wait_until(lambda: client.config(topic).get("retention.ms") == "86400000")
     assert client.config(topic)["cleanup.policy"] == "delete"

@@ -133,7 +133,7 @@ async def test_a_combined_node_serves_admin_clients_and_remembers(tmp_path: Path
         await wait_unfenced(node)
         async with client(node.listen_addr) as connection:
             assert await create_topic(connection, "orders") is ErrorCode.NONE
-            # RAF-04: whoever was told sees it, at once and everywhere on this node.
+            # An acknowledged change is visible at once, everywhere on this node.
             metadata: Any = await connection.send(
                 MetadataRequest([MetadataRequestTopic(name="orders")]), timeout_ms=5000
             )
@@ -180,7 +180,7 @@ async def test_a_broker_alone_follows_and_forwards(tmp_path: Path) -> None:
                 await broker.wait_image(lambda image: image.topics.named("t") is not None)
             assert broker.describe_quorum().leader_id == 1 and not broker.is_active_controller
             assert not broker.describe_quorum().is_voter
-        # SHU-07 was not asked for: the controller notices the silence.
+        # No controlled shutdown was requested: the controller notices the missing heartbeats.
         async with asyncio.timeout(60):
             await controller.wait_image(lambda image: not image.cluster.is_unfenced(2))
 
@@ -237,7 +237,7 @@ async def test_a_controller_joins_by_itself_until_it_is_removed(
             await joiner.wait_image(lambda image: joiner.describe_quorum().is_voter)
         assert joiner.describe_quorum().voters.ids == (1, 2)
         assert alone.is_active_controller and not joiner.is_active_controller
-        # Removed by an operator: it is told by the log, and does not come back by itself.
+        # Removed by an operator: it learns that from the log, and does not join again by itself.
         joined = next(v for v in joiner.describe_quorum().voters if v.key.node_id == 2)
         request = RemoveRaftVoterRequest(CLUSTER, 2, joined.key.directory_id)
         async with client(alone.controller_addr) as connection:

@@ -172,7 +172,7 @@ def _wait(condition: Callable[[], bool]) -> None:
     for _ in range(400):
         if condition():
             return
-    raise AssertionError("it never came to be")
+    raise AssertionError("condition not met in time")
 
 
 def _wait_in_sync(ottla: Ottla) -> None:

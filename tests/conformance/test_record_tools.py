@@ -35,7 +35,7 @@ def at(node: Cluster) -> tuple[str, str]:
     return "--bootstrap-server", node.bootstrap
 
 
-def test_the_console_writes_and_reads_and_offsets_are_told(kafka: Kafka, node: Cluster) -> None:
+def test_console_tools_write_and_read_and_get_offsets(kafka: Kafka, node: Cluster) -> None:
     kafka.run(TOPICS, *at(node), "--create", "--topic", "orders", "--partitions", "1")
     kafka.run(
         *(CONSOLE_PRODUCER, *at(node), "--topic", "orders"),

@@ -30,7 +30,7 @@ def events(said: list[str], name: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def producing(kafka: Kafka, output: Path, *arguments: str) -> Iterator[list[str]]:
-    """Run the producer meanwhile; it is told to end, and what it said is given behind that."""
+    """Run the producer in the background; at the end stop it and yield its output."""
     said: list[str] = []
     # Into a file: of a pipe, lines that were read ahead while waiting for the first would be lost.
     with output.open("wb") as writing:
