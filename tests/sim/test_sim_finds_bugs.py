@@ -20,7 +20,7 @@ from simulation.simulation import Ports, Simulation
 
 SEEDS_MAX = 25
 # `make sim` runs hundreds; here only enough to see that the correct services pass.
-SEEDS_PASSED = 2
+SEEDS_PASSED = 8
 
 
 class AcksBeforeSync(JournalStore):
@@ -175,8 +175,21 @@ def test_broken_service_is_caught(make: ServiceMaker) -> None:
     assert f"make sim SEED={outcomes[-1].seed}" in outcomes[-1].describe()
 
 
-# Scenarios that inject a fault at every step are run by test_coordinator_steps.py.
-@pytest.mark.parametrize("name", sorted(set(SCENARIOS) - STEPPED))
+# The broken services above run in these two; all other scenarios have tests of their own, and those
+# that inject a fault at every step are run by test_coordinator_steps.py.
+STORES = ("journal", "partition-log")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *STORES,
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in sorted(set(SCENARIOS) - STEPPED - set(STORES))
+        ),
+    ],
+)
 def test_scenarios_pass(name: str) -> None:
     outcomes = [play(name, seed) for seed in range(SEEDS_PASSED)]
     assert [outcome.describe() for outcome in outcomes if outcome.error] == []
