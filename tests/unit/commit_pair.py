@@ -1,4 +1,4 @@
-"""Two brokers that are told the same commits: one may take the short way, one not."""
+"""Two brokers that get the same commits: one with the fast path, one without."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -67,7 +67,7 @@ NONE = image_of()
 
 @dataclass
 class Broker:
-    """Coordinates all groups on one partition; may know the short way or not."""
+    """Coordinates all groups on one partition; with or without the fast path."""
 
     has_fast_path: bool
     log_config: LogConfig = field(default_factory=LogConfig)

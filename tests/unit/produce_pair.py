@@ -1,4 +1,4 @@
-"""Two brokers that are told the same: one may take the short way of a small Produce, one not."""
+"""Two brokers that get the same requests: one with the Produce fast path, one without."""
 
 import asyncio
 import struct
@@ -112,7 +112,7 @@ class Line:
 
 @dataclass
 class Broker:
-    """Hosts orders-0, orders-1 and an internal topic; may know the short way or not."""
+    """Hosts orders-0, orders-1 and an internal topic; with or without the fast path."""
 
     has_fast_path: bool
     config: TopicConfig

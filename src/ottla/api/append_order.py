@@ -19,9 +19,9 @@ from collections.abc import Callable, Hashable, Iterable
 
 
 class Ticket:
-    """The place of one request in the queues of its keys.
+    """The position of one request in the queues of its keys.
 
-    ``note`` is what the request leaves for those directly behind it; they find it in ``notes``.
+    ``note`` is passed to the requests directly behind it, in their ``notes``.
     """
 
     __slots__ = ("_ahead", "_on_first", "keys", "note", "notes")
@@ -39,7 +39,7 @@ class Ticket:
         return self._ahead == 0
 
     def when_first(self, call: Callable[[], None]) -> None:
-        """Have ``call`` called once, when the request becomes the first of all its keys."""
+        """Call ``call`` once, when the request becomes the first of all its keys."""
         assert not self.is_first
         self._on_first = call
 
@@ -53,9 +53,9 @@ class Ticket:
 
 
 class AppendOrder:
-    """The requests that wait, in order of arrival for each key. False where none waits.
+    """The waiting requests, in arrival order for each key. False if there are none.
 
-    Every Produce request reads ``queues``, so it is no property; only this class changes it.
+    Every Produce request reads ``queues``, so it is not a property; only this class changes it.
     """
 
     def __init__(self) -> None:
@@ -65,11 +65,11 @@ class AppendOrder:
         return bool(self.queues)
 
     def holds(self, keys: Iterable[Hashable]) -> bool:
-        """Say whether a request with any of the keys waits."""
+        """Return whether a request with any of the keys is waiting."""
         return any(key in self.queues for key in keys)
 
     def enter(self, keys: Iterable[Hashable]) -> Ticket:
-        """Queue a request behind all that have one of its keys."""
+        """Queue a request behind all requests that share a key with it."""
         named = tuple(dict.fromkeys(keys))
         ticket = Ticket(named, sum(key in self.queues for key in named))
         for key in named:
@@ -77,7 +77,7 @@ class AppendOrder:
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """Let those behind go on. A request that gives up may leave from the middle."""
+        """Release the requests behind. A cancelled request may leave from the middle."""
         woken: list[Ticket] = []
         for key in ticket.keys:
             queue = self.queues[key]
@@ -87,7 +87,7 @@ class AppendOrder:
                 del self.queues[key]
             elif was_first:
                 woken.append(queue[0])
-        # Only now, with every queue as it should be: a call may enter or leave.
+        # Only once all queues are consistent: a call may enter or leave.
         for each in woken:
             each.step(ticket.note)
 

@@ -1,21 +1,21 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The short way of a small Produce: from the bytes of a frame to the bytes of its reply.
+"""The fast path of a small Produce: from the bytes of a frame to the bytes of its reply.
 
-Most small requests look alike, and this knows how they look:
+It serves requests of one form:
 
-    header     Produce, version 9 to 13, the client id that the connection had before, no tags
+    header     Produce, version 9 to 13, same client id as the previous request, no tags
     body       no transaction, acks 0, 1 or all, one topic, one partition of it, no tags
-    records    one batch, not compressed, of no producer, that nothing has to be changed in
-    partition  led here, and nobody has to be waited for
+    records    one batch, uncompressed, without a producer id, that is appended unchanged
+    access     the general path has allowed the caller to write to the topic
+    partition  led here, and no follower has to be waited for
 
-Such a request is read, judged, appended and answered in one go, by C where this is compiled.
-Any other one is left alone: `ProduceFastPath.serve` returns None, and has done nothing then. So no
-refusal is worded here; what looks wrong in any way goes the long way (`produce.py`), which says
-what is wrong with it. Both ways must come to the same reply and the same log: a test holds them
-to it, request by request.
+Such a request is parsed, validated, appended and answered in one call, by C if this module is
+compiled. `ProduceFastPath.serve` returns None for any other request, having changed nothing; the
+general path (`produce.py`) serves it and returns its errors. Both paths use the same record rules
+(`record_validation.py`); a test compares their replies and logs request by request.
 
-Every index is checked by our own comparisons before it is used, and all numbers of the wire are
-worked with as 64 bits, so that the compiled and the plain form agree.
+Every index is compared with the bounds before it is used, and all integers of the wire are handled
+as 64 bits, so that the compiled and the plain form agree.
 """
 
 from struct import Struct
@@ -50,17 +50,17 @@ else:
 IS_COMPILED: Final[bool] = cython.compiled
 
 FRAME_BYTES_MAX: Final = 16 << 10
-"""Larger ones are served the long way: what that costs does not show there."""
+"""Larger requests take the general path, whose overhead is small for them."""
 
 HANDLES_MAX: Final = 1000
-"""Partitions that are known by the bytes that name them; then all are forgotten."""
+"""Partition handles cached by the bytes that name them; a full cache is dropped whole."""
 
-# C's own numbers, so that comparing with them makes no object.
+# C integers: comparing with them creates no Python object.
 _FRAME_MAX: cython.Py_ssize_t = FRAME_BYTES_MAX
 _VERSION_FIRST: cython.int = 9  # from here on lengths are compact
 _VERSION_LAST: cython.int = 13  # and here topics are named by their id
 
-# A reply, but for the topic between its two parts: length, correlation id, no tags, one topic;
+# A reply without the topic between its two parts: length, correlation id, no tags, one topic;
 # one partition, its index, no error, offset, no append time, log start, no record errors, no
 # message, no tags, no tags of the topic, no throttling, no tags.
 _REPLY_HEAD: Final = Struct(">iiBB")
@@ -85,7 +85,7 @@ def _uint32(data: bytearray, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.exceptval(check=False)
 def _int32(data: bytearray, at: cython.Py_ssize_t) -> cython.longlong:
     value: cython.longlong = _uint32(data, at)
-    return value - ((value >> 31) << 32)  # no number here that C would not take for its own
+    return value - ((value >> 31) << 32)  # every intermediate value fits into C's integer
 
 
 @cython.cfunc
@@ -110,7 +110,7 @@ def _put_int64(data: bytearray, at: cython.Py_ssize_t, value: cython.longlong) -
 @cython.inline
 @cython.exceptval(check=False)
 def _is_at(data: bytearray, at: cython.Py_ssize_t, text: bytes) -> cython.bint:
-    """Say whether ``text`` stands there; that there is room for it was checked."""
+    """Return whether ``text`` is at this position; the caller has checked that it fits."""
     left: cython.Py_ssize_t = len(text)
     while left > 0 and data[at + left - 1] == text[left - 1]:
         left -= 1
@@ -120,7 +120,7 @@ def _is_at(data: bytearray, at: cython.Py_ssize_t, text: bytes) -> cython.bint:
 @cython.final
 @cython.cclass
 class _Plain:
-    """What a request says, where it looks as expected. Positions are in the receive buffer."""
+    """The fields of a request of the expected form. Positions are in the receive buffer."""
 
     version: cython.int
     acks: cython.int
@@ -136,9 +136,9 @@ class _Plain:
 @cython.final
 @cython.cclass
 class PartitionHandle:
-    """A partition that is led here, what its topic asks of records, and a reply's form.
+    """A partition led here, its topic's record rules, and a template of its reply.
 
-    Good while partition, log and configuration are the ones it was made of.
+    Valid while partition, log and configuration are the objects it was made of.
     """
 
     partition: "Partition"
@@ -160,7 +160,7 @@ def _read_header(
     end: cython.Py_ssize_t,
     client: bytes,
 ) -> cython.bint:
-    """Say whether the frame begins as expected; there is a byte behind the header then."""
+    """Return whether the header has the expected form and is followed by at least one byte."""
     if end - at < 10 + len(client) or end - at > _FRAME_MAX:
         return False
     plain.version = data[at + 3]
@@ -176,10 +176,10 @@ def _read_header(
 def _read_body(
     plain: _Plain, data: bytearray, position: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.bint:
-    """Find everything in the body that begins at ``position``; False where it is another kind."""
+    """Locate the fields of the body at ``position``; False if it has another form."""
     length: cython.Py_ssize_t
     shift: cython.int = 0
-    # No transactional id, acks, timeout, one topic; what follows is looked for by its length.
+    # No transactional id, acks, timeout, one topic; the rest is located by its length.
     if end - position < 26 or data[position] != 0 or data[position + 7] != 2:
         return False
     plain.acks = data[position + 1] << 8 | data[position + 2]
@@ -206,7 +206,7 @@ def _read_body(
             break
     plain.start = position
     plain.end = position = position + length - 1
-    # Nothing behind the batch but the empty tags of partition, topic and request.
+    # Only the empty tags of partition, topic and request follow the batch.
     if length < 1 or position != end - 3:
         return False
     return data[position] == 0 and data[position + 1] == 0 and data[position + 2] == 0
@@ -215,7 +215,7 @@ def _read_body(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _read_batch(plain: _Plain, data: bytearray) -> cython.bint:
-    """Read the batch's header; False where it is one that needs to be thought about."""
+    """Read the batch header; False if the batch has another form."""
     start: cython.Py_ssize_t = plain.start
     size: cython.Py_ssize_t = plain.end - start
     if size < 68 or _int32(data, start + 8) != size - 12 or data[start + 16] != 2:
@@ -259,7 +259,7 @@ def _is_valid(
 @cython.final
 @cython.cclass
 class ProduceFastPath:
-    """Serves the Produce requests of a node that look as expected, and no others."""
+    """Serves the Produce requests of a broker that have the expected form, and no others."""
 
     _partitions: Partitions
     _now: "Callable[[], Millis]"
@@ -291,11 +291,11 @@ class ProduceFastPath:
     def serve(
         self, caller: Caller, client: bytes, data: bytearray, start: int, stop: int
     ) -> bytearray | None:
-        """Serve the frame ``data[start:stop]``, its length left out; return the reply, whole.
+        """Serve the frame ``data[start:stop]``, without its length; return the whole reply.
 
-        ``client`` is the client id as a header has it, with its length. The reply is empty
-        where none is wanted, and None where the request has to be served the long way: then
-        nothing has happened. The buffer is patched in place, as the long way does.
+        ``client`` is the client id with its length as encoded in a header. The reply is empty
+        for acks=0. None if the request has to take the general path: then nothing has changed.
+        The batch is patched in the buffer, as on the general path.
         """
         at, end = start, stop
         plain = _Plain()
@@ -322,16 +322,16 @@ class ProduceFastPath:
         now: "Millis",
         correlation_id: bytearray,
     ) -> "bytearray | None":
-        """Append and answer; None where the disk has failed."""
+        """Append and return the reply; None if the disk has failed."""
         batch = memoryview(data)[plain.start : plain.end]
-        # Whoever waits for the records is served within this call, and may come by here.
+        # The append serves waiting fetches, which may call this again: read the values first.
         acks, count, size = plain.acks, plain.offset_delta + 1, plain.end - plain.start
         try:
             first = handle.partition.append_checked(
                 batch, plain.offset_delta, plain.max_timestamp, now
             )
         except StorageFailed:
-            return None  # the long way finds the partition as it is by now
+            return None  # the general path returns the partition's error
         self._events.produced(handle.topic, count, size)
         if acks == 0:
             return bytearray()
@@ -344,7 +344,7 @@ class ProduceFastPath:
     @cython.cfunc
     @cython.locals(handle=PartitionHandle)
     def _handle(self, plain: _Plain, data: bytearray) -> "PartitionHandle | None":
-        """Return what is known of the partition; None where the long way has to say why not."""
+        """Return the handle of the partition; None if the general path has to return its error."""
         handles = self._by_id if plain.version >= _VERSION_LAST else self._named
         key = bytes(data[plain.topic_start : plain.topic_end + 5])
         handle = handles.get(key)

@@ -1,4 +1,4 @@
-"""The body of a Produce response, written by hand: versions 3 to 13.
+"""The body of a Produce response, encoded by hand: versions 3 to 13.
 
     responses             array of
         name              string, up to version 12
@@ -6,7 +6,7 @@
         partitions        array of
             index         int32
             error_code    int16
-            base_offset   int64    -1 where nothing was appended
+            base_offset   int64    -1 if nothing was appended
             append_time   int64    -1 unless the topic has LogAppendTime
             log_start     int64    from version 5
             record_errors array of (batch_index int32, message nullable string), from 8
@@ -46,7 +46,7 @@ _STRING_BYTES_MAX: Final = 0x7FFF
 
 
 class PartitionResult(NamedTuple):
-    """What became of one partition's batch."""
+    """The result of one partition's batch."""
 
     partition: int
     error_code: int = ErrorCode.NONE
@@ -67,7 +67,7 @@ def pack_produce(
     throttle_ms: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """Write the body of a response."""
+    """Encode the body of a response."""
     if version < FLEXIBLE_VERSION_FIRST:
         parts = [_INT32.pack(len(topics))]
         for name, partitions in topics:
@@ -130,7 +130,7 @@ def _flexible(result: PartitionResult, version: int) -> bytes:
 
 
 def _single(name: str | Uuid, result: bytes, throttle_ms: int) -> bytes:
-    """Write the body that is by far the most frequent: one topic, one partition of it."""
+    """Encode the most frequent body: one topic with one partition."""
     packed = _compact_string(name) if isinstance(name, str) else name
     return b"\x02%b\x02%b\x00%b\x00" % (packed, result, _INT32.pack(throttle_ms))
 
@@ -153,7 +153,7 @@ def _endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
 
 
 def _tagged(value: bytes) -> bytes:
-    """Return the tagged fields of a struct that has tag 0 and no other."""
+    """Return the tagged fields of a struct that has only tag 0."""
     return b"\x01\x00" + uvarint(len(value)) + value
 
 

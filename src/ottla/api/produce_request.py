@@ -1,4 +1,4 @@
-"""The body of a Produce request, read by hand where it lies: versions 3 to 13.
+"""The body of a Produce request, decoded by hand without copying: versions 3 to 13.
 
     transactional_id  nullable string
     acks              int16
@@ -11,10 +11,10 @@
             records   nullable bytes: a record batch
 
 From version 9 lengths are compact (a varint of length + 1, 0 for null) and every struct ends
-with tagged fields, of which none is known. Records are not copied: they are views into the body.
+with tagged fields, all of them ignored. Records are not copied: they are views into the body.
 
-Pure, and all or nothing: a body that is no request is a fault before anything is appended.
-What stands behind the last field is not looked at, as in Kafka.
+Pure, and all or nothing: a malformed body is a fault before anything is appended. Bytes after the
+last field are ignored, as in Kafka.
 """
 
 from struct import Struct
@@ -44,7 +44,7 @@ Topic = tuple[str | Uuid, list[Partition]]
 
 
 class ProduceBody(NamedTuple):
-    """A request. A topic is named by a ``str``, or from version 13 by the bytes of its id."""
+    """A request. A topic is a name, or from version 13 on the bytes of its id."""
 
     transactional_id: str | None
     acks: int
@@ -56,7 +56,7 @@ def parse_produce(body: memoryview, version: int) -> ProduceBody:
     """Read a body.
 
     Raises:
-        ProtocolFault: it ends too early, or a length in it is impossible.
+        ProtocolFault: the body ends early, or contains an impossible length.
     """
     try:
         if version < FLEXIBLE_VERSION_FIRST:
@@ -71,8 +71,8 @@ def parse_produce(body: memoryview, version: int) -> ProduceBody:
 def each_once(produce: ProduceBody) -> ProduceBody:
     """Return a request that names each partition once: the last copy counts, as in Kafka.
 
-    Kafka checks the form of every copy, though, and answers with the error of a malformed one even
-    where it has appended another. Here the result is that of the last copy.
+    Kafka also checks every copy, and returns the error of a malformed one even if it has appended
+    another. Here the result is that of the last copy.
     """
     topics = produce.topics
     if len(topics) == 1 and len(topics[0][1]) == 1:
@@ -120,7 +120,7 @@ def _string(body: memoryview, position: int) -> tuple[str | None, int]:
 
 
 def _count(body: memoryview, position: int) -> tuple[int, int]:
-    """Return the length of an array whose elements take a byte each at least."""
+    """Return the length of an array whose elements take at least one byte each."""
     (count,) = _INT32.unpack_from(body, position)
     position += _INT32.size
     if not 0 <= count <= len(body) - position:
@@ -202,5 +202,5 @@ def _uvarint(body: memoryview, position: int) -> tuple[int, int]:
 
 
 def _end_struct(body: memoryview, position: int) -> int:
-    """Step over the tagged fields that end a struct; nearly always there are none."""
+    """Skip the tagged fields at the end of a struct; there are nearly always none."""
     return position + 1 if body[position] == 0 else skip_tags(body, position, len(body))

@@ -1,10 +1,10 @@
-"""How much work the batches of a Produce request are, and which of it is done at once. Pure.
+"""How expensive the batches of a Produce request are, and which are validated at once. Pure.
 
-The event loop serves everybody, so one request may hold it for a few milliseconds only. How long
-a batch takes to validate is not known before: a few KiB may unpack to gigabytes. So batches are
-unpacked at once to a small bound, which nearly all stay below; those that do not are validated
-anew by a worker thread. A request hands it one batch at a time, so that its queue is bounded by the
-requests in flight, and their memory by `queued.max.request.bytes` and the connections' own limits.
+One request may hold the event loop for a few milliseconds only. How long a batch takes to validate
+is not known in advance: a few KiB may decompress to gigabytes. Batches are therefore decompressed
+at once up to a small limit, below which nearly all stay; the others are validated again by a worker
+thread. A request gives the worker one batch at a time, so the worker's queue is bounded by the
+requests in flight, and their memory by `queued.max.request.bytes` and the limits of connections.
 """
 
 from collections.abc import Iterable
@@ -23,35 +23,35 @@ BYTES_AT_ONCE_MAX: Final = 4 << 20
 """Larger requests are validated and appended in slices. A producer's default limit is 1 MiB."""
 
 SLICE_BYTES: Final = 1 << 20
-"""Appended before other clients get their turn."""
+"""Bytes appended before other requests are served."""
 
 PLAIN_BYTES_MAX: Final = 2 << 20
 """An uncompressed batch above this is validated by a worker: it may have 300,000 records."""
 
 PACKED_AT_ONCE_MAX: Final = 64
-"""Compressed batches of one request that are unpacked at once."""
+"""Compressed batches of one request that are decompressed at once."""
 
 UNPACKED_AT_ONCE_MAX: Final = 1 << 20
-"""What they may unpack to, shared between them: 2.5 ms for gzip, the slowest."""
+"""Their decompressed bytes, shared between them: 2.5 ms for gzip, the slowest codec."""
 
 UNPACKED_AT_ONCE_MIN: Final = 64 << 10
-"""Each one's share is at least this, so that small batches to many partitions stay quick."""
+"""The share of each is at least this, so that small batches to many partitions stay cheap."""
 
 HELD_BYTES_MIN: Final = 1 << 20
-"""A request above this that waits keeps the buffer it came in; a smaller one is copied."""
+"""A larger request that waits keeps its receive buffer; a smaller one is copied."""
 
 _CODEC_AT: Final = ATTRIBUTES_AT + 1
 
 Prepared = memoryview | bytearray | Fault
-"""A validated batch, or why it is none."""
+"""A validated batch, or the error of an invalid one."""
 
 
 class Contents(msgspec.Struct, frozen=True, gc=False):
-    """What the batches of a request amount to."""
+    """The totals of a request's batches."""
 
     compressed: int
     size: int
-    """Bytes of all batches."""
+    """Total bytes of the batches."""
     is_transactional: bool
     """Whether any batch may be part of a transaction."""
 
@@ -64,7 +64,7 @@ class Job(NamedTuple):
     now: Millis
 
     def at_once(self, unpacked_bytes_max: int) -> Prepared | None:
-        """Validate; None where it would take too long."""
+        """Validate; None if it would take too long."""
         try:
             return validate_batch(self.batch, self.rules, self.now, unpacked_bytes_max)
         except UnpacksToMore:
@@ -81,12 +81,12 @@ class Job(NamedTuple):
 
 
 def is_packed(records: memoryview | None) -> bool:
-    """Say whether a batch is compressed."""
+    """Return whether a batch is compressed."""
     return records is not None and len(records) > _CODEC_AT and records[_CODEC_AT] & CODEC_MASK != 0
 
 
 def is_apart(records: memoryview | None) -> bool:
-    """Say whether a batch of a large request is for a worker."""
+    """Return whether a worker validates this batch of a large request."""
     return is_packed(records) or (records is not None and len(records) > PLAIN_BYTES_MAX)
 
 
@@ -104,5 +104,5 @@ def inspect_batches(topics: Iterable[Topic]) -> Contents:
 
 
 def share_of(packed: int) -> int:
-    """Return what each of several compressed batches may unpack to at once."""
+    """Return how many bytes each of several compressed batches may decompress to at once."""
     return max(UNPACKED_AT_ONCE_MAX // packed, UNPACKED_AT_ONCE_MIN)

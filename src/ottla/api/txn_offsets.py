@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: offsets that are committed together with the records of a transaction.
+"""TxnOffsetCommit: offsets committed together with the records of a transaction.
 
 The group's coordinator writes them to ``__consumer_offsets`` as a part of the transaction, which
 must be open and have that partition in it: it is verified as a write to any partition is. Commits
@@ -40,9 +40,9 @@ _ABORTABLE_SINCE: Final = 4
 """From this version on a client knows TRANSACTION_ABORTABLE."""
 
 _LOADING_SINCE: Final = 2
-"""Before it, a client may stumble over COORDINATOR_LOAD_IN_PROGRESS."""
+"""Older clients may not handle COORDINATOR_LOAD_IN_PROGRESS."""
 
-# What went wrong on the way to the transaction's coordinator goes away by itself.
+# Errors of the transaction's coordinator that are transient.
 _TRY_AGAIN: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -55,10 +55,10 @@ _TRY_AGAIN: Final = frozenset(
 
 
 class Verifier(Protocol):
-    """Asks the coordinator of a transaction."""
+    """Verifies partitions with the coordinator of a transaction."""
 
     async def verify(self, transaction: InTransaction) -> Mapping[TopicPartition, ErrorCode]:
-        """Return what is wrong, by partition."""
+        """Return the errors by partition."""
         ...
 
 
@@ -73,7 +73,7 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
     order: AppendOrder = msgspec.field(default_factory=AppendOrder)
 
     def on_commit(self, caller: Caller, request: TxnOffsetCommitRequest, version: int) -> Reply:
-        """Commit the offsets of topics that are there; each partition has its own code."""
+        """Commit the offsets of existing topics; each partition has its own error code."""
         denied = self._denied(caller, request)
         if denied is not ErrorCode.NONE:
             return txn_commit_refused(request, denied)
@@ -97,7 +97,7 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
                 written = await self._write(request, version)
             finally:
                 self.order.leave(ticket)
-            # Written in order; that it is committed may be waited for beside others.
+            # Written in order; several may wait for their commit at the same time.
             reply = await settled(written)
         except Fault as fault:
             reply = txn_commit_refused(request, _told(fault.code, version))
@@ -117,7 +117,7 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
     def _sort(
         self, caller: Caller, request: TxnOffsetCommitRequest
     ) -> list[TxnOffsetCommitResponseTopic]:
-        """Leave in the request what can be committed; return the answers to the rest."""
+        """Reduce the request to what can be committed; return the results of the rest."""
         topics = self.image().topics
         taken: list[TxnOffsetCommitRequestTopic] = []
         refused: list[TxnOffsetCommitResponseTopic] = []
@@ -143,7 +143,7 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
     async def _write(
         self, request: TxnOffsetCommitRequest, version: int
     ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
-        """Verify and write, with nothing in between; return the answer or what it waits for."""
+        """Verify and write without an await in between; return the reply or a future of it."""
         place = TopicPartition(CONSUMER_OFFSETS, self.groups.runtime.index_of(request.group_id))
         self.groups.runtime.shard(place.partition).check_active()
         found = self.partitions.get(*place)
@@ -166,7 +166,7 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
 
 
 def _unverified(code: ErrorCode, version: int) -> ErrorCode:
-    """Say in a group coordinator's words why the transaction could not be verified."""
+    """Return the group coordinator's error for a transaction that could not be verified."""
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
     if code in _TRY_AGAIN:
@@ -186,7 +186,7 @@ def _merged(
     refused: list[TxnOffsetCommitResponseTopic], answered: list[TxnOffsetCommitResponseTopic]
 ) -> list[TxnOffsetCommitResponseTopic]:
     if not refused:
-        return answered  # as in Kafka: a topic that is named twice is answered twice
+        return answered  # as in Kafka: a topic named twice is answered twice
     topics = {each.name: each for each in refused}
     for topic in answered:
         if topic.name in topics:

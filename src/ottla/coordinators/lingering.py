@@ -1,13 +1,13 @@
 """Decisions that wait to be written together (``group.coordinator.append.linger.ms``). Pure.
 
-    linger  -1  until the event loop has run its current callbacks, and only where a commit
-                has to wait for followers: alone there is nothing to wait for
+    linger  -1  until the event loop has run its current callbacks, and only if a commit
+                has to wait for followers
              0  not at all
-             n  for so many milliseconds
+             n  for n milliseconds
 
-Only decisions that no other decision can see wait: commits of offsets to a group that is there.
-They are in the log and in the state when they are written, all in one batch and in their order,
-and nothing else of their shard is decided while some wait: it has them written first.
+Only decisions that no other decision depends on linger: commits of offsets to an existing group.
+They enter the log and the state when they are written, all in one batch and in order. Any other
+decision of the shard has them written first.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ Pairs = Sequence[tuple[bytes, bytes | None]]
 
 
 class Held(NamedTuple):
-    """A decision that waits, with what it will write."""
+    """A waiting decision, with the records it will write."""
 
     decision: Decision
     packed: Packed
@@ -35,7 +35,7 @@ class Held(NamedTuple):
 
 
 class Lingering:
-    """What waits in one shard. ``due`` is when it must be written, where a time was set."""
+    """The waiting decisions of one shard. ``due`` is their deadline, if there is one."""
 
     def __init__(self) -> None:
         self.due: Millis | None = None
@@ -46,16 +46,16 @@ class Lingering:
         return len(self._held)
 
     def fits(self, pairs: Pairs, bytes_max: int) -> bool:
-        """Say whether one batch can hold these behind what waits already."""
+        """Return whether these records fit into one batch with the waiting ones."""
         return self._bytes + _size(pairs) <= bytes_max
 
     def hold(self, held: Held) -> None:
-        """Let a decision wait."""
+        """Add a waiting decision."""
         self._held.append(held)
         self._bytes += _size(held.pairs)
 
     def take(self) -> list[Held]:
-        """Return all that waits; nothing does any more."""
+        """Remove and return all waiting decisions."""
         held, self._held = self._held, []
         self.due, self._bytes = None, HEADER_BYTES
         return held

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The offsets of a plain commit: from its bytes to a batch, to the state and to the reply. Pure.
+"""The offsets of a plain commit: from request bytes to batch, state and reply. Pure.
 
     request   for each partition int32 index, int64 offset, int32 leader epoch, compact nullable
               string metadata, no tags (OffsetCommit from version 8 on)
@@ -7,12 +7,12 @@
               `ottla.protocol.records.writer`; key and value as in `offset_bytes`
     reply     for each partition int32 index, int16 0, no tags
 
-One pass makes all three, by C where this is compiled, without an object for a partition but the
-two that the state keeps. What is made here is byte for byte what `OffsetCommits` makes of the same
-request, and the same state: tests hold both to it.
+One pass makes all three, by C if this module is compiled, with no object per partition except the
+two that the state keeps. Batch and state equal those of the general path byte for byte: tests
+compare both.
 
-Every index is checked by our own comparisons before it is used, and all numbers of the wire are
-worked with as 64 bits, so that the compiled and the plain form agree.
+Every index is compared with the bounds before it is used, and all integers of the wire are handled
+as 64 bits, so that the compiled and the plain form agree.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -35,12 +35,12 @@ else:
 IS_COMPILED: Final[bool] = cython.compiled
 
 REFUSED: Final = -1
-"""Returned by `CommitBatch.add` for what only the long way can answer."""
+"""Returned by `CommitBatch.add` for a request that has to take the general path."""
 
-# C's own numbers, so that comparing with them makes no object.
+# C integers: comparing with them creates no Python object.
 _ENTRY_BYTES_MIN: cython.Py_ssize_t = 18
 _REPLY_BYTES: cython.Py_ssize_t = 7
-# A record beside its key, its text and the tags of its value, at its longest: lengths, deltas,
+# The longest record without its key, its text and the tags of its value: lengths, deltas,
 # attributes and count of headers 24, numbers of the value 22, the length of the text 3.
 _RECORD_BYTES_MAX: cython.Py_ssize_t = 49
 _VALUE_BYTES: cython.longlong = 22  # version, offset, leader epoch, commit time
@@ -55,7 +55,7 @@ def _int32(data: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
     value = value << 8 | data[at + 1]
     value = value << 8 | data[at + 2]
     value = value << 8 | data[at + 3]
-    return value - ((value >> 31) << 32)  # no number here that C would not take for its own
+    return value - ((value >> 31) << 32)  # every intermediate value fits into C's integer
 
 
 @cython.cfunc
@@ -87,7 +87,7 @@ def _put(
 def _put_number(
     out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
 ) -> cython.Py_ssize_t:
-    """Write a number of so many bytes; return where it ends."""
+    """Write an integer of ``size`` bytes; return where it ends."""
     shift: cython.int = 8 * (size - 1)
     while shift >= 0:
         out[at] = (value >> shift) & 0xFF
@@ -126,7 +126,7 @@ def _uvarint_size(value: cython.longlong) -> cython.longlong:
 def _compact_count(
     data: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.longlong:
-    """Return how many elements a compact array has; -1 where it is none, or oddly written."""
+    """Return the length of a compact array; -1 if it is malformed or not minimal."""
     value: cython.longlong = 0
     shift: cython.int = 0
     while at < end and shift <= 14:
@@ -141,7 +141,7 @@ def _compact_count(
 @cython.final
 @cython.cclass
 class CommitTopic:
-    """A topic that offsets are committed for. ``topic_id`` is zero where commits name it."""
+    """A topic of a commit. ``topic_id`` is zero if the request names the topic."""
 
     name: str
     topic_id: Uuid
@@ -154,16 +154,16 @@ class CommitTopic:
         self.topic_id = topic_id
         self._tags = tags_of_value(topic_id)
         self._partition_count = partition_count
-        # Keys of the state, each made once: it is found sooner by the very object it has.
+        # Keys of the state, each created once: lookups by the same object are faster.
         self._places = [None] * partition_count
 
 
 @cython.final
 @cython.cclass
 class CommitBatch:
-    """The offsets of one commit of a group, whose first record will stand at offset ``first``.
+    """The offsets of one commit of a group, whose first record will get offset ``first``.
 
-    Nothing is final before `seal`: one that was refused is thrown away.
+    Nothing is final before `seal`: a declined one is discarded.
     """
 
     _group: str
@@ -187,16 +187,16 @@ class CommitBatch:
 
     @property
     def count(self) -> int:
-        """How many offsets there are."""
+        """The number of offsets."""
         return self._count
 
     @property
     def offsets(self) -> "list[tuple[TopicPartition, CommittedOffset]]":
-        """What a reader of the log finds, in its order."""
+        """The offsets as a reader of the log gets them, in its order."""
         return self._offsets
 
     def seal(self) -> bytearray:
-        """Return the batch; it has its CRC, and gets its offset when it is appended."""
+        """Return the batch with its CRC; the append sets its offset."""
         out = self._out
         del out[self._size :]
         put_keyed_header(out, self._count, self._committed_at)
@@ -211,7 +211,7 @@ class CommitBatch:
     def add(
         self, topic: CommitTopic, data: bytearray, start: int, stop: int, reply: bytearray
     ) -> int:
-        """Take the array of partitions at ``start``, and the topic's tags behind it.
+        """Add the array of partitions at ``start``, and the topic's tags after it.
 
         Returns where they end, not behind ``stop``, having written their part of the reply; or
         `REFUSED` where something is unusual or not as it should be.
@@ -223,7 +223,7 @@ class CommitBatch:
         if entries < 1 or entries * _ENTRY_BYTES_MIN > end - at:
             return REFUSED
         key_size = len(key)
-        # All that these records can need, the text in them being part of the request.
+        # An upper bound for these records; their text is part of the request.
         out = self._out
         room = entries * (_RECORD_BYTES_MAX + key_size + len(topic._tags)) + (end - at)
         room -= len(out) - self._size
@@ -260,7 +260,7 @@ class CommitBatch:
         at: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """Take one partition, of which the least there can be was found; return where it ends."""
+        """Add one partition, whose minimum size was checked; return where it ends."""
         wire = data
         index: cython.longlong = _int32(wire, at)
         offset: cython.longlong = _int64(wire, at + 4)
@@ -300,7 +300,7 @@ class CommitBatch:
         epoch: cython.longlong,
         text: str,
     ) -> None:
-        """Make what the state keeps."""
+        """Create the entry of the state."""
         found = CommittedOffset(
             offset,
             epoch,
@@ -330,7 +330,7 @@ class CommitBatch:
         epoch: cython.longlong,
         text: bytes,
     ) -> None:
-        """Write the record; lengths are zigzag, so that each is twice what it says."""
+        """Write the record; lengths are zigzag-encoded, so each is doubled."""
         out, at, delta, time = self._out, self._size, self._count, self._committed_at
         text_size, key_size = len(text), len(key) + 4
         value_size = _VALUE_BYTES + _uvarint_size(text_size + 1) + text_size + len(topic._tags)

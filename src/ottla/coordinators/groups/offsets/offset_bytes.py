@@ -1,12 +1,12 @@
-"""The bytes of committed offsets, written by hand: one commit may have hundreds of them. Pure.
+"""Encodes committed offsets by hand: one commit may have hundreds of them. Pure.
 
     key    int16 1, string group, string topic, int32 partition
     value  int16 4, int64 offset, int32 leader epoch, compact string metadata, int64 commit time,
            then no tagged field: byte 0, or the id of the topic: bytes 1 0 16 and the id
     value  int16 1, int64 offset, string metadata, int64 commit time, int64 expiry
 
-The second form of a value is the only one that can say when the offset expires. What is written
-here is what the codec writes for `OffsetCommitKey` and `OffsetCommitValue`, byte for byte.
+Only the second form of a value can hold an expiry time. The bytes equal those that the codec writes
+for `OffsetCommitKey` and `OffsetCommitValue`.
 """
 
 import struct
@@ -21,7 +21,7 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">hqi")
 _TAIL: Final = struct.Struct(">q")
-# The commonest value: no metadata, whose length is then 1, and the number of tagged fields.
+# The most common value: without metadata (length 1), and the number of tagged fields.
 _SHORT: Final = struct.Struct(">hqibqb")
 _EXPIRING: Final = struct.Struct(">hq")
 _EXPIRING_TAIL: Final = struct.Struct(">qq")
@@ -35,7 +35,7 @@ _TOPICS_KEPT: Final = 1024
 
 
 class NewOffset(Protocol):
-    """An offset that is about to be committed, as OffsetCommit and TxnOffsetCommit have it."""
+    """An offset of an OffsetCommit or TxnOffsetCommit request."""
 
     partition_index: int
     committed_offset: int
@@ -54,14 +54,14 @@ def key_of_topic(group: str, topic: str) -> bytes:
 
 
 def tags_of_value(topic_id: Uuid) -> bytes:
-    """Return how a value ends: its tagged fields, which are none or the id of the topic."""
+    """Return the tagged fields that end a value: none, or the id of the topic."""
     return _ID_TAG + topic_id if topic_id != ZERO_UUID else _NO_TAGS
 
 
 def pairs_of_topic(
     key: bytes, topic_id: Uuid, partitions: Iterable[NewOffset], times: tuple[Millis, Millis]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield key and value of each offset. ``times``: when it is committed, and when it expires."""
+    """Yield key and value of each offset. ``times`` are its commit and expiry times."""
     committed_at, expires = times
     tags = tags_of_value(topic_id)
     has_id = tags is not _NO_TAGS
