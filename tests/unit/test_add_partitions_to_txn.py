@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn: the rows of the answer are those of the request, as in Kafka."""
+"""AddPartitionsToTxn: the reply has the rows of the request, as in Kafka."""
 
 import asyncio
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ class Coordinator:
 
 
 def rows(version: int, *topics: AddPartitionsToTxnTopic) -> list[tuple[str, list[int]]]:
-    """Add partitions of topics; return the partitions of the answer."""
+    """Add partitions of topics; return the partitions of the reply."""
     coordinator: Any = Coordinator()
     handlers = TransactionHandlers(coordinator, lambda: IMAGE, lambda group: 0)
     one = AddPartitionsToTxnTransaction("x", 7, 0, topics=list(topics))

@@ -1,12 +1,12 @@
-"""Any history of a classic group: what the log says is what is alive, and nobody waits in vain.
+"""Histories of a classic group: the log equals the live state, and every request is answered.
 
-A small world (four members at most, two of them static, two transactions) makes collisions, and
-so bugs, likely.
+A small group (at most four members, two of them static, two transactions) makes collisions, and so
+bugs, likely.
 """
 
 from typing import Any
 
-from classic_world import World, lenient
+from classic_harness import Harness, lenient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,8 +37,8 @@ RARE = st.one_of(
     st.tuples(st.just("lag"), st.booleans()),
     st.tuples(st.just("lose"), st.booleans()),
 )
-# What keeps a group together is drawn more often than what tears it apart; `sampled_from` since
-# `one_of` would count the rare ones one by one.
+# Steps that keep a group together are drawn more often; `sampled_from`, since `one_of` would count
+# the rare ones one by one.
 STEPS = st.sampled_from(
     [JOIN, JOIN, SYNC, SYNC, SYNC, ROUND, SETTLE, HEARTBEAT, LEAVE, OFFSET, TXN, END, MOMENT, RARE]
 ).flatmap(lambda kind: kind)
@@ -46,17 +46,17 @@ STEPS = st.sampled_from(
 
 class History:
     def __init__(self) -> None:
-        self.world = World(settings=lenient(max_size=3, offsets_retention_ms=50_000))
+        self.harness = Harness(settings=lenient(max_size=3, offsets_retention_ms=50_000))
         self.futures: list[Any] = []
         self.assigned: dict[tuple[int, str, str], bytes] = {}
         self.reigns = 0
 
     @property
     def group(self) -> ClassicGroup | None:
-        return self.world.machine.classic("g")
+        return self.harness.machine.classic("g")
 
     def member(self, number: int) -> str:
-        """Return a member of the group by number, or somebody who is none."""
+        """Return a member of the group by number, or an unknown one."""
         group = self.group
         known = [] if group is None else [*group.members, *sorted(group.pending_join)]
         return known[number] if number < len(known) else "ghost"
@@ -66,99 +66,102 @@ class History:
 
     def step(self, kind: str, *args: Any) -> None:
         getattr(self, f"on_{kind}")(*args)
-        self.world.shard.on_due()
+        self.harness.shard.on_due()
 
     def on_join(self, number: int, how: tuple[int, str | None], protocols: str) -> None:
         version, instance = how
         member = "" if number == 4 or instance is not None else self.member(number)
-        self.world.join(member, version=version, instance=instance, protocols=protocols)
+        self.harness.join(member, version=version, instance=instance, protocols=protocols)
 
     def on_sync(self, number: int, back: int) -> None:
         group = self.group
         ids = [] if group is None else list(group.members)
         member, generation = self.member(number), self.generation(back)
         given = {each: f"{generation}/{each}".encode() for each in ids}
-        future = self.world.sync(member, generation, **given)
+        future = self.harness.sync(member, generation, **given)
         self.futures.append((future, generation, member))
 
     def on_round(self, newcomers: int) -> None:
-        """All members join again, and some new ones: without it few histories get this far."""
+        """All members rejoin, and some new ones join.
+
+        Few histories would get this far otherwise.
+        """
         group = self.group
         for member in [] if group is None else list(group.members):
-            self.world.join(member, protocols="range")
+            self.harness.join(member, protocols="range")
         for _ in range(newcomers):
-            self.world.join(protocols="range")
-        self.world.pass_ms(3000)
+            self.harness.join(protocols="range")
+        self.harness.pass_ms(3000)
 
     def on_settle(self) -> None:
-        """All members ask for their assignment, the leader last."""
+        """All members send SyncGroup, the leader last."""
         for number in reversed(range(3)):
             self.on_sync(number, 0)
 
     def on_heartbeat(self, number: int, back: int) -> None:
-        self.world.log.follows = True
-        self.world.log.commit()
-        self.world.heartbeat(self.member(number), self.generation(back))
+        self.harness.log.follows = True
+        self.harness.log.commit()
+        self.harness.heartbeat(self.member(number), self.generation(back))
 
     def on_leave(self, number: int) -> None:
         from ottla.coordinators.groups.requests import decide_leave
         from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
         request = LeaveGroupRequest("g", members=[MemberIdentity(self.member(number))])
-        self.world.submit(lambda m, now, _: decide_leave(m, request, now))
+        self.harness.submit(lambda m, now, _: decide_leave(m, request, now))
 
     def on_offset(self, number: int, offset: int, back: int) -> None:
         member = self.member(number)
         generation = -1 if member in ("", "ghost") else self.generation(back)
-        self.world.commit(offset, "" if generation < 0 else member, generation)
+        self.harness.commit(offset, "" if generation < 0 else member, generation)
 
     def on_txn(self, producer: int, offset: int) -> None:
-        self.world.txn_commit(producer, offset)
+        self.harness.txn_commit(producer, offset)
 
     def on_end(self, producer: int, is_commit: bool) -> None:
-        self.world.end_txn(producer, is_commit=is_commit)
+        self.harness.end_txn(producer, is_commit=is_commit)
 
     def on_time(self, ms: int) -> None:
-        self.world.pass_ms(ms)
+        self.harness.pass_ms(ms)
 
     def on_delete(self) -> None:
         from ottla.coordinators.groups.requests import decide_delete_groups
 
-        self.world.submit(lambda m, now, _: decide_delete_groups(m, ["g"]))
+        self.harness.submit(lambda m, now, _: decide_delete_groups(m, ["g"]))
 
     def on_refuse(self, is_refusing: bool) -> None:
-        self.world.log.fault = NotEnoughReplicas("too few") if is_refusing else None
+        self.harness.log.fault = NotEnoughReplicas("too few") if is_refusing else None
 
     def on_lag(self, is_lagging: bool) -> None:
-        self.world.log.follows = not is_lagging
+        self.harness.log.follows = not is_lagging
         if not is_lagging:
-            self.world.log.commit()
+            self.harness.log.commit()
 
     def on_lose(self, by_write: bool) -> None:
-        world = self.world
+        harness = self.harness
         if by_write:
-            world.log.fault = NotLeader("another")
-            world.commit(1)
-        world.shard.close()
-        for future in world.futures:
+            harness.log.fault = NotLeader("another")
+            harness.commit(1)
+        harness.shard.close()
+        for future in harness.futures:
             assert future.is_done, "forgotten when leadership was lost"
-        world.log.fault = None
-        self.world = world.reload()
-        self.world.ids = world.ids
+        harness.log.fault = None
+        self.harness = harness.reload()
+        self.harness.ids = harness.ids
         self.futures.clear()
         self.reigns += 1
 
     # -- what always holds -------------------------------------------------------
 
     def check(self) -> None:
-        world = self.world
-        again = World(world.log, world.machine.settings, world.clock)
-        assert again.machine.offsets.committed == world.machine.offsets.committed
-        assert again.machine.offsets.pending == world.machine.offsets.pending
-        assert set(again.machine.groups) == set(world.machine.groups)
-        assert again.shard.committed().offsets == world.shard.committed().offsets
+        harness = self.harness
+        again = Harness(harness.log, harness.machine.settings, harness.clock)
+        assert again.machine.offsets.committed == harness.machine.offsets.committed
+        assert again.machine.offsets.pending == harness.machine.offsets.pending
+        assert set(again.machine.groups) == set(harness.machine.groups)
+        assert again.shard.committed().offsets == harness.shard.committed().offsets
         live, loaded = self.group, again.machine.classic("g")
-        assert world.machine.new_groups == {}
+        assert harness.machine.new_groups == {}
         if live is not None and loaded is not None:
             assert live.durable == loaded.durable or loaded.durable is None
             self.check_group(live, loaded)
@@ -168,7 +171,7 @@ class History:
     def check_group(self, live: ClassicGroup, loaded: ClassicGroup) -> None:
         assert live.leader_id is None or live.leader_id in live.members
         assert set(live.static.values()) <= set(live.members)
-        # Those who have yet to join again are not counted while a rebalance goes on.
+        # Members that have yet to rejoin are not counted during a rebalance.
         assert live.awaiting_join_count() <= 3
         if live.state is ClassicState.STABLE:
             assert loaded.state is ClassicState.STABLE
@@ -182,8 +185,8 @@ class History:
             assert all(each.awaiting_sync is None for each in live.members.values())
 
     def check_assignments(self) -> None:
-        """A generation has one assignment, and it is the leader's."""
-        is_committed = self.world.log.high_watermark == self.world.log.log_end
+        """A generation has one assignment, that of the leader."""
+        is_committed = self.harness.log.high_watermark == self.harness.log.log_end
         for future, generation, member in self.futures:
             if not future.is_done and is_committed:
                 assert self.generation() == generation, "waits for a generation that is over"
@@ -207,10 +210,10 @@ def test_replayed_log_equals_the_state_and_every_request_is_answered(
     for step in steps:
         history.step(*step)
         history.check()
-    world = history.world
-    world.log.fault = None
-    world.log.follows = True
-    world.log.commit()
-    world.pass_ms(700_000)
-    for future in world.futures:
+    harness = history.harness
+    harness.log.fault = None
+    harness.log.follows = True
+    harness.log.commit()
+    harness.pass_ms(700_000)
+    for future in harness.futures:
         assert future.is_done, "a request was never answered"

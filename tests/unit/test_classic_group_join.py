@@ -1,7 +1,7 @@
-"""JoinGroup of classic groups: newcomers, rebalances, protocols, static members, sizes."""
+"""JoinGroup of classic groups: new members, rebalances, protocols, static members, sizes."""
 
 import pytest
-from classic_world import FORMING_MS, World, lenient
+from classic_harness import FORMING_MS, Harness, lenient
 
 from ottla.coordinators.groups.classic.group import ClassicState
 from ottla.protocol.errors import ErrorCode
@@ -18,48 +18,48 @@ def code(future) -> int:
 
 
 def test_new_member_must_rejoin_with_its_id_from_version_4_on() -> None:
-    world = World()
-    first = world.join(version=4)
+    harness = Harness()
+    first = harness.join(version=4)
     assert code(first) == ErrorCode.MEMBER_ID_REQUIRED
     assert first.reply.member_id == "m1"
-    second = world.join("m1", version=4)
+    second = harness.join("m1", version=4)
     assert not second.is_done
-    world.pass_ms(1000)
+    harness.pass_ms(1000)
     assert code(second) == ErrorCode.NONE
     assert second.reply.member_id == second.reply.leader == "m1"
     assert second.reply.generation_id == 1
 
 
 def test_old_client_joins_at_once() -> None:
-    world = World()
-    future = world.join(version=3)
-    world.pass_ms(1000)
+    harness = Harness()
+    future = harness.join(version=3)
+    harness.pass_ms(1000)
     assert (code(future), future.reply.member_id) == (ErrorCode.NONE, "m1")
 
 
 def test_an_id_that_was_given_and_not_used_is_forgotten() -> None:
-    world = World()
-    world.join(version=4, session_ms=6000)
-    world.pass_ms(6000)
-    assert world.group.pending_join == set()
-    assert code(world.join("m1", version=4)) == ErrorCode.UNKNOWN_MEMBER_ID
+    harness = Harness()
+    harness.join(version=4, session_ms=6000)
+    harness.pass_ms(6000)
+    assert harness.group.pending_join == set()
+    assert code(harness.join("m1", version=4)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_leave_of_missing_group_creates_no_group() -> None:
-    world = World()
-    assert code(world.join("ghost")) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.machine.groups.get("g") is None
-    assert world.log.batches == []
+    harness = Harness()
+    assert code(harness.join("ghost")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.machine.groups.get("g") is None
+    assert harness.log.batches == []
 
 
 def test_new_classic_group_writes_an_empty_record() -> None:
-    world = World()
-    world.join(version=4)
-    (record,) = world.records()
+    harness = Harness()
+    harness.join(version=4)
+    (record,) = harness.records()
     assert record.key == GroupMetadataKey(group="g")
     assert record.value.version == 3
     assert record.value.message == GroupMetadataValue(
-        protocol=None, leader=None, current_state_timestamp=world.clock.wall
+        protocol=None, leader=None, current_state_timestamp=harness.clock.wall
     )
 
 
@@ -72,47 +72,47 @@ def test_new_classic_group_writes_an_empty_record() -> None:
     ],
 )
 def test_group_whose_first_record_is_rejected_does_not_exist(version, fault, expected) -> None:
-    world = World()
-    world.log.fault = fault
-    assert code(world.join(version=version)) == expected
-    assert world.machine.groups.get("g") is None
-    assert world.machine.new_groups == {}
-    world.log.fault = None
-    world.pass_ms(60_000)
-    assert world.machine.groups.get("g") is None
+    harness = Harness()
+    harness.log.fault = fault
+    assert code(harness.join(version=version)) == expected
+    assert harness.machine.groups.get("g") is None
+    assert harness.machine.new_groups == {}
+    harness.log.fault = None
+    harness.pass_ms(60_000)
+    assert harness.machine.groups.get("g") is None
 
 
 # -- the first rebalance -----------------------------------------------------------------
 
 
 def test_the_first_rebalance_waits_for_more_and_longer_for_each() -> None:
-    world = World()
-    first = world.join(rebalance_ms=2500)
-    world.pass_ms(900)
-    second = world.join(rebalance_ms=2500)
-    world.pass_ms(100)
-    assert not first.is_done  # the second came in time to prolong it
-    world.pass_ms(999)
+    harness = Harness()
+    first = harness.join(rebalance_ms=2500)
+    harness.pass_ms(900)
+    second = harness.join(rebalance_ms=2500)
+    harness.pass_ms(100)
+    assert not first.is_done  # the second joined in time to extend it
+    harness.pass_ms(999)
     assert not first.is_done
-    world.pass_ms(1)
+    harness.pass_ms(1)
     assert code(first) == code(second) == ErrorCode.NONE
     assert first.reply.generation_id == second.reply.generation_id == 1
 
 
 def test_the_first_rebalance_ends_however_many_keep_coming() -> None:
-    world = World(settings=lenient(max_size=100))
-    first = world.join(rebalance_ms=2500)
+    harness = Harness(settings=lenient(max_size=100))
+    first = harness.join(rebalance_ms=2500)
     for _ in range(60):
-        world.pass_ms(100)
-        world.join(rebalance_ms=2500)
+        harness.pass_ms(100)
+        harness.join(rebalance_ms=2500)
     assert first.is_done
 
 
 def test_only_the_leader_gets_the_member_list() -> None:
-    world = World()
-    leader = world.join(protocols={"range": b"meta-1"})
-    follower = world.join(protocols={"range": b"meta-2"}, instance="i")
-    world.pass_ms(FORMING_MS)
+    harness = Harness()
+    leader = harness.join(protocols={"range": b"meta-1"})
+    follower = harness.join(protocols={"range": b"meta-2"}, instance="i")
+    harness.pass_ms(FORMING_MS)
     assert leader.reply.leader == follower.reply.leader == leader.reply.member_id == "m1"
     told = [(m.member_id, m.group_instance_id, m.metadata) for m in leader.reply.members]
     assert told == [("m1", None, b"meta-1"), ("m2", "i", b"meta-2")]
@@ -124,13 +124,13 @@ def test_only_the_leader_gets_the_member_list() -> None:
 
 
 def test_the_protocol_is_one_that_all_offer_and_most_want() -> None:
-    world = World()
+    harness = Harness()
     futures = [
-        world.join(protocols="a b c"),
-        world.join(protocols="b a"),
-        world.join(protocols="b c a"),
+        harness.join(protocols="a b c"),
+        harness.join(protocols="b a"),
+        harness.join(protocols="b c a"),
     ]
-    world.pass_ms(FORMING_MS)
+    harness.pass_ms(FORMING_MS)
     assert {future.reply.protocol_name for future in futures} == {"b"}
 
 
@@ -140,130 +140,130 @@ def test_the_protocol_is_one_that_all_offer_and_most_want() -> None:
     ids=["none in common", "another type", "none at all"],
 )
 def test_member_without_common_protocol_is_rejected(fields) -> None:
-    world = World()
-    world.stable(1)
-    before = len(world.log.batches)
-    assert code(world.join(**fields)) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert world.group.state is ClassicState.STABLE
-    assert len(world.log.batches) == before
+    harness = Harness()
+    harness.stable(1)
+    before = len(harness.log.batches)
+    assert code(harness.join(**fields)) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert harness.group.state is ClassicState.STABLE
+    assert len(harness.log.batches) == before
 
 
 def test_join_without_protocols_is_rejected() -> None:
-    world = World()
-    assert code(world.join(protocols="")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert code(world.join(protocol_type="")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    harness = Harness()
+    assert code(harness.join(protocols="")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert code(harness.join(protocol_type="")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 # -- later rebalances ------------------------------------------------------------------------
 
 
 def test_new_member_makes_others_rejoin() -> None:
-    world = World()
-    (one,) = world.stable(1)
-    newcomer = world.join()
-    assert world.group.state is ClassicState.PREPARING_REBALANCE
-    assert world.heartbeat(one, 1) == ErrorCode.REBALANCE_IN_PROGRESS
+    harness = Harness()
+    (one,) = harness.stable(1)
+    newcomer = harness.join()
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
+    assert harness.heartbeat(one, 1) == ErrorCode.REBALANCE_IN_PROGRESS
     assert not newcomer.is_done
-    again = world.join(one)
+    again = harness.join(one)
     assert code(again) == code(newcomer) == ErrorCode.NONE
     assert again.reply.generation_id == 2
     assert again.reply.leader == one
 
 
 def test_member_that_does_not_rejoin_in_time_is_removed() -> None:
-    world = World()
-    first, second = world.stable(2, rebalance_ms=20_000, session_ms=60_000)
-    again = world.join(second, session_ms=60_000, protocols="range other")
-    world.pass_ms(29_999)
+    harness = Harness()
+    first, second = harness.stable(2, rebalance_ms=20_000, session_ms=60_000)
+    again = harness.join(second, session_ms=60_000, protocols="range other")
+    harness.pass_ms(29_999)
     assert not again.is_done
-    world.pass_ms(1)
+    harness.pass_ms(1)
     assert code(again) == ErrorCode.NONE
     assert again.reply.leader == second
-    assert list(world.group.members) == [second]
-    assert world.heartbeat(first, 2) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert list(harness.group.members) == [second]
+    assert harness.heartbeat(first, 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_rejoin_of_follower_without_changes_returns_the_generation() -> None:
-    world = World()
-    leader, follower = world.stable(2)
-    future = world.join(follower)
+    harness = Harness()
+    leader, follower = harness.stable(2)
+    future = harness.join(follower)
     assert (code(future), future.reply.generation_id) == (ErrorCode.NONE, 1)
     assert (future.reply.leader, future.reply.members) == (leader, [])
-    assert world.group.state is ClassicState.STABLE
+    assert harness.group.state is ClassicState.STABLE
 
 
 def test_rejoin_of_follower_with_new_metadata_or_of_leader_starts_rebalance() -> None:
-    world = World()
-    _, follower = world.stable(2)
-    assert not world.join(follower, protocols={"range": b"news"}).is_done
-    assert world.group.state is ClassicState.PREPARING_REBALANCE
-    world = World()
-    leader, _ = world.stable(2)
-    assert not world.join(leader).is_done
-    assert world.group.state is ClassicState.PREPARING_REBALANCE
+    harness = Harness()
+    _, follower = harness.stable(2)
+    assert not harness.join(follower, protocols={"range": b"news"}).is_done
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
+    harness = Harness()
+    leader, _ = harness.stable(2)
+    assert not harness.join(leader).is_done
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
 
 
 def test_before_the_assignment_the_same_join_gets_the_same_answer() -> None:
-    world = World()
-    leader = world.join()
-    follower = world.join()
-    world.pass_ms(FORMING_MS)
-    again = world.join("m1")
+    harness = Harness()
+    leader = harness.join()
+    follower = harness.join()
+    harness.pass_ms(FORMING_MS)
+    again = harness.join("m1")
     assert again.reply == leader.reply
-    assert world.join("m2").reply == follower.reply
-    assert world.group.generation == 1
-    changed = world.join("m2", protocols={"range": b"news"})
+    assert harness.join("m2").reply == follower.reply
+    assert harness.group.generation == 1
+    changed = harness.join("m2", protocols={"range": b"news"})
     assert not changed.is_done
-    assert world.group.state is ClassicState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
 
 
 def test_repeated_join_answers_both_requests() -> None:
-    world = World()
-    first, second = world.stable(2)
-    waiting = world.join(first)
-    again = world.join(first)
+    harness = Harness()
+    first, second = harness.stable(2)
+    waiting = harness.join(first)
+    again = harness.join(first)
     assert code(waiting) == ErrorCode.REBALANCE_IN_PROGRESS
     assert not again.is_done
-    world.join(second)
+    harness.join(second)
     assert code(again) == ErrorCode.NONE
 
 
 def test_new_member_that_disconnects_is_removed_after_its_join_timeout() -> None:
-    world = World()
-    world.stable(1, session_ms=1_000_000, rebalance_ms=1_000_000)
-    newcomer = world.join(rebalance_ms=1_000_000, session_ms=6000)
-    world.pass_ms(299_999)
+    harness = Harness()
+    harness.stable(1, session_ms=1_000_000, rebalance_ms=1_000_000)
+    newcomer = harness.join(rebalance_ms=1_000_000, session_ms=6000)
+    harness.pass_ms(299_999)
     assert not newcomer.is_done
-    world.pass_ms(1)
+    harness.pass_ms(1)
     assert code(newcomer) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert list(world.group.members) == ["m1"]
+    assert list(harness.group.members) == ["m1"]
 
 
 # -- size ------------------------------------------------------------------------------------
 
 
 def test_full_group_rejects_other_members() -> None:
-    world = World()
-    ids = world.stable(3)
-    refused = world.join()
+    harness = Harness()
+    ids = harness.stable(3)
+    refused = harness.join()
     assert code(refused) == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert refused.reply.member_id == ""
-    assert world.group.state is ClassicState.STABLE
-    assert not world.join(ids[0]).is_done  # a member of it may always
+    assert harness.group.state is ClassicState.STABLE
+    assert not harness.join(ids[0]).is_done  # an existing member may always join
 
 
 def test_size_limit_counts_joined_members_during_a_rebalance() -> None:
-    world = World()
-    futures = [world.join() for _ in range(3)]
-    assert code(world.join()) == ErrorCode.GROUP_MAX_SIZE_REACHED
-    world.pass_ms(FORMING_MS)
+    harness = Harness()
+    futures = [harness.join() for _ in range(3)]
+    assert code(harness.join()) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    harness.pass_ms(FORMING_MS)
     assert [code(future) for future in futures] == [ErrorCode.NONE] * 3
 
 
 def test_a_group_loaded_above_the_size_is_asked_to_rejoin() -> None:
-    world = World()
-    ids = world.stable(3)
-    smaller = World(world.log, lenient(max_size=2))
+    harness = Harness()
+    ids = harness.stable(3)
+    smaller = Harness(harness.log, lenient(max_size=2))
     assert smaller.group.state is ClassicState.PREPARING_REBALANCE
     futures = [smaller.join(each) for each in ids]
     assert code(futures[2]) == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -276,17 +276,17 @@ def test_a_group_loaded_above_the_size_is_asked_to_rejoin() -> None:
 
 @pytest.mark.parametrize("version", [5, 9])
 def test_a_static_member_comes_back_without_a_rebalance(version: int) -> None:
-    world = World()
-    old, other = _static_pair(world)
-    before = len(world.log.batches)
-    back = world.join(version=version, instance="i1")
+    harness = Harness()
+    old, other = _static_pair(harness)
+    before = len(harness.log.batches)
+    back = harness.join(version=version, instance="i1")
     assert code(back) == ErrorCode.NONE
     assert back.reply.generation_id == 1
-    assert world.group.state is ClassicState.STABLE
-    assert len(world.log.batches) == before + 1
+    assert harness.group.state is ClassicState.STABLE
+    assert len(harness.log.batches) == before + 1
     new = back.reply.member_id
     assert new != old
-    assert world.sync(new, 1).reply.assignment == old.encode()
+    assert harness.sync(new, 1).reply.assignment == old.encode()
     if version >= 9:
         assert back.reply.skip_assignment
         assert back.reply.leader == new
@@ -294,102 +294,102 @@ def test_a_static_member_comes_back_without_a_rebalance(version: int) -> None:
     else:
         assert back.reply.leader == old
         assert back.reply.members == []
-    # The old process is fenced wherever it turns up.
-    assert world.heartbeat(old, 1, "i1") == ErrorCode.FENCED_INSTANCE_ID
-    assert code(world.join(old, instance="i1")) == ErrorCode.FENCED_INSTANCE_ID
-    assert world.leave((old, "i1")) == [ErrorCode.FENCED_INSTANCE_ID]
-    assert world.commit_code(1, old, 1, group_instance_id="i1") == ErrorCode.FENCED_INSTANCE_ID
+    # Requests of the old process are fenced.
+    assert harness.heartbeat(old, 1, "i1") == ErrorCode.FENCED_INSTANCE_ID
+    assert code(harness.join(old, instance="i1")) == ErrorCode.FENCED_INSTANCE_ID
+    assert harness.leave((old, "i1")) == [ErrorCode.FENCED_INSTANCE_ID]
+    assert harness.commit_code(1, old, 1, group_instance_id="i1") == ErrorCode.FENCED_INSTANCE_ID
     # and all of it is in the log.
-    again = world.reload()
+    again = harness.reload()
     assert again.heartbeat(new, 1, "i1") == ErrorCode.NONE
     assert again.heartbeat(other, 1) == ErrorCode.NONE
 
 
-def _static_pair(world: World) -> tuple[str, str]:
-    first = world.join(version=5, instance="i1")
-    second = world.join(version=3)
-    world.pass_ms(FORMING_MS)
+def _static_pair(harness: Harness) -> tuple[str, str]:
+    first = harness.join(version=5, instance="i1")
+    second = harness.join(version=3)
+    harness.pass_ms(FORMING_MS)
     ids = first.reply.member_id, second.reply.member_id
-    world.sync(ids[1], 1)
-    world.sync(ids[0], 1, **{each: each.encode() for each in ids})
+    harness.sync(ids[1], 1)
+    harness.sync(ids[0], 1, **{each: each.encode() for each in ids})
     return ids
 
 
 def test_a_static_member_whose_new_id_is_not_stored_keeps_the_old_one() -> None:
-    world = World()
-    old, _ = _static_pair(world)
-    world.log.fault = NotEnoughReplicas("no")
-    refused = world.join(version=9, instance="i1", protocols="range other")
+    harness = Harness()
+    old, _ = _static_pair(harness)
+    harness.log.fault = NotEnoughReplicas("no")
+    refused = harness.join(version=9, instance="i1", protocols="range other")
     assert code(refused) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    world.log.fault = None
-    assert world.heartbeat(old, 1, "i1") == ErrorCode.NONE
-    assert world.group.leader_id == old
-    assert world.group.supports("consumer", ["other"]) is False
+    harness.log.fault = None
+    assert harness.heartbeat(old, 1, "i1") == ErrorCode.NONE
+    assert harness.group.leader_id == old
+    assert harness.group.supports("consumer", ["other"]) is False
 
 
 def test_a_static_member_that_changes_the_protocol_makes_a_rebalance() -> None:
-    world = World()
-    first = world.join(version=5, instance="i1", protocols="range other")
-    world.pass_ms(1000)
-    world.sync(first.reply.member_id, 1)
-    back = world.join(version=9, instance="i1", protocols="other")
+    harness = Harness()
+    first = harness.join(version=5, instance="i1", protocols="range other")
+    harness.pass_ms(1000)
+    harness.sync(first.reply.member_id, 1)
+    back = harness.join(version=9, instance="i1", protocols="other")
     assert code(back) == ErrorCode.NONE
     assert (back.reply.generation_id, back.reply.protocol_name) == (2, "other")
-    assert world.group.state is ClassicState.COMPLETING_REBALANCE
+    assert harness.group.state is ClassicState.COMPLETING_REBALANCE
 
 
 def test_a_static_member_that_waits_is_fenced_by_its_successor() -> None:
-    world = World()
-    world.stable(1)
-    waiting = world.join(version=5, instance="i1")
-    successor = world.join(version=5, instance="i1")
+    harness = Harness()
+    harness.stable(1)
+    waiting = harness.join(version=5, instance="i1")
+    successor = harness.join(version=5, instance="i1")
     assert code(waiting) == ErrorCode.FENCED_INSTANCE_ID
     assert not successor.is_done
-    world.join("m1")
+    harness.join("m1")
     assert code(successor) == ErrorCode.NONE
 
 
 def test_a_static_member_that_waits_for_its_assignment_is_fenced() -> None:
-    world = World()
-    leader, static = world.join(), world.join(version=5, instance="i1")
-    world.pass_ms(FORMING_MS)
-    waiting = world.sync(static.reply.member_id, 1)
+    harness = Harness()
+    leader, static = harness.join(), harness.join(version=5, instance="i1")
+    harness.pass_ms(FORMING_MS)
+    waiting = harness.sync(static.reply.member_id, 1)
     assert not waiting.is_done
-    successor = world.join(version=5, instance="i1")
+    successor = harness.join(version=5, instance="i1")
     assert code(waiting) == ErrorCode.FENCED_INSTANCE_ID
-    assert world.group.state is ClassicState.PREPARING_REBALANCE
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
     assert not successor.is_done
-    world.join(leader.reply.member_id)
+    harness.join(leader.reply.member_id)
     assert code(successor) == ErrorCode.NONE
 
 
 def test_an_absent_static_member_stays_until_its_session_ends() -> None:
-    world = World()
-    static = world.join(version=5, instance="i1", session_ms=60_000, rebalance_ms=20_000)
-    dynamic = world.join(rebalance_ms=20_000, session_ms=60_000)
-    world.pass_ms(FORMING_MS)
+    harness = Harness()
+    static = harness.join(version=5, instance="i1", session_ms=60_000, rebalance_ms=20_000)
+    dynamic = harness.join(rebalance_ms=20_000, session_ms=60_000)
+    harness.pass_ms(FORMING_MS)
     ids = static.reply.member_id, dynamic.reply.member_id
-    world.sync(ids[1], 1)
-    world.sync(ids[0], 1)
-    again = world.join(ids[1], protocols="range more", rebalance_ms=20_000, session_ms=60_000)
-    world.pass_ms(20_000)
+    harness.sync(ids[1], 1)
+    harness.sync(ids[0], 1)
+    again = harness.join(ids[1], protocols="range more", rebalance_ms=20_000, session_ms=60_000)
+    harness.pass_ms(20_000)
     assert (code(again), again.reply.leader) == (ErrorCode.NONE, ids[1])
-    assert set(world.group.members) == set(ids)
+    assert set(harness.group.members) == set(ids)
     assert again.reply.generation_id == 2
 
 
 def test_only_absent_static_members_keep_a_rebalance_open() -> None:
-    world = World()
-    static = world.join(version=5, instance="i1", session_ms=100_000, rebalance_ms=20_000)
-    world.pass_ms(1000)
+    harness = Harness()
+    static = harness.join(version=5, instance="i1", session_ms=100_000, rebalance_ms=20_000)
+    harness.pass_ms(1000)
     member = static.reply.member_id
-    world.sync(member, 1)
-    newcomer = world.join(rebalance_ms=20_000, version=4)
+    harness.sync(member, 1)
+    newcomer = harness.join(rebalance_ms=20_000, version=4)
     assert code(newcomer) == ErrorCode.MEMBER_ID_REQUIRED
-    waiting = world.join(newcomer.reply.member_id, version=4, rebalance_ms=20_000)
+    waiting = harness.join(newcomer.reply.member_id, version=4, rebalance_ms=20_000)
     assert not waiting.is_done
-    world.leave(newcomer.reply.member_id)
+    harness.leave(newcomer.reply.member_id)
     assert code(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
-    world.pass_ms(20_000)
-    assert world.group.state is ClassicState.PREPARING_REBALANCE
-    assert list(world.group.members) == [member]
+    harness.pass_ms(20_000)
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
+    assert list(harness.group.members) == [member]

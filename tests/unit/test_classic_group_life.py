@@ -1,7 +1,7 @@
-"""SyncGroup, Heartbeat, LeaveGroup, silence, and what a reload finds."""
+"""SyncGroup, Heartbeat, LeaveGroup, session timeouts, and reloads of classic groups."""
 
 import pytest
-from classic_world import FORMING_MS, World
+from classic_harness import FORMING_MS, Harness
 
 from ottla.coordinators.groups.classic.group import ClassicState
 from ottla.protocol.errors import ErrorCode
@@ -14,10 +14,10 @@ def code(future) -> int:
     return future.reply.error_code
 
 
-def forming(world: World, count: int = 2, **fields) -> list[str]:
+def forming(harness: Harness, count: int = 2, **fields) -> list[str]:
     """Members that know their generation and wait for their assignment."""
-    futures = [world.join(**fields) for _ in range(count)]
-    world.pass_ms(FORMING_MS)
+    futures = [harness.join(**fields) for _ in range(count)]
+    harness.pass_ms(FORMING_MS)
     return [future.reply.member_id for future in futures]
 
 
@@ -25,49 +25,49 @@ def forming(world: World, count: int = 2, **fields) -> list[str]:
 
 
 def test_members_get_the_assignment_of_the_leader() -> None:
-    world = World()
-    leader, follower = forming(world)
-    waiting = world.sync(follower, 1)
+    harness = Harness()
+    leader, follower = forming(harness)
+    waiting = harness.sync(follower, 1)
     assert not waiting.is_done
-    own = world.sync(leader, 1, m1=b"one", m2=b"two")
+    own = harness.sync(leader, 1, m1=b"one", m2=b"two")
     assert (code(own), own.reply.assignment) == (ErrorCode.NONE, b"one")
     assert (code(waiting), waiting.reply.assignment) == (ErrorCode.NONE, b"two")
     assert (own.reply.protocol_type, own.reply.protocol_name) == ("consumer", "range")
-    assert world.group.state is ClassicState.STABLE
-    late = world.sync(follower, 1)
+    assert harness.group.state is ClassicState.STABLE
+    late = harness.sync(follower, 1)
     assert late.reply.assignment == b"two"
 
 
 def test_member_missing_from_the_assignment_gets_an_empty_one() -> None:
-    world = World()
-    leader, follower = forming(world)
-    waiting = world.sync(follower, 1)
-    world.sync(leader, 1, m1=b"one", stranger=b"?")
+    harness = Harness()
+    leader, follower = forming(harness)
+    waiting = harness.sync(follower, 1)
+    harness.sync(leader, 1, m1=b"one", stranger=b"?")
     assert (code(waiting), waiting.reply.assignment) == (ErrorCode.NONE, b"")
 
 
 def test_assignment_is_returned_once_committed() -> None:
-    world = World()
-    leader, follower = forming(world)
-    world.log.follows = False
-    waiting, own = world.sync(follower, 1), world.sync(leader, 1, m2=b"two")
-    late = world.sync(follower, 1)
+    harness = Harness()
+    leader, follower = forming(harness)
+    harness.log.follows = False
+    waiting, own = harness.sync(follower, 1), harness.sync(leader, 1, m2=b"two")
+    late = harness.sync(follower, 1)
     assert not (waiting.is_done or own.is_done or late.is_done)
-    world.log.commit()
+    harness.log.commit()
     assert code(waiting) == code(own) == code(late) == ErrorCode.NONE
 
 
 def test_assignment_rejected_by_the_log_is_never_returned() -> None:
-    world = World()
-    leader, follower = forming(world)
-    waiting = world.sync(follower, 1)
-    world.log.fault = NotEnoughReplicas("no")
-    own = world.sync(leader, 1, m2=b"two")
+    harness = Harness()
+    leader, follower = forming(harness)
+    waiting = harness.sync(follower, 1)
+    harness.log.fault = NotEnoughReplicas("no")
+    own = harness.sync(leader, 1, m2=b"two")
     assert code(own) == code(waiting) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert own.reply.assignment == waiting.reply.assignment == b""
-    world.log.fault = None
-    assert world.group.state is ClassicState.PREPARING_REBALANCE
-    futures = [world.join(leader), world.join(follower)]
+    harness.log.fault = None
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
+    futures = [harness.join(leader), harness.join(follower)]
     assert [code(future) for future in futures] == [ErrorCode.NONE] * 2
     assert futures[0].reply.generation_id == 2
 
@@ -87,52 +87,52 @@ def test_assignment_rejected_by_the_log_is_never_returned() -> None:
 def test_invalid_sync_requests_are_rejected(changes, expected) -> None:
     from ottla.coordinators.groups.requests import decide_sync
 
-    world = World()
-    forming(world)
+    harness = Harness()
+    forming(harness)
     fields = {"group_id": "g", "generation_id": 1, "member_id": "m1"} | changes
     request = SyncGroupRequest(**fields)
-    future = world.submit(lambda m, now, future: decide_sync(m, request, future, now))
+    future = harness.submit(lambda m, now, future: decide_sync(m, request, future, now))
     assert code(future) == expected
-    assert world.group.state is ClassicState.COMPLETING_REBALANCE
+    assert harness.group.state is ClassicState.COMPLETING_REBALANCE
 
 
 def test_sync_during_a_rebalance_returns_rebalance_in_progress() -> None:
-    world = World()
-    leader, follower = forming(world)
-    waiting = world.sync(follower, 1)
-    world.join()
+    harness = Harness()
+    leader, follower = forming(harness)
+    waiting = harness.sync(follower, 1)
+    harness.join()
     assert code(waiting) == ErrorCode.REBALANCE_IN_PROGRESS
-    assert code(world.sync(leader, 1)) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert code(harness.sync(leader, 1)) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_repeated_sync_answers_both_requests() -> None:
-    world = World()
-    leader, follower = forming(world)
-    first, second = world.sync(follower, 1), world.sync(follower, 1)
+    harness = Harness()
+    leader, follower = forming(harness)
+    first, second = harness.sync(follower, 1), harness.sync(follower, 1)
     assert code(first) == ErrorCode.REBALANCE_IN_PROGRESS
-    world.sync(leader, 1, m2=b"two")
+    harness.sync(leader, 1, m2=b"two")
     assert second.reply.assignment == b"two"
 
 
 def test_member_that_never_syncs_is_removed() -> None:
-    world = World()
-    leader, follower = forming(world, rebalance_ms=20_000, session_ms=100_000)
-    world.sync(leader, 1)
-    world.pass_ms(19_999)
-    assert world.group.state is ClassicState.STABLE
-    world.pass_ms(1)
-    assert world.group.state is ClassicState.PREPARING_REBALANCE
-    assert list(world.group.members) == [leader]
-    assert world.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    harness = Harness()
+    leader, follower = forming(harness, rebalance_ms=20_000, session_ms=100_000)
+    harness.sync(leader, 1)
+    harness.pass_ms(19_999)
+    assert harness.group.state is ClassicState.STABLE
+    harness.pass_ms(1)
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
+    assert list(harness.group.members) == [leader]
+    assert harness.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_leader_that_never_assigns_is_removed() -> None:
-    world = World()
-    _, follower = forming(world, rebalance_ms=20_000, session_ms=100_000)
-    waiting = world.sync(follower, 1)
-    world.pass_ms(20_000)
+    harness = Harness()
+    _, follower = forming(harness, rebalance_ms=20_000, session_ms=100_000)
+    waiting = harness.sync(follower, 1)
+    harness.pass_ms(20_000)
     assert code(waiting) == ErrorCode.REBALANCE_IN_PROGRESS
-    again = world.join(follower)
+    again = harness.join(follower)
     assert (code(again), again.reply.leader) == (ErrorCode.NONE, follower)
 
 
@@ -140,29 +140,29 @@ def test_leader_that_never_assigns_is_removed() -> None:
 
 
 def test_member_without_heartbeat_expires() -> None:
-    world = World()
-    leader, follower = world.stable(2)
+    harness = Harness()
+    leader, follower = harness.stable(2)
     for _ in range(3):
-        world.pass_ms(9000)
-        assert world.heartbeat(leader, 1) == ErrorCode.NONE
-        world.heartbeat(follower, 1)
-    world.pass_ms(9000)
-    world.heartbeat(leader, 1)
-    world.pass_ms(1000)
-    assert world.group.state is ClassicState.PREPARING_REBALANCE
-    assert world.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
+        harness.pass_ms(9000)
+        assert harness.heartbeat(leader, 1) == ErrorCode.NONE
+        harness.heartbeat(follower, 1)
+    harness.pass_ms(9000)
+    harness.heartbeat(leader, 1)
+    harness.pass_ms(1000)
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
+    assert harness.heartbeat(follower, 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert harness.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_member_with_a_waiting_request_needs_no_heartbeat() -> None:
-    world = World()
-    leader, follower = world.stable(2, session_ms=10_000, rebalance_ms=60_000)
-    waiting = world.join(leader, rebalance_ms=60_000)
+    harness = Harness()
+    leader, follower = harness.stable(2, session_ms=10_000, rebalance_ms=60_000)
+    waiting = harness.join(leader, rebalance_ms=60_000)
     for _ in range(4):
-        world.pass_ms(9000)
-        world.heartbeat(follower, 1)
+        harness.pass_ms(9000)
+        harness.heartbeat(follower, 1)
     assert not waiting.is_done
-    assert leader in world.group.members
+    assert leader in harness.group.members
 
 
 @pytest.mark.parametrize(
@@ -176,97 +176,97 @@ def test_member_with_a_waiting_request_needs_no_heartbeat() -> None:
 def test_invalid_heartbeat_does_not_restart_the_session_timeout(
     member, generation, instance, expected
 ) -> None:
-    world = World()
-    world.stable(1)
-    world.pass_ms(9000)
-    assert world.heartbeat(member, generation, instance) == expected
-    world.pass_ms(1000)
-    assert world.group.state is ClassicState.EMPTY
+    harness = Harness()
+    harness.stable(1)
+    harness.pass_ms(9000)
+    assert harness.heartbeat(member, generation, instance) == expected
+    harness.pass_ms(1000)
+    assert harness.group.state is ClassicState.EMPTY
 
 
 def test_heartbeat_to_missing_group_returns_unknown_member() -> None:
-    assert World().heartbeat("m", 0) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert Harness().heartbeat("m", 0) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_offset_commit_restarts_the_session_timeout() -> None:
-    world = World()
-    (member,) = world.stable(1)
-    world.pass_ms(9000)
-    assert world.commit_code(1, member, 1) == ErrorCode.NONE
-    world.pass_ms(9000)
-    assert world.group.state is ClassicState.STABLE
+    harness = Harness()
+    (member,) = harness.stable(1)
+    harness.pass_ms(9000)
+    assert harness.commit_code(1, member, 1) == ErrorCode.NONE
+    harness.pass_ms(9000)
+    assert harness.group.state is ClassicState.STABLE
 
 
 # -- leave -------------------------------------------------------------------------------
 
 
 def test_the_last_one_to_leave_leaves_an_empty_group_in_the_log() -> None:
-    world = World()
-    (member,) = world.stable(1)
-    assert world.leave(member) == [ErrorCode.NONE]
-    assert world.group.state is ClassicState.EMPTY
-    assert world.group.generation == 2
-    value = world.records()[-1].value.message
+    harness = Harness()
+    (member,) = harness.stable(1)
+    assert harness.leave(member) == [ErrorCode.NONE]
+    assert harness.group.state is ClassicState.EMPTY
+    assert harness.group.generation == 2
+    value = harness.records()[-1].value.message
     assert (value.generation, value.members, value.protocol) == (2, [], None)
     assert value.protocol_type == "consumer"
 
 
 def test_remaining_members_share_the_partitions_of_leaving_ones() -> None:
-    world = World()
-    leader, follower = world.stable(2)
-    assert world.leave(leader) == [ErrorCode.NONE]
-    assert world.group.state is ClassicState.PREPARING_REBALANCE
-    again = world.join(follower)
+    harness = Harness()
+    leader, follower = harness.stable(2)
+    assert harness.leave(leader) == [ErrorCode.NONE]
+    assert harness.group.state is ClassicState.PREPARING_REBALANCE
+    again = harness.join(follower)
     assert (code(again), again.reply.leader) == (ErrorCode.NONE, follower)
 
 
 def test_several_leave_at_once_each_with_its_own_code() -> None:
-    world = World()
-    static = world.join(version=5, instance="i1")
-    pending = world.join(version=4).reply.member_id
-    world.join()
-    world.pass_ms(1)
-    found = world.leave("ghost", ("", "i1"), pending, ("", "i2"), "")
+    harness = Harness()
+    static = harness.join(version=5, instance="i1")
+    pending = harness.join(version=4).reply.member_id
+    harness.join()
+    harness.pass_ms(1)
+    found = harness.leave("ghost", ("", "i1"), pending, ("", "i2"), "")
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert found == [unknown, ErrorCode.NONE, ErrorCode.NONE, unknown, unknown]
     assert code(static) == unknown
-    assert world.group.static == {}
-    assert world.group.pending_join == set()
+    assert harness.group.static == {}
+    assert harness.group.pending_join == set()
 
 
 def test_member_that_leaves_while_waiting_is_answered() -> None:
-    world = World()
-    _, follower = forming(world)
-    waiting = world.sync(follower, 1)
-    world.leave(follower)
+    harness = Harness()
+    _, follower = forming(harness)
+    waiting = harness.sync(follower, 1)
+    harness.leave(follower)
     assert code(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_leaving_can_be_what_a_rebalance_waits_for() -> None:
-    world = World()
-    leader, follower = world.stable(2)
-    again = world.join(leader)
+    harness = Harness()
+    leader, follower = harness.stable(2)
+    again = harness.join(leader)
     assert not again.is_done
-    world.leave(follower)
+    harness.leave(follower)
     assert code(again) == ErrorCode.NONE
 
 
 def test_leave_of_missing_group_returns_unknown_member() -> None:
-    assert World().leave("a", "b") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    assert Harness().leave("a", "b") == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
 def test_rejected_record_does_not_restore_removed_members() -> None:
-    world = World()
-    (member,) = world.stable(1)
-    world.log.fault = NotEnoughReplicas("no")
-    future = world.submit(lambda m, now, _: _leave(m, member, now))
+    harness = Harness()
+    (member,) = harness.stable(1)
+    harness.log.fault = NotEnoughReplicas("no")
+    future = harness.submit(lambda m, now, _: _leave(m, member, now))
     assert future.fault is not None
     assert future.fault.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    world.log.fault = None
-    assert world.group.state is ClassicState.EMPTY
-    world.pass_ms(30_000)
-    future = world.join()
-    world.pass_ms(FORMING_MS)
+    harness.log.fault = None
+    assert harness.group.state is ClassicState.EMPTY
+    harness.pass_ms(30_000)
+    future = harness.join()
+    harness.pass_ms(FORMING_MS)
     assert code(future) == ErrorCode.NONE
 
 
@@ -281,9 +281,9 @@ def _leave(machine, member, now):
 
 
 def test_stable_group_continues_under_the_next_coordinator() -> None:
-    world = World()
-    leader, follower = world.stable(2)
-    again = world.reload()
+    harness = Harness()
+    leader, follower = harness.stable(2)
+    again = harness.reload()
     assert again.group.state is ClassicState.STABLE
     assert again.heartbeat(follower, 1) == ErrorCode.NONE
     assert again.sync(follower, 1).reply.assignment == follower.encode()
@@ -294,32 +294,32 @@ def test_stable_group_continues_under_the_next_coordinator() -> None:
     again.pass_ms(4999)
     assert again.group.state is ClassicState.STABLE
     again.pass_ms(1)
-    assert again.group.state is ClassicState.PREPARING_REBALANCE  # the leader is silent
+    assert again.group.state is ClassicState.PREPARING_REBALANCE  # the leader sends nothing
 
 
 def test_pending_replies_fail_when_leadership_is_lost() -> None:
-    world = World()
-    _, follower = forming(world)
-    waiting = [world.sync(follower, 1), world.join(group="other")]
-    world.shard.close()
+    harness = Harness()
+    _, follower = forming(harness)
+    waiting = [harness.sync(follower, 1), harness.join(group="other")]
+    harness.shard.close()
     for future in waiting:
         assert future.fault is not None and future.fault.code is ErrorCode.NOT_COORDINATOR
 
 
 def test_lost_write_fails_every_request_once() -> None:
-    world = World()
-    leader, follower = forming(world)
-    waiting = world.sync(follower, 1)
-    world.log.fault = NotLeader("gone")
-    own = world.sync(leader, 1)
+    harness = Harness()
+    leader, follower = forming(harness)
+    waiting = harness.sync(follower, 1)
+    harness.log.fault = NotLeader("gone")
+    own = harness.sync(leader, 1)
     for future in (own, waiting):
         assert future.fault is not None and future.fault.code is ErrorCode.NOT_COORDINATOR
 
 
 def test_a_rebalance_under_way_is_forgotten_and_the_old_generation_counts() -> None:
-    world = World()
-    leader, _ = world.stable(2)
-    world.join()
-    again = world.reload()
+    harness = Harness()
+    leader, _ = harness.stable(2)
+    harness.join()
+    again = harness.reload()
     assert again.group.state is ClassicState.STABLE
     assert again.heartbeat(leader, 1) == ErrorCode.NONE

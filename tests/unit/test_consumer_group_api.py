@@ -5,9 +5,9 @@ import inspect
 from typing import Any, cast
 
 import pytest
-from consumer_world import image_with, topic_id
+from consumer_harness import image_with, topic_id
 from controller_images import feature
-from coordinator_world import FakeClock, FakeLog
+from coordinator_harness import FakeClock, FakeLog
 
 from ottla.api.consumer_groups import ConsumerGroupHandlers
 from ottla.api.group_access import GroupAccess
@@ -51,7 +51,7 @@ CALLER = cast("Caller", AsCaller())
 
 
 class Broker:
-    """The handlers over one shard in memory."""
+    """The handlers over one in-memory shard."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The assignors: nobody is left out, nobody shares, balance, and as little movement as possible."""
+"""The assignors: every partition has one reader, loads are balanced, and few partitions move."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ def spec(counts: dict[Uuid, int], **topics: list[Uuid]) -> GroupSpec:
 
 
 def after(group: GroupSpec, targets: Targets, **more: list[Uuid]) -> GroupSpec:
-    """The same group, its targets made, and some newcomers."""
+    """The same group with its targets computed, and some new members."""
     members = {
         name: MemberSpec(member.topics, targets[name], member.instance_id)
         for name, member in group.members.items()
@@ -43,7 +43,7 @@ def owners(targets: Targets) -> dict[tuple[Uuid, int], str]:
 
 
 def check(group: GroupSpec, targets: Targets) -> None:
-    """Everything that can be read is read, once, by somebody who wants it."""
+    """Every readable partition is read by exactly one subscriber."""
     assert set(targets) == set(group.members)
     found = owners(targets)
     for (topic, _), name in found.items():

@@ -1,13 +1,13 @@
-"""Consumer groups over whole histories: never two owners, no epoch falls, all of it converges.
+"""Histories of consumer groups: one owner per partition, epochs never decrease, all converges.
 
-Clients are modelled by what they really read, which lags behind what they are told. A reply may
-be lost, the coordinator may be replaced, topics grow, members of both protocols come and go.
+Clients are modelled by the partitions they really read, which lag behind their assignment. Replies
+may be lost, the coordinator may be replaced, topics grow, members of both protocols join and leave.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from consumer_world import ConsumerWorld, image_with, named, subscribed, topic_id
+from consumer_harness import ConsumerHarness, image_with, named, subscribed, topic_id
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -30,7 +30,7 @@ FENCED = (
 
 
 class Client:
-    """A member as it sees itself. ``told`` is what it shall read, ``reads`` what it does read."""
+    """A member's own view. ``told`` is its assignment, ``reads`` what it reads."""
 
     def __init__(self, name: str, topics: list[str], *, is_classic: bool) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Client:
         return found
 
     def hear(self, partitions: dict[str, list[int]]) -> None:
-        """Begin to read what is new; what is to be given up is read on for a while."""
+        """Begin to read new partitions; partitions to revoke are read for a while longer."""
         self.told = {(topic, each) for topic, numbers in partitions.items() for each in numbers}
         self.reads |= self.told
 
@@ -64,11 +64,11 @@ class Client:
 class ConsumerGroups(RuleBasedStateMachine):
     @initialize(assignor=st.sampled_from(["uniform", "range"]))
     def begin(self, assignor: str) -> None:
-        # A group that stays a consumer group: what becomes of a classic one is told elsewhere.
+        # A group that stays a consumer group: other tests cover downgrades.
         policy = MigrationPolicy.UPGRADE
         consumer = ConsumerSettings(assignors=(assignor,), migration_policy=policy)
         self.counts = {"t": 3, "u": 2}
-        self.world = ConsumerWorld(consumer=consumer, image=image_with(**self.counts))
+        self.harness = ConsumerHarness(consumer=consumer, image=image_with(**self.counts))
         self.clients: dict[str, Client] = {}
         self.epochs: dict[str, int] = {}
         self.group_epoch = 0
@@ -88,7 +88,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         client = Client(name, topics, is_classic=is_classic)
         client.member_id = f"{name}{self.joins}"
         if is_classic and not self.members():
-            return  # it would begin a classic group
+            return  # it would create a classic group
         self.clients[name] = client
         self.step(client)
 
@@ -123,12 +123,12 @@ class ConsumerGroups(RuleBasedStateMachine):
             return
         client.reset()
         if client.is_classic:
-            self.world.leave(client.member_id)
+            self.harness.leave(client.member_id)
         elif client.member_id in self.members():
-            self.world.beat(client.member_id, -1)
+            self.harness.beat(client.member_id, -1)
 
     def members(self) -> Mapping[str, ConsumerMember]:
-        group = self.world.machine.groups.get("g")
+        group = self.harness.machine.groups.get("g")
         return group.members if isinstance(group, ConsumerGroup) else {}
 
     def step(self, client: Client, *, is_lost: bool = False, says_owned: bool = True) -> None:
@@ -143,7 +143,7 @@ class ConsumerGroups(RuleBasedStateMachine):
             fields = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": client.topics}
         owned = client.owned() if says_owned or client.must_tell_all else None
         try:
-            reply = self.world.beat(client.member_id, client.epoch, owned, **fields)
+            reply = self.harness.beat(client.member_id, client.epoch, owned, **fields)
         except Fault as fault:
             if fault.code not in FENCED:
                 raise
@@ -158,50 +158,50 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     def classic_step(self, client: Client, *, is_lost: bool) -> None:
         if client.epoch:
-            code = self.world.heartbeat(client.member_id, client.epoch)
+            code = self.harness.heartbeat(client.member_id, client.epoch)
             if code == ErrorCode.NONE and not client.must_tell_all:
                 return
             if code not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
                 client.reset()
         data = {"cooperative-sticky": subscribed(*client.topics, owned=client.owned())}
-        joined = self.world.join(client.member_id, protocols=data).reply
+        joined = self.harness.join(client.member_id, protocols=data).reply
         assert joined.error_code == ErrorCode.NONE
         if is_lost:
             client.reset()
             return
         client.epoch, client.must_tell_all = joined.generation_id, False
-        synced = self.world.sync(client.member_id, client.epoch).reply
+        synced = self.harness.sync(client.member_id, client.epoch).reply
         if synced.error_code != ErrorCode.NONE:
             client.must_tell_all = True
             return
-        partitions = read_assignment(synced.assignment, self.world.image.topics)
+        partitions = read_assignment(synced.assignment, self.harness.image.topics)
         names = {topic_id(name): name for name in self.counts}
         client.hear({names[each]: sorted(partitions[each]) for each in partitions})
         if client.reads != client.told:
-            client.must_tell_all = True  # it gives up, then joins again
+            client.must_tell_all = True  # it revokes, then rejoins
 
-    # -- the world ---------------------------------------------------------------
+    # -- the harness ---------------------------------------------------------------
 
     @rule()
     def replace_coordinator(self) -> None:
-        before = self.world.machine.groups.get("g")
-        self.world = self.world.reload()
-        assert self.world.machine.groups.get("g") == before, "the log is the state"
+        before = self.harness.machine.groups.get("g")
+        self.harness = self.harness.reload()
+        assert self.harness.machine.groups.get("g") == before, "the log is the state"
 
     @rule(topic=st.sampled_from(["t", "u"]))
     def add_partitions(self, topic: str) -> None:
         if self.counts[topic] < 5:
             self.counts[topic] += 1
-            self.world.image = image_with(**self.counts)
-            # Heartbeats of classic members do not look at topics, here as in Kafka: where nobody
-            # else is in the group, new partitions are noticed when a member joins again.
+            self.harness.image = image_with(**self.counts)
+            # Heartbeats of classic members do not check topics, as in Kafka: without other members,
+            # new partitions are noticed when a member rejoins.
             for client in self.clients.values():
                 client.must_tell_all = client.must_tell_all or client.is_classic
 
     @rule(ms=st.sampled_from([3_000, 11_000, SESSION_MS]))
     def let_time_pass(self, ms: int) -> None:
-        """Who was let go meanwhile has stopped to read: clients keep their own sessions."""
-        self.world.pass_ms(ms)
+        """Removed members stop reading: clients have session timeouts of their own."""
+        self.harness.pass_ms(ms)
         members = self.members()
         for client in list(self.clients.values()):
             if client.member_id in members:
@@ -222,7 +222,7 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @invariant()
     def owners_are_who_holds(self) -> None:
-        group = self.world.machine.groups.get("g")
+        group = self.harness.machine.groups.get("g")
         assert not isinstance(group, ClassicGroup)
         if not isinstance(group, ConsumerGroup):
             return
@@ -238,7 +238,7 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     @invariant()
     def epochs_never_fall(self) -> None:
-        group = self.world.machine.groups.get("g")
+        group = self.harness.machine.groups.get("g")
         if not isinstance(group, ConsumerGroup):
             self.group_epoch, self.epochs = 0, {}
             return
@@ -252,12 +252,12 @@ class ConsumerGroups(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule()
     def converge(self) -> None:
-        """Left alone, everybody comes to have what it shall have."""
+        """Without further events every member gets its target."""
         for _ in range(8):
             for client in self.clients.values():
                 client.give_up()
                 self.step(client)
-        group = self.world.consumers()
+        group = self.harness.consumers()
         assert group.state_name() == "Stable"
         wanted = {topic for client in self.clients.values() for topic in client.topics}
         read = [place for client in self.clients.values() for place in client.reads]
@@ -267,7 +267,7 @@ class ConsumerGroups(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if getattr(self, "clients", None):
-            self.world.pass_ms(1)
+            self.harness.pass_ms(1)
             self.let_time_pass(1)
             self.converge()
 

@@ -1,10 +1,10 @@
-"""Subscriptions by expression: what matches, when it is looked up again, and what is refused."""
+"""Subscriptions by expression: matches, refreshes, and invalid expressions."""
 
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from consumer_world import ConsumerWorld, image_with, named
+from consumer_harness import ConsumerHarness, image_with, named
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,89 +48,89 @@ def test_an_expression_that_is_slow_elsewhere_is_not_here() -> None:
 
 
 def test_a_member_reads_what_its_expression_matches() -> None:
-    world = ConsumerWorld(image=image_with(t=1, t2=1, u=1))
-    reply = world.enter("a", subscribed_topic_regex="t.*")
+    harness = ConsumerHarness(image=image_with(t=1, t2=1, u=1))
+    reply = harness.enter("a", subscribed_topic_regex="t.*")
     assert named(reply) == {"t": [0], "t2": [0]}
-    reply = world.beat("a", 1, subscribed_topic_names=["u"])
+    reply = harness.beat("a", 1, subscribed_topic_names=["u"])
     assert named(reply) == {"t": [0], "t2": [0], "u": [0]}
-    assert world.consumers().is_subscribed_to("t2")
+    assert harness.consumers().is_subscribed_to("t2")
 
 
 def test_a_bad_expression_changes_nothing() -> None:
-    world = ConsumerWorld()
+    harness = ConsumerHarness()
     with pytest.raises(Fault) as caught:
-        world.enter("a", subscribed_topic_regex="(")
+        harness.enter("a", subscribed_topic_regex="(")
     assert caught.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert not world.machine.groups
-    world.enter("b")
+    assert not harness.machine.groups
+    harness.enter("b")
     with pytest.raises(Fault):
-        world.beat("b", 1, subscribed_topic_regex="(")
-    assert world.consumers().members["b"].topic_regex == ""
+        harness.beat("b", 1, subscribed_topic_regex="(")
+    assert harness.consumers().members["b"].topic_regex == ""
 
 
 def test_new_topics_are_found_after_a_while() -> None:
-    world = ConsumerWorld(image=image_with(t=1))
-    world.enter("a", subscribed_topic_regex="t.*")
-    world.image = image_with(t=1, t2=1)
-    assert world.beat("a", 1).member_epoch == 1, "not again within ten seconds"
-    world.pass_ms(10_001)
-    reply = world.beat("a", 1)
+    harness = ConsumerHarness(image=image_with(t=1))
+    harness.enter("a", subscribed_topic_regex="t.*")
+    harness.image = image_with(t=1, t2=1)
+    assert harness.beat("a", 1).member_epoch == 1, "not again within ten seconds"
+    harness.pass_ms(10_001)
+    reply = harness.beat("a", 1)
     assert (reply.member_epoch, named(reply)) == (2, {"t": [0], "t2": [0]})
-    world.image = image_with(t2=1)
-    world.pass_ms(10_001)
-    assert named(world.beat("a", 2)) == {"t2": [0]}
+    harness.image = image_with(t2=1)
+    harness.pass_ms(10_001)
+    assert named(harness.beat("a", 2)) == {"t2": [0]}
 
 
 def test_the_same_topics_are_searched_once() -> None:
-    world = ConsumerWorld(image=image_with(t=1))
-    world.enter("a", subscribed_topic_regex="t.*")
-    world.pass_ms(10_001)
-    world.beat("a", 1)
-    written = len(world.log.batches)
+    harness = ConsumerHarness(image=image_with(t=1))
+    harness.enter("a", subscribed_topic_regex="t.*")
+    harness.pass_ms(10_001)
+    harness.beat("a", 1)
+    written = len(harness.log.batches)
     for _ in range(3):
-        world.pass_ms(10_001)
-        assert world.beat("a", 1).member_epoch == 1
-    assert len(world.log.batches) == written
+        harness.pass_ms(10_001)
+        assert harness.beat("a", 1).member_epoch == 1
+    assert len(harness.log.batches) == written
 
 
 def test_expressions_are_matched_again_after_the_refresh_interval() -> None:
     settings = ConsumerSettings(regex_refresh_interval_ms=30_000)
-    world = ConsumerWorld(image=image_with(t=1, t2=1), consumer=settings)
-    world.hidden.add("t2")
-    assert named(world.enter("a", subscribed_topic_regex="t.*")) == {"t": [0]}
-    world.pass_ms(10_001)
-    world.beat("a", 1)
-    world.hidden.clear()
-    world.pass_ms(20_000)
-    assert world.beat("a", 1).member_epoch == 1
-    world.pass_ms(10_002)
-    assert named(world.beat("a", 1)) == {"t": [0], "t2": [0]}
+    harness = ConsumerHarness(image=image_with(t=1, t2=1), consumer=settings)
+    harness.hidden.add("t2")
+    assert named(harness.enter("a", subscribed_topic_regex="t.*")) == {"t": [0]}
+    harness.pass_ms(10_001)
+    harness.beat("a", 1)
+    harness.hidden.clear()
+    harness.pass_ms(20_000)
+    assert harness.beat("a", 1).member_epoch == 1
+    harness.pass_ms(10_002)
+    assert named(harness.beat("a", 1)) == {"t": [0], "t2": [0]}
 
 
 def test_unused_expressions_are_removed() -> None:
-    world = ConsumerWorld()
-    world.enter("a", subscribed_topic_regex="t")
-    world.enter("b", subscribed_topic_regex="t")
-    world.beat("a", 1, subscribed_topic_regex="u")
-    assert set(world.consumers().regexes) == {"t", "u"}
-    world.beat("b", -1)
-    assert set(world.consumers().regexes) == {"u"}
-    world.beat("a", 1, {}, subscribed_topic_regex="")
-    assert not world.consumers().regexes
+    harness = ConsumerHarness()
+    harness.enter("a", subscribed_topic_regex="t")
+    harness.enter("b", subscribed_topic_regex="t")
+    harness.beat("a", 1, subscribed_topic_regex="u")
+    assert set(harness.consumers().regexes) == {"t", "u"}
+    harness.beat("b", -1)
+    assert set(harness.consumers().regexes) == {"u"}
+    harness.beat("a", 1, {}, subscribed_topic_regex="")
+    assert not harness.consumers().regexes
     keys = [
         record.key.regular_expression
-        for record in world.records()
+        for record in harness.records()
         if isinstance(record.key, ConsumerGroupRegularExpressionKey) and record.value is None
     ]
     assert keys == ["t", "u"]
 
 
 def test_two_members_by_name_and_by_expression_share() -> None:
-    world = ConsumerWorld(image=image_with(t=4))
-    world.enter("a", "t")
-    world.enter("b", subscribed_topic_regex="t")
+    harness = ConsumerHarness(image=image_with(t=4))
+    harness.enter("a", "t")
+    harness.enter("b", subscribed_topic_regex="t")
     owned: dict[str, Any] = {"a": {"t": [0, 1, 2, 3]}}
-    world.settle(owned)
-    assert sorted(world.assigned("a")["t"] + world.assigned("b")["t"]) == [0, 1, 2, 3]
-    assert len(world.assigned("a")["t"]) == 2
-    assert world.reload().consumers() == world.consumers()
+    harness.settle(owned)
+    assert sorted(harness.assigned("a")["t"] + harness.assigned("b")["t"]) == [0, 1, 2, 3]
+    assert len(harness.assigned("a")["t"]) == 2
+    assert harness.reload().consumers() == harness.consumers()

@@ -1,10 +1,10 @@
-"""Commits that linger: written together, in their order, and told only when they are committed."""
+"""Lingering commits: written together, in order, and answered only when committed."""
 
 import asyncio
 from typing import Any
 
 import pytest
-from coordinator_world import FakeClock, FakeLog
+from coordinator_harness import FakeClock, FakeLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +30,7 @@ from ottla.protocol.types import LeaderEpoch
 
 
 class Bench:
-    """One shard of groups, whose group ``g`` is there. ``held`` counts the calls for a flush."""
+    """One shard of groups with group ``g``. ``held`` counts the requests for a flush."""
 
     def __init__(self, linger_ms: int = -1, *, follows: bool = False) -> None:
         self.log = FakeLog(follows=follows)
@@ -70,7 +70,7 @@ class Bench:
 
     @property
     def written(self) -> list[int]:
-        """How many records each batch has that was written since."""
+        """The number of records in each batch written since."""
         return [read_header(batch).records_count for batch in self.log.batches[self.before :]]
 
     def offset(self, group: str = "g") -> int | None:
@@ -253,7 +253,7 @@ STEPS = st.lists(
 def test_lingering_changes_nothing_but_the_batches(
     steps: list[tuple[str, str, int]], linger_ms: int
 ) -> None:
-    """The same replies in the same order, the same records, the same state; and it loads again."""
+    """The same replies in the same order, the same records and state; and it loads again."""
     outcomes: list[Any] = []
     for bench in (Bench(linger_ms), Bench(0)):
         order: list[tuple[int, ErrorCode]] = []
@@ -294,7 +294,7 @@ def test_lingering_changes_nothing_but_the_batches(
 
 
 def order_of(order: list[tuple[int, ErrorCode]]) -> list[tuple[int, ErrorCode]]:
-    """What was told, by request: with lingering it may be later, never another thing."""
+    """The replies by request: with lingering they may be later, but never different."""
     assert [at for at, _ in order] == sorted(at for at, _ in order), "one overtook another"
     return order
 

@@ -1,11 +1,11 @@
-"""The runtime: shards follow leadership, load beside others, and keep time."""
+"""The runtime: shards follow leadership, load concurrently, and fire their timers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from coordinator_world import FakeClock, FakeLog
+from coordinator_harness import FakeClock, FakeLog
 from immutables import Map
 from test_coordinator_shard import Register, put
 
@@ -25,7 +25,7 @@ class LoopClock(FakeClock):
         return round(asyncio.get_running_loop().time() * 1000)
 
 
-class World:
+class Harness:
     def __init__(self) -> None:
         self.logs = {index: FakeLog() for index in range(3)}
         self.led = {0, 1, 2}
@@ -52,12 +52,12 @@ class World:
         )
 
 
-def run(story: Callable[[World], Awaitable[None]]) -> None:
+def run(story: Callable[[Harness], Awaitable[None]]) -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         async with asyncio.TaskGroup() as group:
-            service = group.create_task(world.runtime.run(lambda: None))
-            await story(world)
+            service = group.create_task(harness.runtime.run(lambda: None))
+            await story(harness)
             service.cancel()
 
     run_simulated(main())
@@ -69,37 +69,37 @@ async def settle() -> None:
 
 
 def test_requests_before_between_and_after_leadership() -> None:
-    async def story(world: World) -> None:
+    async def story(harness: Harness) -> None:
         with pytest.raises(NotCoordinator):
-            world.put(0, "a", 1)
-        world.lead(0)
+            harness.put(0, "a", 1)
+        harness.lead(0)
         with pytest.raises(CoordinatorLoading):
-            world.put(0, "a", 1)
+            harness.put(0, "a", 1)
         await settle()
-        assert world.put(0, "a", 1) == "ok"
-        world.unlead(0)
+        assert harness.put(0, "a", 1) == "ok"
+        harness.unlead(0)
         with pytest.raises(NotCoordinator):
-            world.put(0, "a", 1)
-        world.lead(0, 2)
+            harness.put(0, "a", 1)
+        harness.lead(0, 2)
         await settle()
-        assert world.runtime.shard(0).committed() == Map({"a": 1})
-        assert world.put(0, "b", 1) == "ok"
-        assert world.logs[0].epochs == [1, 2]
+        assert harness.runtime.shard(0).committed() == Map({"a": 1})
+        assert harness.put(0, "b", 1) == "ok"
+        assert harness.logs[0].epochs == [1, 2]
 
     run(story)
 
 
 def test_a_later_epoch_of_the_same_leader_keeps_state_and_writes_in_it() -> None:
-    async def story(world: World) -> None:
-        world.lead(0, 1)
+    async def story(harness: Harness) -> None:
+        harness.lead(0, 1)
         await settle()
-        kept = world.runtime.submit(0, keep)
-        world.lead(0, 4)
-        assert world.put(0, "a", 1) == "ok"
-        assert world.logs[0].epochs == [4]
-        world.unlead(0, 3)  # news of an older reign
-        assert world.put(0, "a", 2) == "ok"
-        world.unlead(0, 4)
+        kept = harness.runtime.submit(0, keep)
+        harness.lead(0, 4)
+        assert harness.put(0, "a", 1) == "ok"
+        assert harness.logs[0].epochs == [4]
+        harness.unlead(0, 3)  # an event of an older leadership
+        assert harness.put(0, "a", 2) == "ok"
+        harness.unlead(0, 4)
         with pytest.raises(NotCoordinator):
             await kept
 
@@ -111,83 +111,85 @@ def test_a_later_epoch_of_the_same_leader_keeps_state_and_writes_in_it() -> None
 
 
 def test_leadership_of_other_topics_is_ignored() -> None:
-    async def story(world: World) -> None:
-        world.runtime.on_led("orders", 0, LeaderEpoch(1))
+    async def story(harness: Harness) -> None:
+        harness.runtime.on_led("orders", 0, LeaderEpoch(1))
         await settle()
         with pytest.raises(NotCoordinator):
-            world.runtime.shard(0)
-        world.lead(0)
+            harness.runtime.shard(0)
+        harness.lead(0)
         await settle()
-        world.runtime.on_unled("orders", 0, None)
-        world.runtime.shard(0)
+        harness.runtime.on_unled("orders", 0, None)
+        harness.runtime.shard(0)
 
     run(story)
 
 
 def test_shards_load_side_by_side_with_the_loop_free() -> None:
-    async def story(world: World) -> None:
+    async def story(harness: Harness) -> None:
         for index in (0, 1):
-            world.lead(index)
+            harness.lead(index)
         await settle()
         for number in range(40):
-            world.put(0, f"name-{number}", number)
+            harness.put(0, f"name-{number}", number)
         for index in (0, 1):
-            world.unlead(index)
+            harness.unlead(index)
         for index in (0, 1):
-            world.lead(index, 2)
+            harness.lead(index, 2)
         turns = 0
-        while world.runtime.is_loading():
+        while harness.runtime.is_loading():
             turns += 1
             await asyncio.sleep(0)
             if turns == 6:
-                world.runtime.shard(1)  # the short one did not wait for the long one
+                harness.runtime.shard(1)  # the short log did not wait for the long one
         assert turns >= 20
-        assert len(world.runtime.shard(0).machine.numbers) == 40
+        assert len(harness.runtime.shard(0).machine.numbers) == 40
 
     run(story)
 
 
 def test_a_shard_whose_write_failed_is_read_again_while_it_is_led() -> None:
-    async def story(world: World) -> None:
-        world.lead(0)
+    async def story(harness: Harness) -> None:
+        harness.lead(0)
         await settle()
-        world.put(0, "a", 1)
-        world.logs[0].fault = NotLeader("for a moment")
+        harness.put(0, "a", 1)
+        harness.logs[0].fault = NotLeader("for a moment")
         with pytest.raises(NotCoordinator):
-            world.put(0, "a", 2)
-        world.logs[0].fault = None
+            harness.put(0, "a", 2)
+        harness.logs[0].fault = None
         await settle()
-        assert world.runtime.shard(0).committed() == Map({"a": 1})
-        world.led.clear()
-        world.logs[0].fault = NotLeader("for good")
+        assert harness.runtime.shard(0).committed() == Map({"a": 1})
+        harness.led.clear()
+        harness.logs[0].fault = NotLeader("for good")
         with pytest.raises(NotCoordinator):
-            world.put(0, "a", 3)
+            harness.put(0, "a", 3)
         await settle()
         with pytest.raises(NotCoordinator):
-            world.runtime.shard(0)
+            harness.runtime.shard(0)
 
     run(story)
 
 
 def test_unreadable_log_does_not_affect_other_shards() -> None:
-    async def story(world: World) -> None:
-        world.logs[0].batches.append(bytes(200))
-        world.lead(0)
-        world.lead(1)
+    async def story(harness: Harness) -> None:
+        harness.logs[0].batches.append(bytes(200))
+        harness.lead(0)
+        harness.lead(1)
         await settle()
-        assert [index for index, _ in world.runtime.active()] == [1]
+        assert [index for index, _ in harness.runtime.active()] == [1]
         with pytest.raises(NotCoordinator):
-            world.runtime.shard(0)
+            harness.runtime.shard(0)
 
     run(story)
 
 
 def test_timers_fire_when_due() -> None:
-    async def story(world: World) -> None:
-        world.lead(0)
+    async def story(harness: Harness) -> None:
+        harness.lead(0)
         await settle()
-        machine = world.runtime.shard(0).machine
-        world.runtime.submit(0, lambda m, now, future: Decision(timers=[SetTimer(("soon",), 250)]))
+        machine = harness.runtime.shard(0).machine
+        harness.runtime.submit(
+            0, lambda m, now, future: Decision(timers=[SetTimer(("soon",), 250)])
+        )
         await asyncio.sleep(0.249)
         assert machine.rung == []
         await asyncio.sleep(0.002)
@@ -199,46 +201,46 @@ def test_timers_fire_when_due() -> None:
 
 
 def test_immediate_reply_creates_no_future() -> None:
-    async def story(world: World) -> None:
-        world.lead(0)
+    async def story(harness: Harness) -> None:
+        harness.lead(0)
         await settle()
-        assert world.put(0, "a", 1) == "ok"
-        world.logs[0].follows = False
-        pending = world.put(0, "a", 2)
+        assert harness.put(0, "a", 1) == "ok"
+        harness.logs[0].follows = False
+        pending = harness.put(0, "a", 2)
         assert asyncio.isfuture(pending)
-        asyncio.get_running_loop().call_soon(world.logs[0].commit)
+        asyncio.get_running_loop().call_soon(harness.logs[0].commit)
         assert await pending == "ok"
-        gone = world.put(0, "a", 3)
+        gone = harness.put(0, "a", 3)
         gone.cancel()
-        world.logs[0].commit()  # the answer to nobody hurts nobody
+        harness.logs[0].commit()  # a reply to a cancelled request is ignored
 
     run(story)
 
 
 def test_a_marker_ends_a_transaction_through_the_runtime() -> None:
-    async def story(world: World) -> None:
-        world.lead(0)
+    async def story(harness: Harness) -> None:
+        harness.lead(0)
         await settle()
         producer = Producer(9, 0)
-        world.runtime.submit(
+        harness.runtime.submit(
             0, lambda m, now, future: Decision([put("a", 1)], "ok", producer=producer)
         )
-        assert world.runtime.end_transaction(0, producer, EndTxnMarker(True, 0)) is None
-        assert world.runtime.shard(0).committed() == Map({"a": 1})
+        assert harness.runtime.end_transaction(0, producer, EndTxnMarker(True, 0)) is None
+        assert harness.runtime.shard(0).committed() == Map({"a": 1})
 
     run(story)
 
 
 def test_stopped_runtime_fails_pending_requests() -> None:
     async def main() -> None:
-        world = World()
+        harness = Harness()
         waiting: list[Any] = []
         async with asyncio.TaskGroup() as group:
-            service = group.create_task(world.runtime.run(lambda: None))
-            world.lead(0)
+            service = group.create_task(harness.runtime.run(lambda: None))
+            harness.lead(0)
             await settle()
-            world.logs[0].follows = False
-            waiting.append(world.put(0, "a", 1))
+            harness.logs[0].follows = False
+            waiting.append(harness.put(0, "a", 1))
             service.cancel()
         with pytest.raises(NotCoordinator):
             await waiting[0]

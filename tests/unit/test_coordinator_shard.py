@@ -1,10 +1,10 @@
-"""A shard: decide, append, replay, add, answer when committed; load and drop."""
+"""A shard: decide, append, replay, reply when committed; load and close."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from coordinator_world import FakeClock, FakeLog
+from coordinator_harness import FakeClock, FakeLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from immutables import Map
@@ -49,7 +49,7 @@ def put(name: str, number: int | None) -> CoordinatorRecord:
 
 
 class Register:
-    """Numbers by name; what a transaction writes counts when it commits."""
+    """Numbers by name; what a transaction writes takes effect when it commits."""
 
     def __init__(self) -> None:
         self.numbers: Map[str, int] = Map()

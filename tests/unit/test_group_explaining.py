@@ -1,12 +1,12 @@
-"""Why a group rebalanced, whom it waits for and since when: notes, and the words made of them."""
+"""Explanations of a group: why it rebalanced, what it waits for, and recent events."""
 
 from typing import Any
 
-from classic_world import FORMING_MS
-from classic_world import World as ClassicWorld
-from consumer_world import REBALANCE_MS, ConsumerWorld, image_with
-from streams_world import StreamsWorld, image_with_topics
-from test_share_groups import World as ShareWorld
+from classic_harness import FORMING_MS
+from classic_harness import Harness as ClassicHarness
+from consumer_harness import REBALANCE_MS, ConsumerHarness, image_with
+from streams_harness import StreamsHarness, image_with_topics
+from test_share_groups import Harness as ShareHarness
 
 from ottla.coordinators.groups.explain import Story, Waiting, sentences, span_words, story_of
 from ottla.coordinators.groups.recent_events import (
@@ -22,18 +22,18 @@ from ottla.metadata.image import Image
 from ottla.protocol.types import NO_TIMESTAMP, Millis
 
 
-def watched(world: Any) -> Any:
-    """Return a world whose machine keeps notes by the world's clock."""
-    machine = world.shard.machine
-    machine.notes = RecentEvents(world.clock.now)
-    machine.notes.begin(world.clock.now())
-    return world
+def watched(harness: Any) -> Any:
+    """Return a harness whose machine records events by the harness's clock."""
+    machine = harness.shard.machine
+    machine.notes = RecentEvents(harness.clock.now)
+    machine.notes.begin(harness.clock.now())
+    return harness
 
 
-def told(world: Any, image: Image | None = None) -> list[str]:
-    """Return what is said of group g; times are seconds since the world began."""
-    began = world.shard.machine.notes.began_at
-    story = story_of(world.shard.machine, "g", image or image_with(), world.clock.now())
+def told(harness: Any, image: Image | None = None) -> list[str]:
+    """Return the sentences about group g; times are seconds since the start."""
+    began = harness.shard.machine.notes.began_at
+    story = story_of(harness.shard.machine, "g", image or image_with(), harness.clock.now())
     assert story is not None
     return sentences(story, lambda at: f"T+{(at - began) // 1000}")
 
@@ -41,21 +41,21 @@ def told(world: Any, image: Image | None = None) -> list[str]:
 # -- classic ---------------------------------------------------------------------------------
 
 
-def stable(world: ClassicWorld) -> tuple[str, str]:
-    first, second = world.join(), world.join()
-    world.pass_ms(FORMING_MS)
+def stable(harness: ClassicHarness) -> tuple[str, str]:
+    first, second = harness.join(), harness.join()
+    harness.pass_ms(FORMING_MS)
     leader, follower = first.reply.member_id, second.reply.member_id
-    world.sync(follower, 1)
-    world.sync(leader, 1, m1=b"one", m2=b"two")
+    harness.sync(follower, 1)
+    harness.sync(leader, 1, m1=b"one", m2=b"two")
     return leader, follower
 
 
 def test_stable_classic_group_is_not_waiting() -> None:
-    world = watched(ClassicWorld())
-    stable(world)
-    world.clock.advance(5000)
+    harness = watched(ClassicHarness())
+    stable(harness)
+    harness.clock.advance(5000)
 
-    said = told(world)
+    said = told(harness)
 
     assert (
         said[0]
@@ -67,13 +67,13 @@ def test_stable_classic_group_is_not_waiting() -> None:
 
 
 def test_classic_group_waits_for_members_that_have_not_rejoined() -> None:
-    world = watched(ClassicWorld())
-    leader, follower = stable(world)
-    world.pass_ms(1000)
-    world.leave(leader)
-    world.pass_ms(3000)
+    harness = watched(ClassicHarness())
+    leader, follower = stable(harness)
+    harness.pass_ms(1000)
+    harness.leave(leader)
+    harness.pass_ms(3000)
 
-    said = told(world)
+    said = told(harness)
 
     assert f"explicit LeaveGroup of {leader}" in said[1]
     waits = (
@@ -84,28 +84,28 @@ def test_classic_group_waits_for_members_that_have_not_rejoined() -> None:
 
 
 def test_a_classic_group_waits_for_its_leader_to_assign() -> None:
-    world = watched(ClassicWorld())
-    leader = world.join()
-    world.pass_ms(FORMING_MS)
+    harness = watched(ClassicHarness())
+    leader = harness.join()
+    harness.pass_ms(FORMING_MS)
 
-    (waits,) = [each for each in told(world) if each.startswith("It waits")]
+    (waits,) = [each for each in told(harness) if each.startswith("It waits")]
 
     name = leader.reply.member_id
     assert f"member {name} (client client at 1.2.3.4) as the leader to say who reads what" in waits
 
 
 def test_a_first_generation_waits_for_more_members() -> None:
-    world = watched(ClassicWorld())
-    world.join()
+    harness = watched(ClassicHarness())
+    harness.join()
 
-    assert any("It waits for more members" in each for each in told(world))
+    assert any("It waits for more members" in each for each in told(harness))
 
 
 # -- consumer ---------------------------------------------------------------------------------
 
 
-def joined(world: ConsumerWorld, member_id: str) -> Any:
-    return world.beat(
+def joined(harness: ConsumerHarness, member_id: str) -> Any:
+    return harness.beat(
         member_id,
         0,
         owned={},
@@ -115,14 +115,14 @@ def joined(world: ConsumerWorld, member_id: str) -> Any:
 
 
 def test_consumer_group_waits_for_members_that_have_not_revoked() -> None:
-    world = watched(ConsumerWorld())
-    first = joined(world, "m1")
-    world.clock.advance(4000)
-    joined(world, "m2")
-    world.beat("m1", first.member_epoch, owned={"t": [0, 1, 2, 3]})
-    world.clock.advance(6000)
+    harness = watched(ConsumerHarness())
+    first = joined(harness, "m1")
+    harness.clock.advance(4000)
+    joined(harness, "m2")
+    harness.beat("m1", first.member_epoch, owned={"t": [0, 1, 2, 3]})
+    harness.clock.advance(6000)
 
-    said = told(world, world.image)
+    said = told(harness, harness.image)
 
     assert said[0] == "g is a consumer group, Reconciling, with 2 members in epoch 2."
     assert said[1] == (
@@ -133,44 +133,44 @@ def test_consumer_group_waits_for_members_that_have_not_revoked() -> None:
 
 
 def test_session_timeout_is_named_as_the_cause() -> None:
-    world = watched(ConsumerWorld())
-    joined(world, "m1")
-    joined(world, "m2")
-    world.clock.advance(46_000)
-    world.shard.on_due()
+    harness = watched(ConsumerHarness())
+    joined(harness, "m1")
+    joined(harness, "m2")
+    harness.clock.advance(46_000)
+    harness.shard.on_due()
 
-    said = told(world, world.image)
+    said = told(harness, harness.image)
 
     assert "was removed: it sent no heartbeat within its session timeout" in said[1]
-    joined(world, "m3")
-    world.beat("m3", -1)
-    assert "member m3 (client client at 1.2.3.4) left." in told(world, world.image)[1]
+    joined(harness, "m3")
+    harness.beat("m3", -1)
+    assert "member m3 (client client at 1.2.3.4) left." in told(harness, harness.image)[1]
 
 
 def test_changed_topics_are_named_as_the_cause() -> None:
-    world = watched(ConsumerWorld())
-    first = joined(world, "m1")
-    world.image = image_with(t=6)
-    world.clock.advance(1000)
-    world.beat("m1", first.member_epoch)
+    harness = watched(ConsumerHarness())
+    first = joined(harness, "m1")
+    harness.image = image_with(t=6)
+    harness.clock.advance(1000)
+    harness.beat("m1", first.member_epoch)
 
-    assert told(world, world.image)[1].endswith(
+    assert told(harness, harness.image)[1].endswith(
         ": the topics that it reads, or its settings, changed."
     )
 
 
 def test_changed_subscription_is_named_as_the_cause() -> None:
-    world = watched(ConsumerWorld())
-    first = joined(world, "m1")
-    world.beat("m1", first.member_epoch, subscribed_topic_names=["t", "u"])
+    harness = watched(ConsumerHarness())
+    first = joined(harness, "m1")
+    harness.beat("m1", first.member_epoch, subscribed_topic_names=["t", "u"])
 
-    assert "m1 (client client at 1.2.3.4) subscribes to t, u now" in told(world, world.image)[1]
+    assert "m1 (client client at 1.2.3.4) subscribes to t, u now" in told(harness, harness.image)[1]
 
 
 def test_events_before_loading_are_unknown() -> None:
-    world = ConsumerWorld()
-    joined(world, "m1")
-    loaded = world.reload()
+    harness = ConsumerHarness()
+    joined(harness, "m1")
+    loaded = harness.reload()
     assert loaded.machine.notes.of("g") == (), "reading the log is no event"
     again = watched(loaded)
     again.clock.advance(3000)
@@ -184,15 +184,15 @@ def test_events_before_loading_are_unknown() -> None:
 
 
 def test_share_group_waits_for_state_and_members() -> None:
-    world = watched(ShareWorld())
-    result = world.beat("m1")
+    harness = watched(ShareHarness())
+    result = harness.beat("m1")
 
     assert any(
         each == "It waits for the share coordinator to set up the state of payments-0, payments-1."
-        for each in told(world, world.image)
+        for each in told(harness, harness.image)
     )
-    world.initialize(result.pending)
-    (waits,) = [each for each in told(world, world.image) if each.startswith("It waits")]
+    harness.initialize(result.pending)
+    (waits,) = [each for each in told(harness, harness.image) if each.startswith("It waits")]
     assert waits.startswith("It waits for member m1 (client client at host) to ask for its")
 
 
@@ -200,18 +200,18 @@ def test_share_group_waits_for_state_and_members() -> None:
 
 
 def test_a_streams_group_waits_for_topics_and_for_tasks() -> None:
-    world = watched(StreamsWorld(image=image_with_topics({"t": 2})))
-    world.enter("m1")
-    assert "It waits for the topics of its topology to be there as it needs them." in told(world)
+    harness = watched(StreamsHarness(image=image_with_topics({"t": 2})))
+    harness.enter("m1")
+    assert "It waits for the topics of its topology to be there as it needs them." in told(harness)
 
-    world = watched(StreamsWorld())
-    world.enter("m1")
-    world.settle()
-    assert told(world)[2] == "It waits for nobody."
-    world.enter("m2")
-    assert "member m2 (client" in told(world)[1]
-    world.beat("m1", world.member("m1").epoch)
-    waits = [each for each in told(world) if each.startswith("It waits")]
+    harness = watched(StreamsHarness())
+    harness.enter("m1")
+    harness.settle()
+    assert told(harness)[2] == "It waits for nobody."
+    harness.enter("m2")
+    assert "member m2 (client" in told(harness)[1]
+    harness.beat("m1", harness.member("m1").epoch)
+    waits = [each for each in told(harness) if each.startswith("It waits")]
     assert [each for each in waits if "m1" in each and "to give up tasks" in each]
 
 
@@ -234,13 +234,13 @@ def test_events_are_bounded() -> None:
 
 
 def test_deleted_group_leaves_no_events() -> None:
-    world = watched(ConsumerWorld())
-    joined(world, "m1")
-    machine = world.machine
+    harness = watched(ConsumerHarness())
+    joined(harness, "m1")
+    machine = harness.machine
     assert machine.notes.of("g") != ()
     machine.forget("g")
     assert machine.notes.of("g") == ()
-    assert story_of(machine, "g", world.image, world.clock.now()) is None
+    assert story_of(machine, "g", harness.image, harness.clock.now()) is None
 
 
 # -- words -------------------------------------------------------------------------------------

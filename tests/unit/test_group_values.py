@@ -1,7 +1,7 @@
-"""What a group has set for itself, within what the broker allows."""
+"""Configs of groups, within the bounds of the broker."""
 
 import pytest
-from consumer_world import image_with
+from consumer_harness import image_with
 from controller_images import image_of
 from msgspec.structs import replace
 from partition_fixtures import HandClock

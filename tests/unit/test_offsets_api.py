@@ -1,10 +1,10 @@
-"""The handlers of groups and offsets around a coordinator that is elsewhere, loading or slow."""
+"""The handlers of groups and offsets with a coordinator that is elsewhere, loading or slow."""
 
 import asyncio
 from typing import Any
 
 import pytest
-from coordinator_world import FakeClock, FakeLog
+from coordinator_harness import FakeClock, FakeLog
 from immutables import Map
 
 from ottla.api.find_coordinator import FindCoordinatorHandler
@@ -60,8 +60,8 @@ TOPICS = Topics(
 IMAGE = Image(topics=TOPICS)
 
 
-class World:
-    """Handlers over one shard. ``lead`` makes it load, ``load`` lets it answer."""
+class Harness:
+    """Handlers over one shard. ``lead`` makes it load, ``load`` makes it active."""
 
     def __init__(self, **access: Any) -> None:
         self.log = FakeLog()
@@ -79,11 +79,11 @@ class World:
         self.groups = GroupHandlers(self.coordinator, allowed)
         self.offsets = OffsetHandlers(self.coordinator, lambda: IMAGE, allowed)
 
-    def lead(self) -> "World":
+    def lead(self) -> "Harness":
         self.runtime.on_led("__consumer_offsets", 0, LeaderEpoch(0))
         return self
 
-    def load(self) -> "World":
+    def load(self) -> "Harness":
         self.lead()
         while self.runtime.is_loading():
             self.runtime._load_some()
@@ -117,37 +117,37 @@ def committed(reply: Any) -> dict[int, int]:
     [(False, ErrorCode.NOT_COORDINATOR), (True, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)],
 )
 def test_failure_is_reported_in_the_field_of_its_version(led: bool, code: ErrorCode) -> None:
-    world = World().lead() if led else World()
-    first = world.fetch(1)
+    harness = Harness().lead() if led else Harness()
+    first = harness.fetch(1)
     assert first.error_code == ErrorCode.NONE
     found = {each.partition_index: each.error_code for each in first.topics[0].partitions}
     assert found == {0: code, 1: code}
     assert {each.committed_offset for each in first.topics[0].partitions} == {-1}
-    second = world.fetch(2)
+    second = harness.fetch(2)
     assert (second.error_code, second.topics) == (code, [])
-    (group,) = world.fetch(8).groups
+    (group,) = harness.fetch(8).groups
     assert (group.group_id, group.error_code, group.topics) == ("g", code, [])
-    assert committed(world.commit()) == {0: code, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert committed(harness.commit()) == {0: code, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def test_a_topic_twice_in_a_commit_or_delete_is_answered_twice() -> None:
-    """Kafka joins the partitions of a topic only where it refused some of them itself."""
-    world = World().load()
+    """Kafka merges the partitions of a topic only where it rejected some of them itself."""
+    harness = Harness().load()
     topics = [OffsetCommitRequestTopic("t", ID, [OffsetCommitRequestPartition(0, 5)])] * 2
-    reply = world.offsets.on_commit(CALLER, OffsetCommitRequest("g", topics=topics), 9)
+    reply = harness.offsets.on_commit(CALLER, OffsetCommitRequest("g", topics=topics), 9)
     assert [len(topic.partitions) for topic in reply.topics] == [1, 1]
     rows = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])] * 2
-    deleted = world.offsets.on_delete(CALLER, OffsetDeleteRequest("g", rows), 0)
+    deleted = harness.offsets.on_delete(CALLER, OffsetDeleteRequest("g", rows), 0)
     assert [len(topic.partitions) for topic in deleted.topics] == [1, 1]
 
 
 def test_commit_that_fails_later_gets_the_same_error() -> None:
     async def story() -> None:
-        world = World().load()
-        world.log.follows = False
-        pending = world.commit()
-        waiting = world.fetch(9, stable=True)
-        world.runtime.on_unled("__consumer_offsets", 0, LeaderEpoch(1))
+        harness = Harness().load()
+        harness.log.follows = False
+        pending = harness.commit()
+        waiting = harness.fetch(9, stable=True)
+        harness.runtime.on_unled("__consumer_offsets", 0, LeaderEpoch(1))
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert committed(await pending) == {0: ErrorCode.NOT_COORDINATOR, 9: missing}
         (group,) = (await waiting).groups
@@ -158,14 +158,14 @@ def test_commit_that_fails_later_gets_the_same_error() -> None:
 
 def test_unreplicated_marker_gets_a_timeout_error() -> None:
     async def story() -> None:
-        world = World().load()
-        world.log.follows = False
-        pending, waiting = world.commit(), world.fetch(9, stable=True)
-        shard = world.runtime.shard(0)
+        harness = Harness().load()
+        harness.log.follows = False
+        pending, waiting = harness.commit(), harness.fetch(9, stable=True)
+        shard = harness.runtime.shard(0)
         shard._settings.clock.advance(5000)
         shard.on_due()
         assert committed(await pending)[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        # Consumers before 3.9 take only this for a reason to try again.
+        # Consumers before 3.9 retry only on this error.
         (group,) = (await waiting).groups
         assert group.error_code == ErrorCode.NOT_COORDINATOR
 
@@ -173,52 +173,52 @@ def test_unreplicated_marker_gets_a_timeout_error() -> None:
 
 
 def test_returned_offset_does_not_go_back_after_a_change_of_coordinator() -> None:
-    """A new leader learns only by and by how far the one before had committed."""
+    """A new leader learns the high watermark from its followers."""
 
     async def story() -> None:
-        world = World().load()
-        world.commit(5)
-        world.commit(7)
-        assert world.fetch(9).groups[0].topics[0].partitions[0].committed_offset == 7
-        world.log.high_watermark = Offset(1)
-        world.runtime.on_unled("__consumer_offsets", 0, LeaderEpoch(0))
-        world.load()
-        waiting = asyncio.ensure_future(world.fetch(9))
+        harness = Harness().load()
+        harness.commit(5)
+        harness.commit(7)
+        assert harness.fetch(9).groups[0].topics[0].partitions[0].committed_offset == 7
+        harness.log.high_watermark = Offset(1)
+        harness.runtime.on_unled("__consumer_offsets", 0, LeaderEpoch(0))
+        harness.load()
+        waiting = asyncio.ensure_future(harness.fetch(9))
         await asyncio.sleep(0)
         assert not waiting.done()
-        world.log.commit()
+        harness.log.commit()
         (group,) = (await waiting).groups
         assert group.topics[0].partitions[0].committed_offset == 7
-        # From then on who reads what is committed waits for nobody.
-        world.log.follows = False
-        pending = world.commit(9)
-        assert world.fetch(9).groups[0].topics[0].partitions[0].committed_offset == 7
-        world.log.commit()
+        # From then on committed reads do not wait.
+        harness.log.follows = False
+        pending = harness.commit(9)
+        assert harness.fetch(9).groups[0].topics[0].partitions[0].committed_offset == 7
+        harness.log.commit()
         await pending
 
     asyncio.run(story())
 
 
 def test_heartbeat_succeeds_and_list_fails_while_loading() -> None:
-    world = World().lead()
-    assert world.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4).error_code == 0
-    listed = world.groups.on_list(CALLER, ListGroupsRequest(), 5)
+    harness = Harness().lead()
+    assert harness.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4).error_code == 0
+    listed = harness.groups.on_list(CALLER, ListGroupsRequest(), 5)
     assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    (found,) = finish(world.groups.describe_steps(CALLER, DescribeGroupsRequest(["g"]), 5)).groups
+    (found,) = finish(harness.groups.describe_steps(CALLER, DescribeGroupsRequest(["g"]), 5)).groups
     assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_groups_coordinated_elsewhere_return_not_coordinator() -> None:
-    world = World()
+    harness = Harness()
     with pytest.raises(NotCoordinator):
-        world.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4)
+        harness.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4)
 
     async def delete() -> Any:
-        return await world.groups.on_delete(CALLER, DeleteGroupsRequest(["g"]), 2)
+        return await harness.groups.on_delete(CALLER, DeleteGroupsRequest(["g"]), 2)
 
     (result,) = asyncio.run(delete()).results
     assert (result.group_id, result.error_code) == ("g", ErrorCode.NOT_COORDINATOR)
-    assert world.groups.on_list(CALLER, ListGroupsRequest(), 5).groups == []
+    assert harness.groups.on_list(CALLER, ListGroupsRequest(), 5).groups == []
 
 
 # -- who may ---------------------------------------------------------------------------------
@@ -229,42 +229,42 @@ def nobody(caller: Caller, name: str) -> bool:
 
 
 def test_unauthorized_client_learns_nothing_about_a_group() -> None:
-    world = World(read_group=nobody, describe_group=nobody, delete_group=nobody).load()
+    harness = Harness(read_group=nobody, describe_group=nobody, delete_group=nobody).load()
     with pytest.raises(NotAuthorized):
-        world.groups.on_join(CALLER, JoinGroupRequest("g", 10_000), 9)
+        harness.groups.on_join(CALLER, JoinGroupRequest("g", 10_000), 9)
     with pytest.raises(NotAuthorized):
-        world.commit()
+        harness.commit()
     with pytest.raises(NotAuthorized):
-        world.offsets.on_delete(CALLER, OffsetDeleteRequest("g"), 0)
-    (group,) = world.fetch(9).groups
+        harness.offsets.on_delete(CALLER, OffsetDeleteRequest("g"), 0)
+    (group,) = harness.fetch(9).groups
     assert group.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert world.log.batches == []
+    assert harness.log.batches == []
 
 
 def test_topics_that_may_not_be_seen_are_not_shown() -> None:
-    open_world = World().load()
+    open_world = Harness().load()
     open_world.commit(5)
-    world = World(describe_topic=nobody, read_topic=nobody)
-    world.log = open_world.log
-    world.load()
-    (group,) = world.fetch(9).groups
+    harness = Harness(describe_topic=nobody, read_topic=nobody)
+    harness.log = open_world.log
+    harness.load()
+    (group,) = harness.fetch(9).groups
     (partition,) = group.topics[0].partitions
     assert partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert partition.committed_offset == -1
     whole = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
-    assert world.offsets.on_fetch(CALLER, whole, 9).groups[0].topics == []
+    assert harness.offsets.on_fetch(CALLER, whole, 9).groups[0].topics == []
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert committed(world.commit(6)) == {0: denied, 9: denied}
+    assert committed(harness.commit(6)) == {0: denied, 9: denied}
 
 
 def test_list_without_cluster_access_shows_authorized_groups() -> None:
-    world = World(
+    harness = Harness(
         describe_cluster=lambda caller: False, describe_group=lambda caller, name: name == "mine"
     ).load()
     for group in ("mine", "theirs"):
         where = OffsetCommitRequestTopic("t", ID, [OffsetCommitRequestPartition(0, 1)])
-        world.offsets.on_commit(CALLER, OffsetCommitRequest(group, topics=[where]), 9)
-    listed = world.groups.on_list(CALLER, ListGroupsRequest(), 5).groups
+        harness.offsets.on_commit(CALLER, OffsetCommitRequest(group, topics=[where]), 9)
+    listed = harness.groups.on_list(CALLER, ListGroupsRequest(), 5).groups
     assert [each.group_id for each in listed] == ["mine"]
 
 
@@ -296,10 +296,10 @@ def test_find_coordinator_requires_authorization(key_type: int, key: str, code: 
 
 
 def test_offsets_go_with_their_topic() -> None:
-    world = World().load()
-    world.commit(5)
-    world.coordinator.on_image(delta_between(IMAGE, EMPTY), EMPTY)
-    (group,) = world.fetch(9).groups
+    harness = Harness().load()
+    harness.commit(5)
+    harness.coordinator.on_image(delta_between(IMAGE, EMPTY), EMPTY)
+    (group,) = harness.fetch(9).groups
     assert group.topics[0].partitions[0].committed_offset == -1
 
 

@@ -1,4 +1,4 @@
-"""The records of a share partition: who holds them, for how long, and how often."""
+"""The records of a share partition: acquisition, locks, acknowledgements and deliveries."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -36,7 +36,7 @@ def ack(first: int, last: int, *types: int) -> Ack:
 
 
 def held(size: int = 10, **more: object) -> Acquisition:
-    """Return a partition whose first ``size`` records, one batch, are held by m1."""
+    """Return a partition whose first ``size`` records, one batch, are acquired by m1."""
     acquisition = Acquisition(Offset(0), Limits(**more))  # type: ignore[arg-type]
     assert acquisition.acquire(want(), Offset(0), batches((0, size - 1)))
     return acquisition
@@ -389,7 +389,7 @@ def test_persisted_batches_below_the_start_are_stepped_over() -> None:
     assert states(acquisition) == [(5, 6, "AVAILABLE", 1)]
 
 
-# -- a small world ------------------------------------------------------------------
+# -- a small harness ------------------------------------------------------------------
 
 MEMBERS = ("m1", "m2", "m3")
 DELIVERIES = 3
@@ -461,7 +461,7 @@ class SmallWorld(RuleBasedStateMachine):
 
     @rule(first=st.integers(0, LOG), size=st.integers(1, 12))
     def archive_dead(self, first: int, size: int) -> None:
-        """Some letters are written; others are not touched."""
+        """Some dead letters are written; others are unchanged."""
         self.acquisition.archive_dead(Offset(first), Offset(first + size - 1))
         written = {offset for offset in self.dead if first <= offset < first + size}
         self.finished |= written
@@ -495,7 +495,7 @@ class SmallWorld(RuleBasedStateMachine):
 
     @rule()
     def change_the_leader(self) -> None:
-        """What was durable is known to the next leader, and all of what a write said."""
+        """The next leader knows the durable state, including every whole write."""
         self.write(works=True)
         loaded = Acquisition.load(
             Offset(self.persisted_start),

@@ -1,12 +1,12 @@
-"""Share groups: who is in them, and what they shall read."""
+"""Share groups: their members and targets."""
 
 import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from consumer_world import image_with, topic_id
-from coordinator_world import FakeClock, FakeLog
+from consumer_harness import image_with, topic_id
+from coordinator_harness import FakeClock, FakeLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +44,7 @@ from ottla.protocol.types import LeaderEpoch, Uuid
 PAYMENTS = topic_id("payments")
 
 
-class World:
+class Harness:
     """One shard with share groups, and a topic of two partitions."""
 
     def __init__(self) -> None:
@@ -103,158 +103,158 @@ def reads(result: HeartbeatResult) -> set[int] | None:
     return {index for topic in assignment.topic_partitions for index in topic.partitions}
 
 
-def joined(world: World, member: str) -> HeartbeatResult:
-    """Return the reply to a member that has joined a group with all state there is."""
-    result = world.beat(member)
-    world.initialize(result.pending)
-    return world.beat(member, result.response.member_epoch) if result.pending else result
+def joined(harness: Harness, member: str) -> HeartbeatResult:
+    """Return the reply to a member of a group whose partitions are all initialized."""
+    result = harness.beat(member)
+    harness.initialize(result.pending)
+    return harness.beat(member, result.response.member_epoch) if result.pending else result
 
 
 def test_a_partition_is_read_once_it_has_state() -> None:
-    world = World()
+    harness = Harness()
 
-    first = world.beat("m1")
+    first = harness.beat("m1")
 
     assert reads(first) == set()
     assert first.pending == {(PAYMENTS, 0), (PAYMENTS, 1)}
-    world.initialize(first.pending)
-    after = world.beat("m1", first.response.member_epoch)
+    harness.initialize(first.pending)
+    after = harness.beat("m1", first.response.member_epoch)
     assert (reads(after), after.pending) == ({0, 1}, frozenset())
 
 
 def test_members_share_what_is_too_little() -> None:
-    world = World()
-    joined(world, "m1")
-    joined(world, "m2")
-    joined(world, "m3")
+    harness = Harness()
+    joined(harness, "m1")
+    joined(harness, "m2")
+    joined(harness, "m3")
 
-    targets = world.group.targets
+    targets = harness.group.targets
     assert sorted(len(places) for places in targets.values()) == [1, 1, 1]
-    assert {place for places in targets.values() for place in places} == world.group.initialized
+    assert {place for places in targets.values() for place in places} == harness.group.initialized
 
 
 def test_group_rejects_members_above_its_size() -> None:
-    world = World()
+    harness = Harness()
     for member in ("m1", "m2", "m3"):
-        world.beat(member)
+        harness.beat(member)
 
     with pytest.raises(Fault) as refused:
-        world.beat("m4")
+        harness.beat("m4")
 
     assert refused.value.code is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert world.beat("m3").response.error_code == ErrorCode.NONE, "who is in may join again"
+    assert harness.beat("m3").response.error_code == ErrorCode.NONE, "who is in may join again"
 
 
 def test_unchanged_heartbeat_writes_nothing_and_returns_no_assignment() -> None:
-    world = World()
-    epoch = joined(world, "m1").response.member_epoch
-    written = len(world.log.batches)
+    harness = Harness()
+    epoch = joined(harness, "m1").response.member_epoch
+    written = len(harness.log.batches)
 
-    again = world.beat("m1", epoch)
+    again = harness.beat("m1", epoch)
 
     assert (reads(again), again.response.member_epoch) == (None, epoch)
-    assert len(world.log.batches) == written
+    assert len(harness.log.batches) == written
 
 
 def test_lost_reply_is_repeated() -> None:
-    world = World()
-    first = world.beat("m1")
-    world.initialize(first.pending)
-    world.beat("m1", first.response.member_epoch)
+    harness = Harness()
+    first = harness.beat("m1")
+    harness.initialize(first.pending)
+    harness.beat("m1", first.response.member_epoch)
 
-    again = world.beat("m1", first.response.member_epoch)
+    again = harness.beat("m1", first.response.member_epoch)
 
     assert reads(again) == {0, 1}
 
 
 def test_wrong_member_epochs_are_fenced() -> None:
-    world = World()
+    harness = Harness()
     for epoch in (1, -1):
         with pytest.raises(Fault) as refused:
-            world.beat("m1", epoch)
+            harness.beat("m1", epoch)
         assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
-    epoch = joined(world, "m1").response.member_epoch
+    epoch = joined(harness, "m1").response.member_epoch
     with pytest.raises(Fault) as refused:
-        world.beat("m1", epoch + 1)
+        harness.beat("m1", epoch + 1)
     assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
     for wrong in (epoch, -1):
         with pytest.raises(Fault) as refused:
-            world.beat("stranger", wrong)
+            harness.beat("stranger", wrong)
         assert refused.value.code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_partitions_of_a_leaving_member_go_to_others() -> None:
-    world = World()
-    joined(world, "m1")
-    joined(world, "m2")
+    harness = Harness()
+    joined(harness, "m1")
+    joined(harness, "m2")
 
-    assert world.beat("m1", -1).response.member_epoch == -1
+    assert harness.beat("m1", -1).response.member_epoch == -1
 
-    assert set(world.group.members) == {"m2"}
-    assert dict(world.group.targets) == {"m2": world.group.initialized}
+    assert set(harness.group.members) == {"m2"}
+    assert dict(harness.group.targets) == {"m2": harness.group.initialized}
 
 
 def test_member_without_heartbeats_is_removed() -> None:
-    world = World()
-    joined(world, "m1")
+    harness = Harness()
+    joined(harness, "m1")
 
-    world.clock.advance(44_000)
-    world.shard.on_due()
-    assert not world.group.is_empty()
-    world.clock.advance(2000)
-    world.shard.on_due()
+    harness.clock.advance(44_000)
+    harness.shard.on_due()
+    assert not harness.group.is_empty()
+    harness.clock.advance(2000)
+    harness.shard.on_due()
 
-    assert world.group.is_empty()
-    assert world.group.state_name() == "Empty"
+    assert harness.group.is_empty()
+    assert harness.group.state_name() == "Empty"
 
 
 def test_a_topic_that_grows_is_read_whole() -> None:
-    world = World()
-    epoch = joined(world, "m1").response.member_epoch
-    world.image = image_with(payments=3)
+    harness = Harness()
+    epoch = joined(harness, "m1").response.member_epoch
+    harness.image = image_with(payments=3)
 
-    grown = world.beat("m1", epoch)
+    grown = harness.beat("m1", epoch)
 
     assert grown.pending == {(PAYMENTS, 2)}
-    world.initialize(grown.pending)
-    assert reads(world.beat("m1", grown.response.member_epoch)) == {0, 1, 2}
+    harness.initialize(grown.pending)
+    assert reads(harness.beat("m1", grown.response.member_epoch)) == {0, 1, 2}
 
 
 def test_the_log_gives_the_same_group() -> None:
-    world = World()
-    joined(world, "m1")
-    joined(world, "m2")
-    before = world.group
+    harness = Harness()
+    joined(harness, "m1")
+    joined(harness, "m2")
+    before = harness.group
 
-    world.shard = world.loaded()
+    harness.shard = harness.loaded()
 
-    assert world.group == before
+    assert harness.group == before
 
 
 def test_deleted_group_leaves_no_records() -> None:
-    world = World()
-    joined(world, "m1")
-    world.beat("m1", -1)
-    tombstones = world.group.tombstones()
-    world.submit(lambda machine: Decision(tombstones))
+    harness = Harness()
+    joined(harness, "m1")
+    harness.beat("m1", -1)
+    tombstones = harness.group.tombstones()
+    harness.submit(lambda machine: Decision(tombstones))
 
-    assert "g" not in world.shard.machine.groups
-    world.shard = world.loaded()
-    assert "g" not in world.shard.machine.groups
+    assert "g" not in harness.shard.machine.groups
+    harness.shard = harness.loaded()
+    assert "g" not in harness.shard.machine.groups
 
 
 def test_a_reset_raises_the_epoch_and_forgetting_takes_partitions_away() -> None:
-    world = World()
-    joined(world, "m1")
-    epoch = world.group.epoch
+    harness = Harness()
+    joined(harness, "m1")
+    epoch = harness.group.epoch
 
-    world.submit(lambda m: decide_reset(world.context, m, "g", frozenset({(PAYMENTS, 0)})))
-    assert world.group.epoch == epoch + 1
+    harness.submit(lambda m: decide_reset(harness.context, m, "g", frozenset({(PAYMENTS, 0)})))
+    assert harness.group.epoch == epoch + 1
     gone = frozenset({(PAYMENTS, 0)})
-    world.submit(lambda m: decide_uninitialized(world.context, m, "g", gone))
+    harness.submit(lambda m: decide_uninitialized(harness.context, m, "g", gone))
 
-    assert world.group.initialized == {(PAYMENTS, 1)}
-    assert world.group.targets["m1"] == {(PAYMENTS, 1)}
+    assert harness.group.initialized == {(PAYMENTS, 1)}
+    assert harness.group.targets["m1"] == {(PAYMENTS, 1)}
 
 
 def test_invalid_heartbeats_are_rejected() -> None:
@@ -306,7 +306,7 @@ def test_every_partition_has_a_reader_and_every_member_a_partition(
 
 
 class FakeKeeper:
-    """Sets state up, refuses, or never answers."""
+    """Initializes state, rejects it, or never answers."""
 
     def __init__(self) -> None:
         self.codes: list[ErrorCode] = []
@@ -327,12 +327,12 @@ class FakeKeeper:
         return StateResult(ErrorCode.NONE, ShareState(state_epoch=7))
 
 
-def served(world: World, keeper: FakeKeeper) -> ShareGroups:
+def served(harness: Harness, keeper: FakeKeeper) -> ShareGroups:
     async def write_and_wait(group_id: str, decide: Any) -> Any:
-        return world.submit(lambda machine: decide(machine, world.clock.now()))
+        return harness.submit(lambda machine: decide(machine, harness.clock.now()))
 
     groups: Any = SimpleNamespace(runtime=SimpleNamespace(write_and_wait=write_and_wait))
-    return ShareGroups(groups, keeper, lambda: world.image)
+    return ShareGroups(groups, keeper, lambda: harness.image)
 
 
 def heartbeat(shares: ShareGroups, epoch: int = 0) -> ShareGroupHeartbeatResponse:
@@ -348,15 +348,15 @@ def told(reply: ShareGroupHeartbeatResponse) -> list[int] | None:
 
 
 def test_first_heartbeat_reply_contains_the_partitions() -> None:
-    world, keeper = World(), FakeKeeper()
+    harness, keeper = Harness(), FakeKeeper()
 
-    assert told(heartbeat(served(world, keeper))) == [0, 1]
+    assert told(heartbeat(served(harness, keeper))) == [0, 1]
     assert [key.partition for key in keeper.asked] == [0, 1]
 
 
 def test_state_that_could_not_be_set_up_is_tried_with_the_next_heartbeat() -> None:
-    world, keeper = World(), FakeKeeper()
-    shares = served(world, keeper)
+    harness, keeper = Harness(), FakeKeeper()
+    shares = served(harness, keeper)
     keeper.codes = [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
     first = heartbeat(shares)
@@ -367,8 +367,8 @@ def test_state_that_could_not_be_set_up_is_tried_with_the_next_heartbeat() -> No
 
 def test_heartbeat_waits_a_limited_time_for_share_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_service, "INITIALIZE_MS", 50)
-    world, keeper = World(), FakeKeeper()
-    shares = served(world, keeper)
+    harness, keeper = Harness(), FakeKeeper()
+    shares = served(harness, keeper)
     keeper.is_hanging = True
 
     first = heartbeat(shares)
@@ -379,8 +379,8 @@ def test_heartbeat_waits_a_limited_time_for_share_state(monkeypatch: pytest.Monk
 
 
 def test_state_of_a_deleted_group_is_reinitialized_with_a_higher_epoch() -> None:
-    world, keeper = World(), FakeKeeper()
+    harness, keeper = Harness(), FakeKeeper()
     keeper.codes = [ErrorCode.FENCED_STATE_EPOCH] * 2
 
-    assert told(heartbeat(served(world, keeper))) == [0, 1]
+    assert told(heartbeat(served(harness, keeper))) == [0, 1]
     assert len(keeper.asked) == 4

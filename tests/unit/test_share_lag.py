@@ -1,11 +1,11 @@
-"""How far a share group is behind: what is known here, and what leaders elsewhere tell."""
+"""The lag of a share group, from this broker and from leaders elsewhere."""
 
 import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from consumer_world import image_with
+from consumer_harness import image_with
 
 from ottla.api.share_offsets import NO_LAG, lag_of
 from ottla.metadata.topics import Topic
@@ -38,7 +38,7 @@ def test_a_lag_counts_what_is_not_finished(
 
 
 class FakeLinks:
-    """Leaders elsewhere: partition 1 ends at 101, 3 is not led there, broker 9 is away."""
+    """Leaders elsewhere: partition 1 ends at 101, 3 is not led there, broker 9 is unreachable."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, list[int]]] = []

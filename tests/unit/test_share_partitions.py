@@ -1,4 +1,4 @@
-"""Share partitions led here: loading, waiting, writing, and what goes wrong with each."""
+"""Share partitions led here: loading, waiting, writing, and failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,7 @@ NONE = ErrorCode.NONE
 
 
 class FakePersister:
-    """Keeps what was written last; faults come first, one for each call."""
+    """Stores the last write; faults come first, one for each call."""
 
     def __init__(self) -> None:
         self.found = Persisted(NONE, 0, 0)
@@ -80,7 +80,7 @@ class FakeLetters:
         return code
 
 
-class World:
+class Harness:
     def __init__(self, terms: ShareGroupConfig | None = None, **limits: int) -> None:
         self.machine = Machine()
         self.partition: Partition = self.machine.host(ORDERS)
@@ -144,25 +144,25 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 )
 def test_a_load_that_fails_is_retried_and_never_an_empty_window(fault: Fault | ErrorCode) -> None:
     async def scenario() -> None:
-        world = World()
-        append(world.partition, *[b"v"] * 10)
-        world.persister.found = Persisted(NONE, 0, 4, (StateBatch(Offset(4), Offset(5), 2, 1),))
-        world.persister.faults = [fault]
+        harness = Harness()
+        append(harness.partition, *[b"v"] * 10)
+        harness.persister.found = Persisted(NONE, 0, 4, (StateBatch(Offset(4), Offset(5), 2, 1),))
+        harness.persister.faults = [fault]
 
-        failed = await world.fetch()
+        failed = await harness.fetch()
 
         assert failed.code is ErrorCode.NOT_LEADER_OR_FOLLOWER, "which a client retries"
-        assert got(await world.fetch()) == [(6, 9, 1)], "and finds what is persisted"
+        assert got(await harness.fetch()) == [(6, 9, 1)], "and finds what is persisted"
 
     run(scenario)
 
 
 def test_two_fetches_that_load_at_once_share_one_window() -> None:
     async def scenario() -> None:
-        world = World()
-        append(world.partition, b"v", b"v")
+        harness = Harness()
+        append(harness.partition, b"v", b"v")
 
-        both = await asyncio.gather(world.fetch("m1"), world.fetch("m2"))
+        both = await asyncio.gather(harness.fetch("m1"), harness.fetch("m2"))
 
         assert sorted(map(got, both)) == [[], [(0, 1, 1)]]
 
@@ -171,14 +171,14 @@ def test_two_fetches_that_load_at_once_share_one_window() -> None:
 
 def test_leader_of_another_epoch_reloads_the_share_partition() -> None:
     async def scenario() -> None:
-        world = World()
-        append(world.partition, b"v", b"v")
-        await world.fetch()
-        world.partition.apply(registration(epoch=1, partition_epoch=1))
+        harness = Harness()
+        append(harness.partition, b"v", b"v")
+        await harness.fetch()
+        harness.partition.apply(registration(epoch=1, partition_epoch=1))
 
-        assert await world.ack(0, 1, ACCEPT) is ErrorCode.INVALID_RECORD_STATE
-        assert got(await world.fetch("m2")) == [(0, 1, 1)]
-        assert world.persister.reads == 2
+        assert await harness.ack(0, 1, ACCEPT) is ErrorCode.INVALID_RECORD_STATE
+        assert got(await harness.fetch("m2")) == [(0, 1, 1)]
+        assert harness.persister.reads == 2
 
     run(scenario)
 
@@ -186,23 +186,23 @@ def test_leader_of_another_epoch_reloads_the_share_partition() -> None:
 def test_one_slow_state_load_does_not_block_other_partitions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Loads that wait one behind the other would take longer than a client waits for a reply."""
+    """Sequential loads would take longer than a client waits for a reply."""
     monkeypatch.setattr(service, "LOAD_MS", 100)
 
     async def scenario() -> None:
-        world = World()
-        second = world.host_second()
-        append(world.partition, b"v", b"v")
+        harness = Harness()
+        second = harness.host_second()
+        append(harness.partition, b"v", b"v")
         append(second, b"w")
-        world.persister.hanging.add(0)
+        harness.persister.hanging.add(0)
         other = TopicIdPartition(TOPIC_ID, 1)
         terms = FetchLimits("g", "m1", 500, 1 << 20, 0, AcquireMode.BATCH_OPTIMIZED, 0)
 
-        found = await world.shares.fetch(terms, [PLACE, other])
+        found = await harness.shares.fetch(terms, [PLACE, other])
 
         assert [(each.place, got(each)) for each in found] == [(other, [(0, 0, 1)])]
-        world.persister.hanging.clear()
-        found = await world.shares.fetch(terms, [PLACE, other])
+        harness.persister.hanging.clear()
+        found = await harness.shares.fetch(terms, [PLACE, other])
         assert [(each.place, got(each)) for each in found] == [(PLACE, [(0, 1, 1)])]
 
     run(scenario)
@@ -213,12 +213,12 @@ def test_one_slow_state_load_does_not_block_other_partitions(
 
 def test_waiting_fetch_gets_nothing_from_a_reloaded_share_partition() -> None:
     async def scenario() -> None:
-        world = World()
-        waiting = asyncio.ensure_future(world.fetch("m1", wait_ms=10_000))
+        harness = Harness()
+        waiting = asyncio.ensure_future(harness.fetch("m1", wait_ms=10_000))
         await asyncio.sleep(0.01)
-        world.shares.forget(KEY)
-        append(world.partition, b"v", b"v")
-        assert got(await world.fetch("m2")) == [(0, 1, 1)]
+        harness.shares.forget(KEY)
+        append(harness.partition, b"v", b"v")
+        assert got(await harness.fetch("m2")) == [(0, 1, 1)]
 
         late = await waiting
 
@@ -230,19 +230,19 @@ def test_waiting_fetch_gets_nothing_from_a_reloaded_share_partition() -> None:
 
 def test_records_of_a_departed_member_are_released_and_idle_share_partition_is_dropped() -> None:
     async def scenario() -> None:
-        world = World()
-        append(world.partition, b"v", b"v")
-        await world.fetch("m1")
-        waiting = asyncio.ensure_future(world.fetch("m2", wait_ms=60_000))
+        harness = Harness()
+        append(harness.partition, b"v", b"v")
+        await harness.fetch("m1")
+        waiting = asyncio.ensure_future(harness.fetch("m2", wait_ms=60_000))
         await asyncio.sleep(0.01)
 
-        world.shares.let_go("g", "m1", is_last=False)
+        harness.shares.let_go("g", "m1", is_last=False)
         assert got(await asyncio.wait_for(waiting, 60)) == [(0, 1, 2)]
 
-        await world.ack(0, 1, ACCEPT, member="m2")
-        await world.shares.refresh("g")
-        await world.fetch("m3")
-        assert world.persister.reads == 2, "a window that nobody uses is loaded when one does"
+        await harness.ack(0, 1, ACCEPT, member="m2")
+        await harness.shares.refresh("g")
+        await harness.fetch("m3")
+        assert harness.persister.reads == 2, "a window that nobody uses is loaded when one does"
 
     run(scenario)
 
@@ -252,16 +252,16 @@ def test_records_of_a_departed_member_are_released_and_idle_share_partition_is_d
 
 def test_a_write_that_fails_is_written_by_the_next_round() -> None:
     async def scenario() -> None:
-        world = World()
-        append(world.partition, *[b"v"] * 4)
-        await world.fetch()
-        world.persister.faults = [CoordinatorNotAvailable("moving")]
+        harness = Harness()
+        append(harness.partition, *[b"v"] * 4)
+        await harness.fetch()
+        harness.persister.faults = [CoordinatorNotAvailable("moving")]
 
-        assert await world.ack(0, 1, ACCEPT) is NONE
-        assert world.persister.writes == []
-        await world.shares.write_dirty()
+        assert await harness.ack(0, 1, ACCEPT) is NONE
+        assert harness.persister.writes == []
+        await harness.shares.write_dirty()
 
-        assert world.start() == 2
+        assert harness.start() == 2
 
     run(scenario)
 
@@ -269,13 +269,13 @@ def test_a_write_that_fails_is_written_by_the_next_round() -> None:
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH])
 def test_a_fenced_write_ends_the_window(code: ErrorCode) -> None:
     async def scenario() -> None:
-        world = World()
-        append(world.partition, *[b"v"] * 4)
-        await world.fetch()
-        world.persister.faults = [code]
+        harness = Harness()
+        append(harness.partition, *[b"v"] * 4)
+        await harness.fetch()
+        harness.persister.faults = [code]
 
-        assert await world.ack(0, 1, ACCEPT) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert got(await world.fetch("m2")) == [(0, 3, 1)], "as persisted"
+        assert await harness.ack(0, 1, ACCEPT) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert got(await harness.fetch("m2")) == [(0, 3, 1)], "as persisted"
 
     run(scenario)
 
@@ -289,13 +289,13 @@ def test_a_fenced_write_ends_the_window(code: ErrorCode) -> None:
 )
 def test_share_group_starts_at_its_configured_offset(reset: str, start: int) -> None:
     async def scenario() -> None:
-        world = World(ShareGroupConfig(reset=reset))
+        harness = Harness(ShareGroupConfig(reset=reset))
         for age_s in (60, 59, 20, 1):
             records = [Record(Offset(0), Millis(NOW - age_s * 1000), None, b"v")]
-            world.partition.append(build_batch(records), now=NOW)
-        world.persister.found = Persisted(NONE, 0, -1)
+            harness.partition.append(build_batch(records), now=NOW)
+        harness.persister.found = Persisted(NONE, 0, -1)
 
-        fetched = await world.fetch()
+        fetched = await harness.fetch()
 
         found = [first for first, _, _ in got(fetched)] or [4]
         assert found[0] == start
@@ -303,38 +303,38 @@ def test_share_group_starts_at_its_configured_offset(reset: str, start: int) -> 
     run(scenario)
 
 
-def transactional(world: World, *values: bytes, sequence: int = 0) -> None:
+def transactional(harness: Harness, *values: bytes, sequence: int = 0) -> None:
     records = [Record(Offset(at), NOW, None, each) for at, each in enumerate(values)]
     producer = Producer(7, 0, sequence)
     batch = build_batch(records, producer=producer, is_transactional=True)
-    world.partition.append(batch, now=NOW)
+    harness.partition.append(batch, now=NOW)
 
 
-def end(world: World, *, is_commit: bool) -> None:
+def end(harness: Harness, *, is_commit: bool) -> None:
     marker = EndTxnMarker(is_commit, 0)
-    world.partition.append(
+    harness.partition.append(
         build_end_txn_marker(marker, Producer(7, 0), NOW), now=NOW, from_client=False
     )
 
 
 def test_a_group_that_reads_committed_sees_neither_open_nor_aborted_records() -> None:
     async def scenario() -> None:
-        world = World(ShareGroupConfig(reset="earliest", is_read_committed=True))
-        append(world.partition, b"plain")
-        transactional(world, b"aborted", b"too")
-        assert got(await world.fetch()) == [(0, 0, 1)], "what is open is not seen"
-        end(world, is_commit=False)
-        transactional(world, b"committed", sequence=2)
-        end(world, is_commit=True)
+        harness = Harness(ShareGroupConfig(reset="earliest", is_read_committed=True))
+        append(harness.partition, b"plain")
+        transactional(harness, b"aborted", b"too")
+        assert got(await harness.fetch()) == [(0, 0, 1)], "what is open is not seen"
+        end(harness, is_commit=False)
+        transactional(harness, b"committed", sequence=2)
+        end(harness, is_commit=True)
 
-        fetched = await world.fetch()
+        fetched = await harness.fetch()
 
         seen = [offset for first, last, _ in got(fetched) for offset in range(first, last + 1)]
         assert 4 in seen
         assert not {1, 2} & set(seen), "an aborted record is nobody's"
-        assert await world.ack(0, 0, ACCEPT) is NONE
-        assert await world.ack(seen[0], seen[-1], ACCEPT) is NONE
-        assert world.start() >= 5, "and holds nobody up"
+        assert await harness.ack(0, 0, ACCEPT) is NONE
+        assert await harness.ack(seen[0], seen[-1], ACCEPT) is NONE
+        assert harness.start() >= 5, "and holds nobody up"
 
     run(scenario)
 
@@ -353,45 +353,45 @@ def flip_batch(partition: Partition, number: int) -> None:
 
 def test_share_fetch_ends_before_a_damaged_batch_and_has_it_checked() -> None:
     async def scenario() -> None:
-        world = World()
+        harness = Harness()
         for _ in range(3):
-            append(world.partition, b"v")
-        flip_batch(world.partition, 1)
+            append(harness.partition, b"v")
+        flip_batch(harness.partition, 1)
 
-        first = await world.fetch()
+        first = await harness.fetch()
 
         assert got(first) == [(0, 0, 1)]
         assert [record.offset for record in read_records(first.records)] == [0]
-        assert world.machine.fake_host.suspected == [("orders-0", 1)]
-        assert (await world.fetch()).code is ErrorCode.CORRUPT_MESSAGE
-        assert len(world.machine.fake_host.suspected) == 2
+        assert harness.machine.fake_host.suspected == [("orders-0", 1)]
+        assert (await harness.fetch()).code is ErrorCode.CORRUPT_MESSAGE
+        assert len(harness.machine.fake_host.suspected) == 2
 
     run(scenario)
 
 
 def test_share_group_that_starts_by_time_has_damage_checked() -> None:
-    world = World()
-    append(world.partition, b"v")
-    world.partition.log.segments[0].file.pwrite(b"\xff", 16)
+    harness = Harness()
+    append(harness.partition, b"v")
+    harness.partition.log.segments[0].file.pwrite(b"\xff", 16)
     with pytest.raises(CorruptBatch):
-        start_for(world.partition, ShareGroupConfig(reset="by_duration:PT1H"), Millis(NOW))
-    assert world.machine.fake_host.suspected == [("orders-0", 0)]
+        start_for(harness.partition, ShareGroupConfig(reset="by_duration:PT1H"), Millis(NOW))
+    assert harness.machine.fake_host.suspected == [("orders-0", 0)]
 
 
 def test_damaged_record_does_not_become_a_dead_letter() -> None:
     async def scenario() -> None:
-        world = World(ShareGroupConfig(reset="earliest", dead_letters=DEAD))
+        harness = Harness(ShareGroupConfig(reset="earliest", dead_letters=DEAD))
         for _ in range(3):
-            append(world.partition, b"v")
-        await world.fetch()
-        await world.ack(0, 2, REJECT)
-        flip_batch(world.partition, 1)
+            append(harness.partition, b"v")
+        await harness.fetch()
+        await harness.ack(0, 2, REJECT)
+        flip_batch(harness.partition, 1)
 
-        await world.shares.bury_dead()
-        await world.shares.bury_dead()
+        await harness.shares.bury_dead()
+        await harness.shares.bury_dead()
 
-        assert [record.value for record in world.letters.written] == [b"v"]
-        assert world.machine.fake_host.suspected[0] == ("orders-0", 1)
+        assert [record.value for record in harness.letters.written] == [b"v"]
+        assert harness.machine.fake_host.suspected[0] == ("orders-0", 1)
 
     run(scenario)
 
@@ -402,43 +402,43 @@ def test_damaged_record_does_not_become_a_dead_letter() -> None:
 DEAD = DeadLetterConfig("dlq.t", copies_record=True)
 
 
-def dead_world(**limits: int) -> World:
-    world = World(ShareGroupConfig(reset="earliest", dead_letters=DEAD), **limits)
-    append(world.partition, *[str(number).encode() for number in range(6)])
-    return world
+def dead_world(**limits: int) -> Harness:
+    harness = Harness(ShareGroupConfig(reset="earliest", dead_letters=DEAD), **limits)
+    append(harness.partition, *[str(number).encode() for number in range(6)])
+    return harness
 
 
 def test_dead_letter_is_written_before_the_record_is_archived() -> None:
     async def scenario() -> None:
-        world = dead_world()
-        await world.fetch()
-        await world.ack(0, 2, REJECT)
-        assert [batch.state for batch in world.persister.writes[-1].batches] == [3]
-        assert world.start() == 0, "a leader that takes over finds it"
+        harness = dead_world()
+        await harness.fetch()
+        await harness.ack(0, 2, REJECT)
+        assert [batch.state for batch in harness.persister.writes[-1].batches] == [3]
+        assert harness.start() == 0, "a leader that takes over finds it"
 
-        await world.shares.bury_dead()
+        await harness.shares.bury_dead()
 
-        assert [record.value for record in world.letters.written] == [b"0", b"1", b"2"]
+        assert [record.value for record in harness.letters.written] == [b"0", b"1", b"2"]
         reasons = {Header("_dlq.errors.reason", b"rejected")}
-        assert all(reasons <= set(record.headers) for record in world.letters.written)
-        assert world.start() == 3
-        await world.shares.bury_dead()
-        assert len(world.letters.written) == 3
+        assert all(reasons <= set(record.headers) for record in harness.letters.written)
+        assert harness.start() == 3
+        await harness.shares.bury_dead()
+        assert len(harness.letters.written) == 3
 
     run(scenario)
 
 
 def test_pending_dead_letters_are_written_by_the_next_leader() -> None:
     async def scenario() -> None:
-        world = dead_world()
+        harness = dead_world()
         batches = (StateBatch(Offset(1), Offset(1), 3, 2), StateBatch(Offset(4), Offset(4), 3, 5))
-        world.persister.found = Persisted(NONE, 0, 1, batches)
-        assert got(await world.fetch()) == [(2, 3, 1), (5, 5, 1)]
+        harness.persister.found = Persisted(NONE, 0, 1, batches)
+        assert got(await harness.fetch()) == [(2, 3, 1), (5, 5, 1)]
 
-        await world.shares.bury_dead()
+        await harness.shares.bury_dead()
 
-        assert [record.value for record in world.letters.written] == [b"1", b"4"]
-        told = [dict(record.headers)["_dlq.errors.reason"] for record in world.letters.written]
+        assert [record.value for record in harness.letters.written] == [b"1", b"4"]
+        told = [dict(record.headers)["_dlq.errors.reason"] for record in harness.letters.written]
         assert told == [b"rejected", b"delivery count limit reached"]
 
     run(scenario)
@@ -446,87 +446,87 @@ def test_pending_dead_letters_are_written_by_the_next_leader() -> None:
 
 def test_a_lock_that_expires_for_the_last_time_makes_a_dead_letter() -> None:
     async def scenario() -> None:
-        world = dead_world(deliveries_max=1)
-        await world.fetch()
-        world.clock.pass_ms(30_001)
-        world.shares.expire_locks()
-        await world.shares.bury_dead()
-        assert len(world.letters.written) == 6
-        assert world.start() == 6
+        harness = dead_world(deliveries_max=1)
+        await harness.fetch()
+        harness.clock.pass_ms(30_001)
+        harness.shares.expire_locks()
+        await harness.shares.bury_dead()
+        assert len(harness.letters.written) == 6
+        assert harness.start() == 6
 
     run(scenario)
 
 
 def test_unavailable_dead_letter_topic_is_retried() -> None:
     async def scenario() -> None:
-        world = dead_world()
-        await world.fetch()
-        await world.ack(0, 0, REJECT)
-        world.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
+        harness = dead_world()
+        await harness.fetch()
+        await harness.ack(0, 0, REJECT)
+        harness.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
         for _ in range(3):
-            await world.shares.bury_dead()
-            assert world.start() == 0
-        await world.shares.bury_dead()
-        assert [record.value for record in world.letters.written] == [b"0"]
+            await harness.shares.bury_dead()
+            assert harness.start() == 0
+        await harness.shares.bury_dead()
+        assert [record.value for record in harness.letters.written] == [b"0"]
 
-        await world.ack(1, 1, REJECT)
-        world.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * BURIALS_MAX
+        await harness.ack(1, 1, REJECT)
+        harness.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * BURIALS_MAX
         for _ in range(BURIALS_MAX):
-            await world.shares.bury_dead()
-        assert world.start() == 2, "the window does not stand still for ever"
-        assert len(world.letters.written) == 1
+            await harness.shares.bury_dead()
+        assert harness.start() == 2, "the window does not stand still for ever"
+        assert len(harness.letters.written) == 1
 
     run(scenario)
 
 
 def test_dead_letter_topic_that_rejects_records_is_not_retried() -> None:
     async def scenario() -> None:
-        world = dead_world()
-        await world.fetch()
-        await world.ack(0, 0, REJECT)
-        world.letters.codes = [ErrorCode.INVALID_TOPIC_EXCEPTION]
-        await world.shares.bury_dead()
-        assert world.start() == 1
+        harness = dead_world()
+        await harness.fetch()
+        await harness.ack(0, 0, REJECT)
+        harness.letters.codes = [ErrorCode.INVALID_TOPIC_EXCEPTION]
+        await harness.shares.bury_dead()
+        assert harness.start() == 1
 
     run(scenario)
 
 
 def test_pending_dead_letters_are_archived_when_the_topic_is_removed() -> None:
     async def scenario() -> None:
-        world = dead_world()
-        await world.fetch()
-        await world.ack(0, 0, REJECT)
-        world.terms = ShareGroupConfig(reset="earliest")
-        await world.shares.bury_dead()
-        assert world.letters.written == []
-        assert world.start() == 1
-        await world.ack(1, 1, REJECT)
-        assert world.start() == 2, "and later ones at once"
+        harness = dead_world()
+        await harness.fetch()
+        await harness.ack(0, 0, REJECT)
+        harness.terms = ShareGroupConfig(reset="earliest")
+        await harness.shares.bury_dead()
+        assert harness.letters.written == []
+        assert harness.start() == 1
+        await harness.ack(1, 1, REJECT)
+        assert harness.start() == 2, "and later ones at once"
 
     run(scenario)
 
 
 def test_leader_that_lost_the_partition_writes_no_dead_letters() -> None:
     async def scenario() -> None:
-        world = dead_world()
-        await world.fetch()
-        await world.ack(0, 0, REJECT)
-        writes = len(world.persister.writes)
-        world.partition.apply(registration(leader=1, epoch=1, replicas=(0, 1), partition_epoch=1))
-        await world.shares.bury_dead()
-        assert len(world.persister.writes) == writes
+        harness = dead_world()
+        await harness.fetch()
+        await harness.ack(0, 0, REJECT)
+        writes = len(harness.persister.writes)
+        harness.partition.apply(registration(leader=1, epoch=1, replicas=(0, 1), partition_epoch=1))
+        await harness.shares.bury_dead()
+        assert len(harness.persister.writes) == writes
 
     run(scenario)
 
 
 def test_dead_letter_without_copy_has_only_the_origin_headers() -> None:
     async def scenario() -> None:
-        world = dead_world()
-        world.terms = ShareGroupConfig(reset="earliest", dead_letters=DeadLetterConfig("dlq.t"))
-        await world.fetch()
-        await world.ack(5, 5, REJECT)
-        await world.shares.bury_dead()
-        (letter,) = world.letters.written
+        harness = dead_world()
+        harness.terms = ShareGroupConfig(reset="earliest", dead_letters=DeadLetterConfig("dlq.t"))
+        await harness.fetch()
+        await harness.ack(5, 5, REJECT)
+        await harness.shares.bury_dead()
+        (letter,) = harness.letters.written
         assert (letter.key, letter.value, letter.offset) == (None, None, 0)
         assert dict(letter.headers) == {
             "_dlq.errors.group": b"g",
@@ -548,9 +548,9 @@ def test_dead_letter_batch_is_readable() -> None:
 
 def test_asking_a_broker_that_does_not_lead() -> None:
     async def scenario() -> None:
-        world = World()
-        world.partition.apply(registration(leader=1, epoch=1, replicas=(0, 1), partition_epoch=1))
-        assert (await world.fetch()).code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert await world.ack(0, 0, ACCEPT) is NotLeader.code
+        harness = Harness()
+        harness.partition.apply(registration(leader=1, epoch=1, replicas=(0, 1), partition_epoch=1))
+        assert (await harness.fetch()).code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await harness.ack(0, 0, ACCEPT) is NotLeader.code
 
     run(scenario)

@@ -11,7 +11,7 @@ NOW = Millis(1000)
 
 
 def opened(sessions: Sessions, asked: SessionRequest, now: Millis = NOW) -> Opened | ErrorCode:
-    """Return what a fetch may do, without the identity of its session."""
+    """Return the result of a fetch without the identity of its session."""
     found = sessions.fetch(asked, now)
     return found if isinstance(found, ErrorCode) else found._replace(session=None)
 

@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat and StreamsGroupDescribe as clients see them, and how topics are made."""
+"""StreamsGroupHeartbeat and StreamsGroupDescribe as clients see them, and topic creation."""
 
 import asyncio
 import inspect
@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 from controller_images import feature
-from coordinator_world import FakeClock, FakeLog
-from streams_world import counting, image_with_topics
+from coordinator_harness import FakeClock, FakeLog
+from streams_harness import counting, image_with_topics
 
 from ottla.api.group_access import GroupAccess
 from ottla.api.routes import Caller
@@ -55,7 +55,7 @@ CALLER = cast("Caller", AsCaller())
 
 
 class Topics:
-    """Who makes topics, with what went wrong."""
+    """Creates topics, with given failures."""
 
     def __init__(self) -> None:
         self.wanted: list[str] = []
@@ -71,7 +71,7 @@ class Topics:
 
 
 class Broker:
-    """The handlers over one shard in memory."""
+    """The handlers over one in-memory shard."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Broker:
         )
 
     def complete(self) -> None:
-        """All topics are there."""
+        """Create all topics."""
         self.image = image_with_topics({"t": 2, **dict.fromkeys(INTERNAL, 2)}, ON)
 
     def beat(self, member_id: str = "a", epoch: int = 0, **fields: Any) -> Any:
@@ -217,7 +217,7 @@ def test_describe_requires_authorization() -> None:
 
 
 class Controller:
-    """The active controller; ``refuses`` by name, ``fault`` where it does not answer."""
+    """The active controller; ``refuses`` by name, ``fault`` if it does not answer."""
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""Who runs which task: even, sticky, and never twice in one process."""
+"""The streams assignor: even, sticky, and no task twice in one process."""
 
 from collections import Counter
 

@@ -1,19 +1,19 @@
-"""Streams groups over whole histories: no task runs twice, no epoch falls, all of it converges.
+"""Histories of streams groups: no task runs twice, epochs never decrease, all converges.
 
-Clients are modelled by what they really run, which lags behind what they are told. A reply may be
-lost, the coordinator may be replaced, the log may refuse, topics grow, threads of several
-processes come and go, and standbys are turned on and off.
+Clients are modelled by the tasks they really run, which lag behind their assignment. Replies may be
+lost, the coordinator may be replaced, the log may reject writes, topics grow, threads of several
+processes join and leave, and standbys are turned on and off.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from classic_world import lenient
+from classic_harness import lenient
 from controller_images import GROUP, config
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from streams_world import StreamsWorld, image_of_sums, sums, told
+from streams_harness import StreamsHarness, image_of_sums, sums, told
 
 from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.groups.streams.member import StreamsMember
@@ -36,7 +36,7 @@ FENCED = (
 
 
 class Client:
-    """A thread as it sees itself. ``told`` is what it shall run, the others what it does run."""
+    """A thread's own view. ``told`` is its assignment, the others are what it runs."""
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class Client:
         self.standby: set[int] = set()
 
     def hear(self, reply: StreamsGroupHeartbeatResponse) -> None:
-        """Begin what is new; what is to be given up runs on for a while."""
+        """Start new tasks; tasks to revoke run for a while longer."""
         active, standby = told(reply.active_tasks), told(reply.standby_tasks)
         assert active is not None
         assert standby is not None
@@ -69,9 +69,9 @@ class StreamsGroups(RuleBasedStateMachine):
     def begin(self, delay_ms: int) -> None:
         self.count, self.standby = 3, 0
         streams = StreamsSettings(initial_rebalance_delay_ms=delay_ms)
-        # A group stays when it is empty: what becomes of its epochs otherwise is no promise.
+        # A group is kept when it is empty: otherwise its epochs would start over.
         kept = lenient(offsets_retention_check_interval_ms=10**9)
-        self.world = StreamsWorld(None, kept, None, streams, image_of_sums(self.count))
+        self.harness = StreamsHarness(None, kept, None, streams, image_of_sums(self.count))
         self.clients: dict[str, Client] = {}
         self.epochs: dict[str, int] = {}
         self.group_epoch = 0
@@ -108,20 +108,20 @@ class StreamsGroups(RuleBasedStateMachine):
     def leave(self, name: str) -> None:
         client = self.clients.pop(name, None)
         if client is not None and client.member_id in self.members():
-            self.world.beat(client.member_id, -1)
+            self.harness.beat(client.member_id, -1)
 
     @rule(name=st.sampled_from(NAMES))
     def commit(self, name: str) -> None:
-        """Whatever a client runs as active it may commit for, at the epoch it knows."""
+        """A client may commit for every active task it runs, at the epoch it knows."""
         client = self.clients.get(name)
         if client is None or client.member_id not in self.members():
             return
         for partition in sorted(client.active & client.told[0]):
-            code = self.world.commit_code(1, client.member_id, client.epoch, partition=partition)
+            code = self.harness.commit_code(1, client.member_id, client.epoch, partition=partition)
             assert code == ErrorCode.NONE
 
     def members(self) -> Mapping[str, StreamsMember]:
-        group = self.world.machine.groups.get("g")
+        group = self.harness.machine.groups.get("g")
         return group.members if isinstance(group, StreamsGroup) else {}
 
     def step(self, client: Client, *, is_lost: bool = False, says_owned: bool = True) -> None:
@@ -135,7 +135,7 @@ class StreamsGroups(RuleBasedStateMachine):
             active = {"0": sorted(client.active)} if client.active else {}
         standby = {"0": sorted(client.standby)} if client.standby else {}
         try:
-            reply = self.world.beat(client.member_id, client.epoch, active, standby, **fields)
+            reply = self.harness.beat(client.member_id, client.epoch, active, standby, **fields)
         except Fault as fault:
             if fault.code not in FENCED:
                 raise
@@ -151,21 +151,21 @@ class StreamsGroups(RuleBasedStateMachine):
         if reply.active_tasks is not None:
             client.hear(reply)
 
-    # -- the world ---------------------------------------------------------------
+    # -- the harness ---------------------------------------------------------------
 
     @rule()
     def replace_coordinator(self) -> None:
-        before = self.world.machine.groups.get("g")
-        self.world = self.world.reload()
-        assert self.world.machine.groups.get("g") == before, "a log brings back what was live"
+        before = self.harness.machine.groups.get("g")
+        self.harness = self.harness.reload()
+        assert self.harness.machine.groups.get("g") == before, "a log brings back what was live"
 
     @rule(name=st.sampled_from(NAMES))
     def refuse_a_write(self, name: str) -> None:
         client = self.clients.get(name)
         if client is not None:
-            self.world.log.fault = NotEnoughReplicas("none")
+            self.harness.log.fault = NotEnoughReplicas("none")
             self.step(client)
-            self.world.log.fault = None
+            self.harness.log.fault = None
 
     @precondition(lambda self: self.count < 6)
     @rule()
@@ -180,12 +180,12 @@ class StreamsGroups(RuleBasedStateMachine):
 
     def new_image(self) -> None:
         setting = config(GROUP, "g", STANDBY, str(self.standby))
-        self.world.image = image_of_sums(self.count, setting)
+        self.harness.image = image_of_sums(self.count, setting)
 
     @rule(ms=st.sampled_from([1000, 3000, 10_000, 44_000, 46_000]))
     def let_time_pass(self, ms: int) -> None:
-        """Members that are let go cease to run: clients keep their own sessions."""
-        self.world.pass_ms(ms)
+        """Removed members stop running: clients have session timeouts of their own."""
+        self.harness.pass_ms(ms)
         members = self.members()
         for client in self.clients.values():
             if client.member_id not in members:
@@ -213,7 +213,7 @@ class StreamsGroups(RuleBasedStateMachine):
 
     @invariant()
     def owners_are_who_holds(self) -> None:
-        group = self.world.machine.groups.get("g")
+        group = self.harness.machine.groups.get("g")
         if not isinstance(group, StreamsGroup):
             return
         held: list[tuple[TaskId, str]] = []
@@ -227,7 +227,7 @@ class StreamsGroups(RuleBasedStateMachine):
 
     @invariant()
     def epochs_never_fall(self) -> None:
-        group = self.world.machine.groups.get("g")
+        group = self.harness.machine.groups.get("g")
         if not isinstance(group, StreamsGroup):
             return
         assert group.epoch >= max(self.group_epoch, group.assignment_epoch)
@@ -240,14 +240,14 @@ class StreamsGroups(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule()
     def converge(self) -> None:
-        """Left alone, everybody comes to have what it shall have."""
+        """Without further events every member gets its target."""
         self.let_time_pass(3000)
         for _ in range(10):
             for client in self.clients.values():
                 client.give_up()
                 self.step(client)
-            self.world.pass_ms(1000)
-        assert self.world.app().state_name() == "Stable"
+            self.harness.pass_ms(1000)
+        assert self.harness.app().state_name() == "Stable"
         run = sorted(task for client in self.clients.values() for task in client.active)
         assert run == list(range(self.count))
         processes = {client.process for client in self.clients.values()}

@@ -1,4 +1,4 @@
-"""One step of a member towards its target: what is free for it, and what it waits for."""
+"""One step of a member towards its target: free tasks, and tasks it waits for."""
 
 from msgspec.structs import replace
 

@@ -1,11 +1,11 @@
-"""Which topics a streams application needs, and what is said where they are not as they must be."""
+"""The topics that a streams application needs, and the status if they do not fit."""
 
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streams_world import counting
+from streams_harness import counting
 
 from ottla.coordinators.groups.errors import InvalidTopology
 from ottla.coordinators.groups.streams.records import topology_record
@@ -152,7 +152,7 @@ def test_a_repartition_topic_that_nobody_writes_is_refused_also_if_it_exists() -
 
 
 def joined(*, fixed: int = 0) -> Topology:
-    """A join of topic ``b`` with what another subtopology makes of ``a``."""
+    """A join of topic ``b`` with the output of another subtopology that reads ``a``."""
     return app(
         sub("0", "a", repartition_sink_topics=("r",)),
         sub(
@@ -275,7 +275,7 @@ def test_every_topology_is_configured_reported_or_rejected(
     if found.is_ready():
         assert topology.required_topics <= set(counts)
         assert set(found.task_counts) == {each.subtopology_id for each in topology.subtopologies}
-    # What is said to be missing is enough: with it the application runs.
+    # The reported missing topics suffice: with them the application runs.
     after = {**counts, **{each.name: each.partitions for each in found.missing}}
     if found.missing:
         assert configure(topology, after.get).is_ready()

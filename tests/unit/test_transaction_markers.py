@@ -1,11 +1,11 @@
-"""Markers: sent to whoever leads, until every partition has its own, and counted when durable."""
+"""Markers: sent to the current leaders until every partition has its own, durably."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from coordinator_world import FakeClock, FakeLog
+from coordinator_harness import FakeClock, FakeLog
 from partition_fixtures import (
     ORDERS,
     HandClock,
@@ -59,7 +59,7 @@ class LoopClock(FakeClock):
 
 
 class Bench:
-    """A coordinator whose markers go to brokers that answer as the test says."""
+    """A coordinator whose markers go to brokers with scripted replies."""
 
     def __init__(self) -> None:
         self.log = FakeLog()
@@ -200,7 +200,7 @@ def test_newer_epoch_in_a_partition_ends_the_attempt(code: ErrorCode) -> None:
         await asyncio.sleep(60)
         assert len(bench.sent) == 1
         assert bench.status() is Status.PREPARE_COMMIT
-        # The next reign tries anew, and says so.
+        # The next leadership tries again.
         bench.lead(6)
         bench.markers.wake()
         await asyncio.sleep(1)
@@ -248,7 +248,7 @@ def test_markers_stop_when_the_shard_is_lost() -> None:
 
 
 class Wire:
-    """A broker that answers when told to."""
+    """A broker that replies on request."""
 
     def __init__(self) -> None:
         self.requests: list[WriteTxnMarkersRequest] = []
@@ -298,7 +298,7 @@ def test_markers_that_come_up_during_a_request_share_the_next() -> None:
         assert [[m.producer_id for m in r.markers] for r in wire.requests] == [[0], [1, 2, 3]]
         for number, task in enumerate(tasks):
             assert task.result() == dict.fromkeys([A, B], ErrorCode(number % 2))
-        # And afterwards the way is free.
+        # Later requests are not blocked.
         assert await sender(2, ending(0), [A]) == {A: ErrorCode.NONE}
 
     run_simulated(story())

@@ -1,9 +1,9 @@
-"""What is decided about each request of a transactional producer, in Kafka's error codes."""
+"""Decisions about requests of transactional producers, with Kafka's error codes."""
 
 from typing import Any
 
 import pytest
-from transaction_world import P0, P1, Transactor, World
+from transaction_harness import P0, P1, Harness, Transactor
 
 from ottla.coordinators.decision import Origin
 from ottla.coordinators.transactions.machine import TransactionMachine
@@ -32,153 +32,153 @@ from ottla.protocol.types import Millis, Offset, ProducerEpoch, ProducerId
 OLD, NEW = Client(0), Client(2)
 
 
-def ready(version: int = 2, **settings: Any) -> tuple[World, Transactor]:
-    world = World(**settings)
-    client = Transactor(world, version)
+def ready(version: int = 2, **settings: Any) -> tuple[Harness, Transactor]:
+    harness = Harness(**settings)
+    client = Transactor(harness, version)
     assert client.init() is ErrorCode.NONE
-    return world, client
+    return harness, client
 
 
-def put(world: World, **fields: Any) -> Transaction:
-    """Put a state into the log as if an earlier coordinator had written it."""
+def put(harness: Harness, **fields: Any) -> Transaction:
+    """Write a state to the log as if by an earlier coordinator."""
     state = Transaction(
         **{
             "transactional_id": "x",
             "producer_id": ProducerId(7),
             "producer_epoch": ProducerEpoch(3),
             "timeout_ms": 60_000,
-            "started_at": world.clock.now(),
-            "updated_at": world.clock.now(),
+            "started_at": harness.clock.now(),
+            "updated_at": harness.clock.now(),
             **fields,
         }
     )
-    world.machine.replay(state.record(2), Origin(Offset(0)))
-    assert world.state() == state
+    harness.machine.replay(state.record(2), Origin(Offset(0)))
+    assert harness.state() == state
     return state
 
 
-def init(world: World, producer_id: int = -1, epoch: int = -1, timeout_ms: int = 1000) -> Any:
-    return world.init(InitProducerIdRequest("x", timeout_ms, producer_id, epoch))
+def init(harness: Harness, producer_id: int = -1, epoch: int = -1, timeout_ms: int = 1000) -> Any:
+    return harness.init(InitProducerIdRequest("x", timeout_ms, producer_id, epoch))
 
 
-def end(world: World, epoch: int, commit: bool, client: Client, producer_id: int = 7) -> Any:
-    return world.end(EndTxnRequest("x", producer_id, epoch, commit), client)
+def end(harness: Harness, epoch: int, commit: bool, client: Client, producer_id: int = 7) -> Any:
+    return harness.end(EndTxnRequest("x", producer_id, epoch, commit), client)
 
 
 # -- InitProducerId ----------------------------------------------------------------------
 
 
 def test_a_new_id_begins_at_epoch_0_and_each_producer_gets_the_next() -> None:
-    world = World()
-    first = init(world)
+    harness = Harness()
+    first = init(harness)
     assert (first.error_code, first.producer_epoch) == (ErrorCode.NONE, 0)
-    second = init(world)
+    second = init(harness)
     assert (second.producer_id, second.producer_epoch) == (first.producer_id, 1)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_a_timeout_beyond_the_broker_s_limit_is_refused(timeout_ms: int) -> None:
-    world = World()
-    reply = init(world, timeout_ms=timeout_ms)
+    harness = Harness()
+    reply = init(harness, timeout_ms=timeout_ms)
     assert reply.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
     assert (reply.producer_id, reply.producer_epoch) == (-1, -1)
-    assert not world.machine.transactions
+    assert not harness.machine.transactions
 
 
 @pytest.mark.parametrize("status", [Status.PREPARE_COMMIT, Status.PREPARE_ABORT])
 def test_requests_while_markers_are_written_return_concurrent_transactions(status: Status) -> None:
-    world = World()
-    before = put(world, status=status, partitions=frozenset({P0}))
-    assert init(world).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert world.state() == before
+    harness = Harness()
+    before = put(harness, status=status, partitions=frozenset({P0}))
+    assert init(harness).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert harness.state() == before
 
 
 def test_an_open_transaction_is_aborted_with_the_next_epoch_before_a_new_producer_begins() -> None:
-    world = World()
-    put(world, status=Status.ONGOING, partitions=frozenset({P0}))
-    assert init(world).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    fenced = world.state()
+    harness = Harness()
+    put(harness, status=Status.ONGOING, partitions=frozenset({P0}))
+    assert init(harness).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    fenced = harness.state()
     assert (fenced.status, fenced.producer_epoch) == (Status.PREPARE_ABORT, 4)
     assert fenced.partitions == frozenset({P0})
-    assert world.woken == 1
-    world.pump()
-    assert world.state().status is Status.COMPLETE_ABORT
-    assert init(world).producer_epoch == 5
+    assert harness.woken == 1
+    harness.pump()
+    assert harness.state().status is Status.COMPLETE_ABORT
+    assert init(harness).producer_epoch == 5
 
 
 def test_exhausted_epochs_give_the_producer_another_id() -> None:
-    world = World()
-    put(world, producer_epoch=ProducerEpoch(EPOCH_MAX - 1))
-    reply = init(world)
+    harness = Harness()
+    put(harness, producer_epoch=ProducerEpoch(EPOCH_MAX - 1))
+    reply = init(harness)
     assert (reply.error_code, reply.producer_epoch) == (ErrorCode.NONE, 0)
     assert reply.producer_id != 7
-    assert world.state().previous_producer_id == 7
+    assert harness.state().previous_producer_id == 7
 
 
 def test_producer_that_sends_its_epoch_gets_the_next_and_may_retry() -> None:
-    """KIP-360: the answer may be lost, so the same question has the same answer."""
-    world = World()
-    put(world)
-    assert init(world, 7, 3).producer_epoch == 4
-    assert init(world, 7, 3).producer_epoch == 4
-    assert init(world, 7, 2).error_code == ErrorCode.PRODUCER_FENCED
-    # Another producer has taken over: what the first says it has is no more.
-    assert init(world).producer_epoch == 5
-    assert init(world, 7, 3).error_code == ErrorCode.PRODUCER_FENCED
-    assert init(world, 7, 4).error_code == ErrorCode.PRODUCER_FENCED
-    assert init(world, 8, 5).error_code == ErrorCode.PRODUCER_FENCED
+    """KIP-360: the reply may be lost, so a repeated request gets the same reply."""
+    harness = Harness()
+    put(harness)
+    assert init(harness, 7, 3).producer_epoch == 4
+    assert init(harness, 7, 3).producer_epoch == 4
+    assert init(harness, 7, 2).error_code == ErrorCode.PRODUCER_FENCED
+    # Another producer has taken over: the id and epoch of the first are outdated.
+    assert init(harness).producer_epoch == 5
+    assert init(harness, 7, 3).error_code == ErrorCode.PRODUCER_FENCED
+    assert init(harness, 7, 4).error_code == ErrorCode.PRODUCER_FENCED
+    assert init(harness, 8, 5).error_code == ErrorCode.PRODUCER_FENCED
 
 
 def test_lost_init_reply_is_not_repeated_after_another_producer_got_the_epoch() -> None:
-    """The write behind the first answer was refused, so the epoch went to somebody else."""
-    world = World()
-    put(world)
-    world.log.fault = NotEnoughReplicas("one of two")
-    assert init(world, 7, 3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    world.log.fault = None
-    assert init(world).producer_epoch == 4
-    assert init(world, 7, 3).error_code == ErrorCode.PRODUCER_FENCED
+    """The write of the first reply was rejected, so another producer got the epoch."""
+    harness = Harness()
+    put(harness)
+    harness.log.fault = NotEnoughReplicas("one of two")
+    assert init(harness, 7, 3).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    harness.log.fault = None
+    assert init(harness).producer_epoch == 4
+    assert init(harness, 7, 3).error_code == ErrorCode.PRODUCER_FENCED
 
 
 def test_an_id_rotated_for_a_named_epoch_is_given_again_to_who_asks_again() -> None:
-    world = World()
-    put(world, producer_epoch=ProducerEpoch(EPOCH_MAX - 1))
-    first = init(world, 7, EPOCH_MAX - 1)
-    again = init(world, 7, EPOCH_MAX - 1)
+    harness = Harness()
+    put(harness, producer_epoch=ProducerEpoch(EPOCH_MAX - 1))
+    first = init(harness, 7, EPOCH_MAX - 1)
+    again = init(harness, 7, EPOCH_MAX - 1)
     assert (first.producer_id, first.producer_epoch) == (again.producer_id, 0)
     assert again.producer_epoch == 0
-    assert init(world, 7, 5).error_code == ErrorCode.PRODUCER_FENCED
+    assert init(harness, 7, 5).error_code == ErrorCode.PRODUCER_FENCED
 
 
 def test_unknown_producer_may_send_any_epoch() -> None:
-    assert init(World(), 99, 4).error_code == ErrorCode.NONE
+    assert init(Harness(), 99, 4).error_code == ErrorCode.NONE
 
 
 # -- AddPartitionsToTxn ---------------------------------------------------------------------
 
 
 def test_partitions_are_added_once_and_begin_the_clock() -> None:
-    world = World()
-    put(world, started_at=Millis(-1))
-    world.clock.advance(50)
-    assert world.add("x", Producer(7, 3), [P0], OLD) is ErrorCode.NONE
-    began, written = world.state().started_at, len(world.log.batches)
-    assert began == world.clock.now()
-    world.clock.advance(50)
-    assert world.add("x", Producer(7, 3), [P0], OLD) is ErrorCode.NONE
-    assert len(world.log.batches) == written
-    assert world.add("x", Producer(7, 3), [P0, P1], OLD) is ErrorCode.NONE
-    assert world.state().partitions == frozenset({P0, P1})
-    assert world.state().started_at == began
+    harness = Harness()
+    put(harness, started_at=Millis(-1))
+    harness.clock.advance(50)
+    assert harness.add("x", Producer(7, 3), [P0], OLD) is ErrorCode.NONE
+    began, written = harness.state().started_at, len(harness.log.batches)
+    assert began == harness.clock.now()
+    harness.clock.advance(50)
+    assert harness.add("x", Producer(7, 3), [P0], OLD) is ErrorCode.NONE
+    assert len(harness.log.batches) == written
+    assert harness.add("x", Producer(7, 3), [P0, P1], OLD) is ErrorCode.NONE
+    assert harness.state().partitions == frozenset({P0, P1})
+    assert harness.state().started_at == began
 
 
 def test_partitions_of_an_earlier_transaction_are_not_in_the_next() -> None:
-    world, client = ready()
+    harness, client = ready()
     client.produce(P0, "a")
     client.end(True)
-    world.pump()
+    harness.pump()
     client.produce(P1, "b")
-    assert world.state().partitions == frozenset({P1})
+    assert harness.state().partitions == frozenset({P1})
 
 
 @pytest.mark.parametrize(
@@ -190,27 +190,27 @@ def test_partitions_of_an_earlier_transaction_are_not_in_the_next() -> None:
     ],
 )
 def test_only_the_producer_of_the_id_adds_and_verifies(producer: Producer, code: ErrorCode) -> None:
-    world = World()
-    put(world, status=Status.ONGOING, partitions=frozenset({P0}))
-    assert world.add("x", producer, [P1], NEW) is code
-    assert world.verify("x", producer, P0) is code
-    assert world.add("y", producer, [P1], NEW) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert world.state().partitions == frozenset({P0})
+    harness = Harness()
+    put(harness, status=Status.ONGOING, partitions=frozenset({P0}))
+    assert harness.add("x", producer, [P1], NEW) is code
+    assert harness.verify("x", producer, P0) is code
+    assert harness.add("y", producer, [P1], NEW) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert harness.state().partitions == frozenset({P0})
 
 
 @pytest.mark.parametrize("status", [Status.PREPARE_COMMIT, Status.PREPARE_ABORT])
 def test_nothing_is_added_to_a_transaction_that_is_being_ended(status: Status) -> None:
-    world = World()
-    put(world, status=status, partitions=frozenset({P0}))
-    assert world.add("x", Producer(7, 3), [P1], NEW) is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert world.verify("x", Producer(7, 3), P0) is ErrorCode.CONCURRENT_TRANSACTIONS
+    harness = Harness()
+    put(harness, status=status, partitions=frozenset({P0}))
+    assert harness.add("x", Producer(7, 3), [P1], NEW) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert harness.verify("x", Producer(7, 3), P0) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_a_partition_that_was_not_added_is_not_verified() -> None:
-    world = World()
-    put(world, status=Status.ONGOING, partitions=frozenset({P0}))
-    assert world.verify("x", Producer(7, 3), P0) is ErrorCode.NONE
-    assert world.verify("x", Producer(7, 3), P1) is ErrorCode.TRANSACTION_ABORTABLE
+    harness = Harness()
+    put(harness, status=Status.ONGOING, partitions=frozenset({P0}))
+    assert harness.verify("x", Producer(7, 3), P0) is ErrorCode.NONE
+    assert harness.verify("x", Producer(7, 3), P1) is ErrorCode.TRANSACTION_ABORTABLE
 
 
 # -- EndTxn ------------------------------------------------------------------------------------
@@ -218,12 +218,12 @@ def test_a_partition_that_was_not_added_is_not_verified() -> None:
 
 def test_the_end_of_a_transaction_raises_the_epoch_of_version_2_alone() -> None:
     for client, epoch in ((OLD, 3), (NEW, 4)):
-        world = World()
-        put(world, status=Status.ONGOING, partitions=frozenset({P0}), version=client.version)
-        reply = end(world, 3, True, client)
+        harness = Harness()
+        put(harness, status=Status.ONGOING, partitions=frozenset({P0}), version=client.version)
+        reply = end(harness, 3, True, client)
         assert (reply.error_code, reply.producer_epoch) == (ErrorCode.NONE, epoch)
-        assert world.state().producer_epoch == epoch
-        assert world.state().status is Status.PREPARE_COMMIT
+        assert harness.state().producer_epoch == epoch
+        assert harness.state().status is Status.PREPARE_COMMIT
 
 
 ENDS = [
@@ -238,7 +238,7 @@ ENDS = [
     (OLD, Status.COMPLETE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
     (OLD, Status.COMPLETE_ABORT, False, ErrorCode.NONE),
     (OLD, Status.COMPLETE_ABORT, True, ErrorCode.INVALID_TXN_STATE),
-    # version 2 with the present epoch: nothing is open, an abort is let through
+    # version 2 with the current epoch: nothing is open, an abort is accepted
     (NEW, Status.EMPTY, True, ErrorCode.INVALID_TXN_STATE),
     (NEW, Status.EMPTY, False, ErrorCode.NONE),
     (NEW, Status.COMPLETE_COMMIT, True, ErrorCode.INVALID_TXN_STATE),
@@ -256,9 +256,9 @@ ENDS = [
 def test_an_end_while_no_transaction_is_open(
     client: Client, status: Status, commit: bool, code: ErrorCode
 ) -> None:
-    world = World()
-    put(world, status=status, version=client.version)
-    assert end(world, 3, commit, client).error_code == code
+    harness = Harness()
+    put(harness, status=status, version=client.version)
+    assert end(harness, 3, commit, client).error_code == code
 
 
 @pytest.mark.parametrize(
@@ -277,49 +277,49 @@ def test_an_end_while_no_transaction_is_open(
 def test_a_repeated_end_of_version_2_is_known_by_the_epoch_before(
     status: Status, commit: bool, code: ErrorCode
 ) -> None:
-    world = World()
-    before = put(world, status=status, version=2)
-    reply = end(world, 2, commit, NEW)
+    harness = Harness()
+    before = put(harness, status=status, version=2)
+    reply = end(harness, 2, commit, NEW)
     assert reply.error_code == code
-    assert world.state() == before
+    assert harness.state() == before
     if code is ErrorCode.NONE:
         assert (reply.producer_id, reply.producer_epoch) == (7, 3)
 
 
 def test_end_txn_of_another_producer_is_rejected() -> None:
     for client in (OLD, NEW):
-        world = World()
-        put(world, status=Status.ONGOING, version=client.version)
-        assert end(world, 2, True, client).error_code == ErrorCode.PRODUCER_FENCED
-        assert end(world, 4, True, client).error_code == ErrorCode.PRODUCER_FENCED
+        harness = Harness()
+        put(harness, status=Status.ONGOING, version=client.version)
+        assert end(harness, 2, True, client).error_code == ErrorCode.PRODUCER_FENCED
+        assert end(harness, 4, True, client).error_code == ErrorCode.PRODUCER_FENCED
         mapping = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        assert end(world, 3, True, client, producer_id=8).error_code == mapping
-        assert world.state().status is Status.ONGOING
-    unknown = World().end(EndTxnRequest("y", 7, 3, True), NEW)
+        assert end(harness, 3, True, client, producer_id=8).error_code == mapping
+        assert harness.state().status is Status.ONGOING
+    unknown = Harness().end(EndTxnRequest("y", 7, 3, True), NEW)
     assert unknown.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_end_txn_right_after_a_commit_is_busy_until_markers_are_written() -> None:
-    world = World()
-    put(world, status=Status.ONGOING, partitions=frozenset({P0}), version=2)
-    first = end(world, 3, True, NEW)
+    harness = Harness()
+    put(harness, status=Status.ONGOING, partitions=frozenset({P0}), version=2)
+    first = end(harness, 3, True, NEW)
     for commit in (True, False):
-        reply = end(world, first.producer_epoch, commit, NEW)
+        reply = end(harness, first.producer_epoch, commit, NEW)
         assert reply.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    world.pump()
-    assert end(world, first.producer_epoch, False, NEW).error_code == ErrorCode.NONE
+    harness.pump()
+    assert end(harness, first.producer_epoch, False, NEW).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("status", [Status.PREPARE_COMMIT, Status.PREPARE_ABORT])
 def test_requests_of_version_2_are_busy_before_they_are_fenced(status: Status) -> None:
-    # Among them may be the producer id that takes over once the markers are written.
+    # One of them may be the producer id that takes over once the markers are written.
     for producer in (Producer(8, 0), Producer(7, 2), Producer(7, 4)):
-        world = World()
-        put(world, status=status, partitions=frozenset({P0}), version=2)
+        harness = Harness()
+        put(harness, status=status, partitions=frozenset({P0}), version=2)
         code = ErrorCode.CONCURRENT_TRANSACTIONS
-        assert world.add("x", producer, [P1], NEW) is code
-        assert end(world, producer.epoch, True, NEW, producer.id).error_code == code
-        assert init(world, producer.id, producer.epoch).error_code == code
+        assert harness.add("x", producer, [P1], NEW) is code
+        assert end(harness, producer.epoch, True, NEW, producer.id).error_code == code
+        assert init(harness, producer.id, producer.epoch).error_code == code
 
 
 @pytest.mark.parametrize("status", [Status.PREPARE_COMMIT, Status.PREPARE_ABORT])
@@ -330,146 +330,146 @@ def test_end_and_verification_of_older_clients_are_fenced_before_they_are_busy(
         (Producer(8, 3), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         (Producer(7, 2), ErrorCode.PRODUCER_FENCED),
     ):
-        world = World()
-        put(world, status=status, partitions=frozenset({P0}))
-        assert end(world, producer.epoch, True, OLD, producer.id).error_code == code
-        assert world.verify("x", producer, P0) is code
+        harness = Harness()
+        put(harness, status=status, partitions=frozenset({P0}))
+        assert end(harness, producer.epoch, True, OLD, producer.id).error_code == code
+        assert harness.verify("x", producer, P0) is code
 
 
 def test_the_producer_id_that_takes_over_waits_for_the_markers() -> None:
-    world = World()
+    harness = Harness()
     last = ProducerEpoch(EPOCH_MAX - 1)
-    put(world, status=Status.ONGOING, producer_epoch=last, version=2)
-    given = end(world, last, True, NEW)
+    put(harness, status=Status.ONGOING, producer_epoch=last, version=2)
+    given = end(harness, last, True, NEW)
     producer = Producer(given.producer_id, given.producer_epoch)
-    assert world.add("x", producer, [P0], NEW) is ErrorCode.CONCURRENT_TRANSACTIONS
-    world.pump()
-    assert world.add("x", producer, [P0], NEW) is ErrorCode.NONE
+    assert harness.add("x", producer, [P0], NEW) is ErrorCode.CONCURRENT_TRANSACTIONS
+    harness.pump()
+    assert harness.add("x", producer, [P0], NEW) is ErrorCode.NONE
 
 
 def test_an_abort_of_nothing_has_no_partitions_and_still_completes() -> None:
-    world, client = ready()
+    harness, client = ready()
     client.produce(P0, "a")
     client.end(True)
-    world.pump()
+    harness.pump()
     assert client.end(False) is ErrorCode.NONE
-    assert world.state().partitions == frozenset()
-    world.pump()
-    assert world.state().status is Status.COMPLETE_ABORT
-    assert world.visible() == {"a"}
+    assert harness.state().partitions == frozenset()
+    harness.pump()
+    assert harness.state().status is Status.COMPLETE_ABORT
+    assert harness.visible() == {"a"}
 
 
 def test_the_last_epoch_of_version_2_passes_to_another_producer_id_with_the_markers() -> None:
-    world = World()
+    harness = Harness()
     last = ProducerEpoch(EPOCH_MAX - 1)
-    put(world, status=Status.ONGOING, producer_epoch=last, version=2)
-    first = end(world, last, True, NEW)
+    put(harness, status=Status.ONGOING, producer_epoch=last, version=2)
+    first = end(harness, last, True, NEW)
     assert (first.error_code, first.producer_epoch) == (ErrorCode.NONE, 0)
     assert first.producer_id != 7
-    prepared = world.state()
+    prepared = harness.state()
     assert (prepared.producer_id, prepared.producer_epoch) == (7, EPOCH_MAX)
-    assert end(world, last, True, NEW).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    world.pump()
-    done = world.state()
+    assert end(harness, last, True, NEW).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    harness.pump()
+    done = harness.state()
     assert (done.producer_id, done.producer_epoch) == (first.producer_id, 0)
-    again = end(world, last, True, NEW)
+    again = end(harness, last, True, NEW)
     assert (again.error_code, again.producer_id) == (ErrorCode.NONE, first.producer_id)
-    assert end(world, last, False, NEW).error_code == ErrorCode.INVALID_TXN_STATE
+    assert end(harness, last, False, NEW).error_code == ErrorCode.INVALID_TXN_STATE
 
 
 def test_records_rejected_by_the_log_change_nothing() -> None:
-    world = World()
-    before = put(world, status=Status.ONGOING, partitions=frozenset({P0}))
-    world.log.fault = NotEnoughReplicas("one of two")
-    assert end(world, 3, True, NEW).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert world.state() == before
-    assert world.woken == 0
+    harness = Harness()
+    before = put(harness, status=Status.ONGOING, partitions=frozenset({P0}))
+    harness.log.fault = NotEnoughReplicas("one of two")
+    assert end(harness, 3, True, NEW).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert harness.state() == before
+    assert harness.woken == 0
 
 
 def test_markers_are_due_only_once_the_decision_is_committed() -> None:
-    world = World()
-    put(world, status=Status.ONGOING, partitions=frozenset({P0}))
-    world.log.follows = False
-    assert end(world, 3, True, NEW).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert (world.woken, world.due()) == (0, [])
-    world.log.commit()
-    assert world.woken == 1
-    assert [each.transactional_id for each in world.due()] == ["x"]
+    harness = Harness()
+    put(harness, status=Status.ONGOING, partitions=frozenset({P0}))
+    harness.log.follows = False
+    assert end(harness, 3, True, NEW).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (harness.woken, harness.due()) == (0, [])
+    harness.log.commit()
+    assert harness.woken == 1
+    assert [each.transactional_id for each in harness.due()] == ["x"]
 
 
 def test_the_markers_of_another_transaction_complete_nothing() -> None:
-    world = World()
-    ended = put(world, status=Status.PREPARE_COMMIT)
-    put(world, status=Status.PREPARE_ABORT)
-    world.complete(ended)
-    assert world.state().status is Status.PREPARE_ABORT
+    harness = Harness()
+    ended = put(harness, status=Status.PREPARE_COMMIT)
+    put(harness, status=Status.PREPARE_ABORT)
+    harness.complete(ended)
+    assert harness.state().status is Status.PREPARE_ABORT
 
 
 # -- time -------------------------------------------------------------------------------------
 
 
 def test_a_transaction_beyond_its_time_is_aborted_and_its_producer_fenced() -> None:
-    world, client = ready()
+    harness, client = ready()
     client.produce(P0, "a")
-    world.wait(60_000)
-    assert world.state().status is Status.ONGOING
-    world.wait(10_000)
-    assert world.state().status is Status.PREPARE_ABORT
-    world.pump()
+    harness.wait(60_000)
+    assert harness.state().status is Status.ONGOING
+    harness.wait(10_000)
+    assert harness.state().status is Status.PREPARE_ABORT
+    harness.pump()
     assert client.produce(P0, "b") is ErrorCode.PRODUCER_FENCED
-    assert world.visible() == set()
+    assert harness.visible() == set()
 
 
 def test_fence_rejected_by_the_log_is_retried() -> None:
-    world, client = ready()
+    harness, client = ready()
     client.produce(P0, "a")
-    world.log.fault = NotEnoughReplicas("one of two")
-    world.wait(70_000)
-    assert world.state().status is Status.ONGOING
-    world.log.fault = None
-    world.wait(10_000)
-    assert world.state().status is Status.PREPARE_ABORT
+    harness.log.fault = NotEnoughReplicas("one of two")
+    harness.wait(70_000)
+    assert harness.state().status is Status.ONGOING
+    harness.log.fault = None
+    harness.wait(10_000)
+    assert harness.state().status is Status.PREPARE_ABORT
 
 
 def test_unused_transactional_ids_expire_and_open_ones_do_not() -> None:
-    world = World(expiration_ms=1000, expire_interval_ms=5000)
-    put(world)
-    put(world, transactional_id="x", status=Status.COMPLETE_ABORT)
-    world.machine.replay(
+    harness = Harness(expiration_ms=1000, expire_interval_ms=5000)
+    put(harness)
+    put(harness, transactional_id="x", status=Status.COMPLETE_ABORT)
+    harness.machine.replay(
         Transaction(
             transactional_id="open",
             producer_id=ProducerId(9),
             producer_epoch=ProducerEpoch(0),
             timeout_ms=10**9,
             status=Status.ONGOING,
-            started_at=world.clock.now(),
-            updated_at=world.clock.now(),
+            started_at=harness.clock.now(),
+            updated_at=harness.clock.now(),
         ).record(2),
         Origin(Offset(1)),
     )
-    world.wait(5000)
-    assert list(world.machine.transactions) == ["open"]
-    assert init(world).producer_epoch == 0
+    harness.wait(5000)
+    assert list(harness.machine.transactions) == ["open"]
+    assert init(harness).producer_epoch == 0
 
 
 def test_a_coordinator_that_takes_over_finds_the_markers_that_are_due() -> None:
-    world, client = ready()
+    harness, client = ready()
     client.produce(P0, "a")
     client.end(True)
-    woken = world.woken
-    world.crash()
-    assert world.woken == woken + 1
-    world.pump()
-    assert world.visible() == {"a"}
+    woken = harness.woken
+    harness.crash()
+    assert harness.woken == woken + 1
+    harness.pump()
+    assert harness.visible() == {"a"}
 
 
 def test_unwritten_markers_are_sent_again() -> None:
-    world, client = ready()
+    harness, client = ready()
     client.produce(P0, "a")
     client.end(True)
-    woken = world.woken
-    world.wait(10_000)
-    assert world.woken == woken + 1
+    woken = harness.woken
+    harness.wait(10_000)
+    assert harness.woken == woken + 1
 
 
 # -- records ------------------------------------------------------------------------------------

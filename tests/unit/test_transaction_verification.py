@@ -33,7 +33,7 @@ ADDING = TRANSACTION._replace(may_add=True)
 
 
 class Coordinator:
-    """Answers as told, after a while; something may happen in between."""
+    """Replies as scripted, after a while; something may happen in between."""
 
     def __init__(self) -> None:
         self.codes: list[ErrorCode] = []
@@ -145,7 +145,7 @@ def test_marker_during_verification_invalidates_the_result() -> None:
     bench = Bench()
     bench.coordinator.meanwhile = bench.mark
     assert bench.verify(TRANSACTION) == {ORDERS: ErrorCode.INVALID_TXN_STATE}
-    # The next question is about another transaction, and nothing came between.
+    # The next request is about another transaction, and nothing happened between.
     bench.coordinator.meanwhile = lambda: None
     assert bench.verify(TRANSACTION) == {}
 
@@ -177,7 +177,7 @@ def test_remote_transaction_coordinator_verifies_partitions() -> None:
     assert bench.verify(one) == {}
     assert bench.verify(one._replace(may_add=True)) == {}
     assert bench.coordinator.asked == [(2, True), (2, False)]
-    # What it says nothing of, and what it cannot say, is not verified.
+    # Partitions that are missing from the reply are not verified.
     assert bench.verify(TRANSACTION) == {OTHER: ErrorCode.NETWORK_EXCEPTION}
     for fault in (ConnectionRefusedError(), RequestTimedOut("late")):
         bench.coordinator.fault = fault

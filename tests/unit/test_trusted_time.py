@@ -1,11 +1,11 @@
 """The time that expiry goes by, and what a clock that jumps does to each thing that expires."""
 
 import pytest
-from classic_world import World as GroupWorld
+from classic_harness import Harness as GroupWorld
 from hypothesis import given
 from hypothesis import strategies as st
-from transaction_world import P0, Transactor
-from transaction_world import World as TransactionWorld
+from transaction_harness import P0, Transactor
+from transaction_harness import Harness as TransactionHarness
 
 from ottla.coordinators.transactions.transaction import Status
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -124,72 +124,72 @@ def test_node_shares_one_trusted_clock() -> None:
 # -- coordinators --------------------------------------------------------------------------
 
 
-def offset_of(world: GroupWorld) -> object:
-    return world.machine.offsets.get("g", ("t", 0))
+def offset_of(harness: GroupWorld) -> object:
+    return harness.machine.offsets.get("g", ("t", 0))
 
 
 @pytest.mark.parametrize("jump", [8 * DAY, -8 * DAY])
 def test_committed_offset_survives_a_clock_jump_that_returns(jump: int) -> None:
-    world = GroupWorld()  # offsets.retention is 100 s, looked at every 10 s
-    world.commit(1)
-    world.clock.wall += jump
-    world.pass_ms(20_000)
-    world.clock.wall -= jump
-    world.pass_ms(20_000)
-    assert offset_of(world) is not None
-    world.pass_ms(100_000)
-    assert offset_of(world) is None
+    harness = GroupWorld()  # offsets.retention is 100 s, looked at every 10 s
+    harness.commit(1)
+    harness.clock.wall += jump
+    harness.pass_ms(20_000)
+    harness.clock.wall -= jump
+    harness.pass_ms(20_000)
+    assert offset_of(harness) is not None
+    harness.pass_ms(100_000)
+    assert offset_of(harness) is None
 
 
 def test_offset_committed_while_the_clock_is_set_back_survives_its_return() -> None:
-    world = GroupWorld()
-    world.clock.wall -= 8 * DAY
-    world.commit(1)
-    world.clock.wall += 8 * DAY
-    world.pass_ms(20_000)
-    assert offset_of(world) is not None
+    harness = GroupWorld()
+    harness.clock.wall -= 8 * DAY
+    harness.commit(1)
+    harness.clock.wall += 8 * DAY
+    harness.pass_ms(20_000)
+    assert offset_of(harness) is not None
 
 
 def test_committed_offset_expires_by_a_clock_that_stays_ahead_for_a_day() -> None:
-    world = GroupWorld()
-    world.pass_ms(10_000)
-    world.clock.wall += 8 * DAY
-    world.commit(1)  # dated by the later time, so it is kept for longer, not for less
-    world.pass_ms(CONFIRM_MS - 10_000)
-    assert offset_of(world) is not None
-    world.pass_ms(200_000)
-    assert offset_of(world) is None
+    harness = GroupWorld()
+    harness.pass_ms(10_000)
+    harness.clock.wall += 8 * DAY
+    harness.commit(1)  # dated by the later time, so it is kept for longer, not for less
+    harness.pass_ms(CONFIRM_MS - 10_000)
+    assert offset_of(harness) is not None
+    harness.pass_ms(200_000)
+    assert offset_of(harness) is None
 
 
-def transactional_ids(world: TransactionWorld) -> list[str]:
-    return list(world.machine.transactions)
+def transactional_ids(harness: TransactionHarness) -> list[str]:
+    return list(harness.machine.transactions)
 
 
 @pytest.mark.parametrize("jump", [8 * DAY, -8 * DAY])
 def test_transactional_id_survives_a_clock_jump_that_returns(jump: int) -> None:
-    world = TransactionWorld(expiration_ms=100_000, expire_interval_ms=10_000)
-    world.init(InitProducerIdRequest("x", 1000, -1, -1))
-    world.clock.wall += jump
-    world.wait(10_000)
-    world.clock.wall -= jump
-    world.wait(10_000)
-    assert transactional_ids(world) == ["x"]
+    harness = TransactionHarness(expiration_ms=100_000, expire_interval_ms=10_000)
+    harness.init(InitProducerIdRequest("x", 1000, -1, -1))
+    harness.clock.wall += jump
+    harness.wait(10_000)
+    harness.clock.wall -= jump
+    harness.wait(10_000)
+    assert transactional_ids(harness) == ["x"]
     for _ in range(10):
-        world.wait(10_000)
-    assert transactional_ids(world) == []
+        harness.wait(10_000)
+    assert transactional_ids(harness) == []
 
 
 @pytest.mark.parametrize("jump", [8 * DAY, -8 * DAY])
 def test_transaction_timeout_does_not_follow_the_wall_clock(jump: int) -> None:
-    world = TransactionWorld(abort_interval_ms=10_000)
-    client = Transactor(world, 2)
+    harness = TransactionHarness(abort_interval_ms=10_000)
+    client = Transactor(harness, 2)
     client.init()
     client.produce(P0, "a")
-    world.wait(10_000)
-    world.clock.wall += jump
+    harness.wait(10_000)
+    harness.clock.wall += jump
     for _ in range(4):
-        world.wait(10_000)
-        assert world.state().status is Status.ONGOING
+        harness.wait(10_000)
+        assert harness.state().status is Status.ONGOING
     for _ in range(2):
-        world.wait(10_000)
-    assert world.state().status is Status.PREPARE_ABORT
+        harness.wait(10_000)
+    assert harness.state().status is Status.PREPARE_ABORT

@@ -48,7 +48,7 @@ class Broker:
         return self
 
     def check_active(self) -> None:
-        """Do nothing: it is."""
+        """Do nothing: the shard is active."""
 
     def get(self, topic: str, index: int) -> None:
         return None

@@ -1,6 +1,6 @@
-"""A shard of the share coordinator over a log in memory."""
+"""A shard of the share coordinator over an in-memory log."""
 
-from coordinator_world import FakeClock, FakeLog
+from coordinator_harness import FakeClock, FakeLog
 
 from ottla.coordinators.batches import RecordFound, read_batches
 from ottla.coordinators.pending_replies import RecordedReply
@@ -25,8 +25,8 @@ KEY = ShareKey("g", TOPIC, 0)
 NONE = ErrorCode.NONE
 
 
-class World:
-    """A shard over a log in memory, which can be loaded again."""
+class Harness:
+    """A shard over an in-memory log, which can be loaded again."""
 
     def __init__(self, updates_per_snapshot: int = 500) -> None:
         self.known = {(TOPIC, 0), (TOPIC, 1)}
@@ -62,7 +62,7 @@ class World:
         return answers[0]
 
     def submit(self, decide: object) -> None:
-        """Decide without waiting for the answer."""
+        """Decide without waiting for the reply."""
         self.shard.submit(decide, RecordedReply())  # type: ignore[arg-type]
 
     def initialize(self, epoch: int = 0, start: int = 0, key: ShareKey = KEY) -> object:

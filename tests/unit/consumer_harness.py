@@ -1,10 +1,10 @@
-"""A shard of groups with topics to read, and members that speak the consumer protocol to it."""
+"""A shard of groups with topics to read, and members that use the consumer protocol."""
 
 from typing import Any
 
-from classic_world import SETTINGS, World
+from classic_harness import SETTINGS, Harness
 from controller_images import image_of
-from coordinator_world import FakeClock, FakeLog
+from coordinator_harness import FakeClock, FakeLog
 
 from ottla.coordinators.groups.consumer.context import ConsumerContext
 from ottla.coordinators.groups.consumer.group import ConsumerGroup
@@ -45,7 +45,7 @@ def topic_id(name: str) -> Uuid:
 
 
 def image_with(**counts: int) -> Image:
-    """An image with topics of so many partitions, each on broker 1."""
+    """An image with topics of the given partition counts, each on broker 1."""
     records: list[Any] = []
     for name, count in counts.items():
         records.append(TopicRecord(name, topic_id(name)))
@@ -64,7 +64,7 @@ def image_with(**counts: int) -> Image:
 
 
 def subscribed(*topics: str, owned: dict[str, list[int]] | None = None, version: int = 3) -> bytes:
-    """What a classic consumer says when it joins."""
+    """The subscription that a classic consumer sends when it joins."""
     message = ConsumerProtocolSubscription(
         list(topics),
         owned_partitions=[
@@ -74,7 +74,7 @@ def subscribed(*topics: str, owned: dict[str, list[int]] | None = None, version:
     return version.to_bytes(2, "big") + encode(message, version)
 
 
-class ConsumerWorld(World):
+class ConsumerHarness(Harness):
     """One shard with consumer groups. Topics are those of ``image``, which tests may replace."""
 
     def __init__(
@@ -105,11 +105,11 @@ class ConsumerWorld(World):
         while not self.shard.load_step():
             pass
 
-    def reload(self) -> "ConsumerWorld":
-        """Another reign over the same log."""
+    def reload(self) -> "ConsumerHarness":
+        """Another leadership over the same log."""
         self.shard.close()
         settings = self.machine.settings
-        return ConsumerWorld(self.log, settings, self.clock, self.consumer, self.image)
+        return ConsumerHarness(self.log, settings, self.clock, self.consumer, self.image)
 
     # -- requests ------------------------------------------------------------
 
@@ -162,12 +162,12 @@ class ConsumerWorld(World):
         return found
 
     def assigned(self, member_id: str) -> dict[str, list[int]]:
-        """What a member may read, by name."""
+        """The partitions that a member may read, by topic name."""
         partitions = self.consumers().members[member_id].assigned
         return {_name(each): sorted(partitions[each]) for each in sorted(partitions)}
 
     def settle(self, owned: dict[str, dict[str, list[int]]], rounds: int = 6) -> None:
-        """Let members send heartbeats, giving up what they are told, until nothing moves."""
+        """Let members send heartbeats, revoking as asked, until nothing changes."""
         for _ in range(rounds):
             for member_id in sorted(self.consumers().members):
                 epoch = self.consumers().members[member_id].epoch
@@ -177,7 +177,7 @@ class ConsumerWorld(World):
 
 
 def named(reply: ConsumerGroupHeartbeatResponse) -> dict[str, list[int]]:
-    """An assignment as a reply has it, by name."""
+    """The assignment of a reply, by topic name."""
     assert reply.assignment is not None
     return {_name(each.topic_id): each.partitions for each in reply.assignment.topic_partitions}
 
@@ -186,4 +186,4 @@ def _name(identifier: Uuid) -> str:
     return identifier.rstrip(b"\x00").decode()
 
 
-__all__ = ["ConsumerWorld", "image_with", "named", "subscribed", "topic_id"]
+__all__ = ["ConsumerHarness", "image_with", "named", "subscribed", "topic_id"]

@@ -1,7 +1,7 @@
-"""A coordinator of transactions, two partitions and their producers, step by step.
+"""A transaction coordinator, two partitions and their producers, step by step.
 
 The shard, the rules and the producer state of the partitions are the real ones; the logs are lists.
-A crash drops the shard and loads the next from the log, with or without what was not committed.
+A crash drops the shard and loads the next from the log, with or without the uncommitted records.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator_world import FakeClock, FakeLog
+from coordinator_harness import FakeClock, FakeLog
 
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.shard import Shard, ShardSettings
@@ -40,11 +40,11 @@ from ottla.storage.producer_state import ProducerState
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LOST = object()
-"""In place of a reply: the coordinator went away, or did not commit."""
+"""Used as a reply: the coordinator crashed, or did not commit."""
 
 
 class Heard:
-    """A future that keeps what it was told."""
+    """A future that stores its reply."""
 
     def __init__(self) -> None:
         self.reply: Any = LOST
@@ -96,7 +96,7 @@ class Slot:
         return seen
 
 
-class World:
+class Harness:
     """The coordinator of one shard, and the partitions."""
 
     def __init__(self, **settings: Any) -> None:
@@ -106,7 +106,7 @@ class World:
         self.slots = {P0: Slot(), P1: Slot()}
         self.endings: list[tuple[TopicPartition, Ending]] = []
         self.woken = 0
-        # Kept over a crash: connections outlive a shard that goes and comes back.
+        # Kept over a crash: connections outlive a shard that is reloaded.
         self.stale_end_txn = StaleEndTxnDetector()
         self._fresh = 1000
         self._epoch = 0
@@ -198,7 +198,7 @@ class World:
             self.complete(ended)
 
     def late_marker(self, number: int) -> None:
-        """Let a marker that was written arrive again."""
+        """Deliver a written marker again."""
         if self.endings:
             place, ending = self.endings[number % len(self.endings)]
             with contextlib.suppress(Fault):
@@ -217,7 +217,7 @@ class World:
 
 @dataclass
 class Txn:
-    """What a client knows of one of its transactions."""
+    """A client's view of one of its transactions."""
 
     values: set[str] = field(default_factory=set)
     outcome: str = "open"
@@ -228,8 +228,8 @@ class Transactor:
 
     numbers = 0
 
-    def __init__(self, world: World, version: int, name: str = "x") -> None:
-        self.world = world
+    def __init__(self, harness: Harness, version: int, name: str = "x") -> None:
+        self.harness = harness
         self.version = version
         self.name = name
         self.producer: Producer | None = None
@@ -253,25 +253,25 @@ class Transactor:
         self.sequences = {}
 
     def init(self) -> ErrorCode:
-        reply = self.world.init(InitProducerIdRequest(self.name, 60_000))
+        reply = self.harness.init(InitProducerIdRequest(self.name, 60_000))
         if reply.error_code == ErrorCode.NONE:
             self._with(reply.producer_id, reply.producer_epoch)
         return ErrorCode(reply.error_code)
 
     def produce(self, place: TopicPartition, value: str) -> ErrorCode:
-        """Send one record; nothing is written unless the answer is NONE."""
+        """Send one record; nothing is written unless the reply is NONE."""
         assert self.producer is not None
-        world = self.world
-        code = world.add(self.name, self.producer, [place], self.client)
+        harness = self.harness
+        code = harness.add(self.name, self.producer, [place], self.client)
         if code is ErrorCode.NONE and self.version < 2:
-            code = world.verify(self.name, self.producer, place)
+            code = harness.verify(self.name, self.producer, place)
         if code is ErrorCode.PRODUCER_FENCED:
             self._die()
         if code is not ErrorCode.NONE:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE if code is LOST else code
         sequence = self.sequences.get(place, 0)
         try:
-            world.slots[place].produce(self.producer._replace(base_sequence=sequence), value)
+            harness.slots[place].produce(self.producer._replace(base_sequence=sequence), value)
         except Fault as fault:
             self._die()
             return fault.code
@@ -289,7 +289,7 @@ class Transactor:
     def end(self, commit: bool) -> ErrorCode:
         request = self.request(commit)
         self.ending = commit
-        reply = self.world.end(request, self.client)
+        reply = self.harness.end(request, self.client)
         code = ErrorCode(reply.error_code)
         if code is ErrorCode.NONE:
             self._ended("commit" if commit else "abort")
@@ -312,9 +312,9 @@ class Transactor:
         self._ended("unknown" if self.ending else "abort")
 
 
-def check(world: World, clients: Iterable[Transactor]) -> None:
-    """All or nothing, as the client was told, and nothing left undecided."""
-    visible = world.visible()
+def check(harness: Harness, clients: Iterable[Transactor]) -> None:
+    """All or nothing, as replied to the client, and nothing left undecided."""
+    visible = harness.visible()
     for client in clients:
         for txn in client.txns:
             shown = txn.values & visible
@@ -323,16 +323,16 @@ def check(world: World, clients: Iterable[Transactor]) -> None:
                 assert shown == txn.values, "lost"
             if txn.outcome in ("abort", "open"):
                 assert not shown, "aborted, or never ended, and seen"
-    for slot in world.slots.values():
+    for slot in harness.slots.values():
         assert slot.last_stable == len(slot.entries), "hanging"
         values = [what for _, what in slot.entries if isinstance(what, str)]
         assert len(values) == len(set(values)), "twice"
 
 
-def settle(world: World) -> None:
-    """Let everything that can end, end: what is open runs out of time."""
-    world.log.follows = True
-    world.log.commit()
-    world.pump()
-    world.wait(120_000)
-    world.pump()
+def settle(harness: Harness) -> None:
+    """Let everything end: open transactions time out."""
+    harness.log.follows = True
+    harness.log.commit()
+    harness.pump()
+    harness.wait(120_000)
+    harness.pump()

@@ -1,8 +1,8 @@
-"""A shard of groups over a log in memory, and members that speak the classic protocol to it."""
+"""A shard of groups over an in-memory log, and members that use the classic protocol."""
 
 from typing import Any
 
-from coordinator_world import FakeClock, FakeLog
+from coordinator_harness import FakeClock, FakeLog
 from msgspec.structs import replace
 
 from ottla.coordinators.decision import Decision
@@ -41,7 +41,7 @@ from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import LeaderEpoch
 
 SUBSCRIBED_T = bytes.fromhex("000100000001000174ffffffff")
-"""A consumer's subscription, version 1, to topic ``t``, cut off where version 0 ends."""
+"""A consumer's subscription, version 1, to topic ``t``, truncated where version 0 ends."""
 
 SETTINGS = GroupSettings(
     max_size=3,
@@ -52,11 +52,11 @@ SETTINGS = GroupSettings(
 )
 
 FORMING_MS = 2000
-"""A first rebalance: the initial delay, and once more since somebody came meanwhile."""
+"""The duration of a first rebalance: the initial delay, extended once by another member."""
 
 
-class World:
-    """One shard. Requests return their futures; `RecordedReply.reply` is what was answered."""
+class Harness:
+    """One shard. Requests return their futures; `RecordedReply.reply` is the reply."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class World:
         return [each.error_code for each in future.reply]
 
     def pass_ms(self, ms: int) -> None:
-        """Let time pass, ringing timers on the way."""
+        """Let time pass and fire the timers that are due."""
         end = self.clock.mono + ms
         while (due := self.shard.next_due()) is not None and due <= end:
             self.clock.advance(max(0, due - self.clock.mono))
@@ -218,10 +218,10 @@ class World:
             for record in read_records(batch)
         ]
 
-    def reload(self) -> "World":
-        """Another reign over the same log."""
+    def reload(self) -> "Harness":
+        """Another leadership over the same log."""
         self.shard.close()
-        return World(self.log, self.machine.settings, self.clock)
+        return Harness(self.log, self.machine.settings, self.clock)
 
     def stable(self, count: int = 2, **fields: Any) -> list[str]:
         """Form a group of ``count`` members with assignments; return their ids, leader first."""

@@ -1,11 +1,11 @@
-"""Transactions in a small world: crashes between any two steps, requests and markers come late."""
+"""Simulated transactions: crashes between any two steps, delayed requests and markers."""
 
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transaction_world import P0, P1, Transactor, World, check, settle
+from transaction_harness import P0, P1, Harness, Transactor, check, settle
 
 from ottla.coordinators.transactions.stale_end_txn import Client
 from ottla.coordinators.transactions.transaction import Status
@@ -17,29 +17,29 @@ VERSIONS = pytest.mark.parametrize("version", [0, 2])
 
 
 def until_ready(client: Transactor) -> None:
-    """Init as clients do: again while an earlier transaction is being ended."""
+    """Initialize as clients do: retry while an earlier transaction is being ended."""
     for _ in range(4):
         if client.init() is ErrorCode.NONE:
             return
-        client.world.pump()
+        client.harness.pump()
     raise AssertionError("never ready")
 
 
 # -- crashes between any two steps -----------------------------------------------------
 
 
-def script(world: World, client: Transactor, commit: bool) -> list[Callable[[], object]]:
+def script(harness: Harness, client: Transactor, commit: bool) -> list[Callable[[], object]]:
     """One transaction over two partitions, step by step, markers among them."""
 
     def mark(number: int) -> None:
-        for ended in world.due():
+        for ended in harness.due():
             places = sorted(ended.partitions)
             if number < len(places):
-                world.mark(ended, places[number])
+                harness.mark(ended, places[number])
 
     def complete() -> None:
-        for ended in world.due():
-            world.complete(ended)
+        for ended in harness.due():
+            harness.complete(ended)
 
     return [
         client.init,
@@ -59,35 +59,35 @@ def script(world: World, client: Transactor, commit: bool) -> list[Callable[[], 
 def test_coordinator_killed_between_any_two_steps_loses_nothing(
     version: int, commit: bool, at: int, commits: bool
 ) -> None:
-    """The step before the crash is committed or not; then its answer is lost, too."""
-    world = World()
-    client = Transactor(world, version)
-    steps = script(world, client, commit)
+    """The step before the crash is committed or not; then its reply is lost, too."""
+    harness = Harness()
+    client = Transactor(harness, version)
+    steps = script(harness, client, commit)
     for number, step in enumerate(steps):
         if number + 1 == at:
-            world.log.follows = commits
+            harness.log.follows = commits
             step()
-            world.crash()
+            harness.crash()
             if not commits and number < 4:
                 break
         else:
             step()
     if not client.is_dead and client.ending is not None:
-        # The answer was lost: the client asks again until it is told.
+        # The reply was lost: the client retries until it gets one.
         for _ in range(3):
             if client.end(commit) is not ErrorCode.CONCURRENT_TRANSACTIONS:
                 break
-            world.pump()
-    settle(world)
-    check(world, [client])
-    # Whatever came before, the next producer of the id can go on.
-    after = Transactor(world, version)
+            harness.pump()
+    settle(harness)
+    check(harness, [client])
+    # Whatever happened before, the next producer of the id can continue.
+    after = Transactor(harness, version)
     until_ready(after)
     assert after.produce(P0, "z") is ErrorCode.NONE
     assert after.end(True) is ErrorCode.NONE
-    settle(world)
-    check(world, [client, after])
-    assert "z" in world.visible()
+    settle(harness)
+    check(harness, [client, after])
+    assert "z" in harness.visible()
 
 
 # -- the regression list ---------------------------------------------------------------
@@ -95,71 +95,71 @@ def test_coordinator_killed_between_any_two_steps_loses_nothing(
 
 @VERSIONS
 def test_a_transaction_that_was_begun_is_known_to_the_next_coordinator(version: int) -> None:
-    world = World()
-    client = Transactor(world, version)
+    harness = Harness()
+    client = Transactor(harness, version)
     until_ready(client)
     client.produce(P0, "a")
-    world.crash()
-    assert world.state().status is Status.ONGOING
+    harness.crash()
+    assert harness.state().status is Status.ONGOING
     assert client.end(True) is ErrorCode.NONE
-    world.pump()
-    assert world.visible() == {"a"}
+    harness.pump()
+    assert harness.visible() == {"a"}
 
 
 def test_a_delayed_end_cannot_reach_a_later_transaction_under_version_2() -> None:
-    world = World()
-    client = Transactor(world, 2)
+    harness = Harness()
+    client = Transactor(harness, 2)
     until_ready(client)
     client.produce(P0, "a")
     late = client.request(True)
     assert client.end(False) is ErrorCode.NONE
-    world.pump()
+    harness.pump()
     client.produce(P0, "b")
-    assert world.end(late, client.client).error_code == ErrorCode.PRODUCER_FENCED
-    assert world.state().status is Status.ONGOING
+    assert harness.end(late, client.client).error_code == ErrorCode.PRODUCER_FENCED
+    assert harness.state().status is Status.ONGOING
     client.end(False)
-    settle(world)
-    assert world.visible() == set()
+    settle(harness)
+    assert harness.visible() == set()
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_delayed_end_cannot_reach_a_later_transaction_of_an_older_client(
     commit: bool,
 ) -> None:
-    world = World()
-    client = Transactor(world, 0)
+    harness = Harness()
+    client = Transactor(harness, 0)
     until_ready(client)
     client.produce(P0, "a")
     late, left = client.request(commit), client.client
     client.reconnect()
     assert client.end(commit) is ErrorCode.NONE
-    world.pump()
+    harness.pump()
     client.produce(P0, "b")
-    assert world.end(late, left).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert world.state().status is Status.ONGOING
+    assert harness.end(late, left).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert harness.state().status is Status.ONGOING
     assert client.end(not commit) is ErrorCode.NONE
-    settle(world)
-    check(world, [client])
+    settle(harness)
+    check(harness, [client])
 
 
 def test_delayed_end_txn_is_detected_after_a_shard_is_reloaded() -> None:
-    world = World()
-    client = Transactor(world, 0)
+    harness = Harness()
+    client = Transactor(harness, 0)
     until_ready(client)
     client.produce(P0, "a")
     late, left = client.request(True), client.client
     client.reconnect()
     assert client.end(True) is ErrorCode.NONE
-    world.pump()
-    world.crash()
+    harness.pump()
+    harness.crash()
     client.produce(P0, "b")
-    assert world.end(late, left).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert world.state().status is Status.ONGOING
+    assert harness.end(late, left).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert harness.state().status is Status.ONGOING
 
 
 def test_end_txn_retried_over_an_old_connection_is_accepted() -> None:
-    world = World()
-    client = Transactor(world, 0)
+    harness = Harness()
+    client = Transactor(harness, 0)
     until_ready(client)
     one = client.client
     client.produce(P0, "a")
@@ -167,73 +167,73 @@ def test_end_txn_retried_over_an_old_connection_is_accepted() -> None:
     other = client.client
     client.produce(P1, "b")
     request = client.request(True)
-    assert world.end(request, one).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert world.end(request, one).error_code == ErrorCode.NONE
-    world.pump()
-    assert world.visible() == {"a", "b"}
+    assert harness.end(request, one).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert harness.end(request, one).error_code == ErrorCode.NONE
+    harness.pump()
+    assert harness.visible() == {"a", "b"}
     assert one != other
 
 
 @VERSIONS
 def test_nothing_of_an_open_or_aborted_transaction_is_seen(version: int) -> None:
-    world = World()
-    client = Transactor(world, version)
+    harness = Harness()
+    client = Transactor(harness, version)
     until_ready(client)
     client.produce(P0, "a")
-    other = Transactor(world, version, "y")
+    other = Transactor(harness, version, "y")
     until_ready(other)
     other.produce(P0, "b")
     other.end(True)
-    world.pump()
-    # Committed, and behind what is still open.
-    assert world.slots[P0].last_stable == 0
-    assert world.visible() == set()
+    harness.pump()
+    # Committed, and after everything that is still open.
+    assert harness.slots[P0].last_stable == 0
+    assert harness.visible() == set()
     client.end(False)
-    world.pump()
-    assert world.visible() == {"b"}
+    harness.pump()
+    assert harness.visible() == {"b"}
 
 
 @VERSIONS
 def test_an_abort_that_comes_again_cannot_hit_a_newer_transaction(version: int) -> None:
-    world = World()
-    client = Transactor(world, version)
+    harness = Harness()
+    client = Transactor(harness, version)
     until_ready(client)
     client.produce(P0, "a")
     # A second producer of the same id: the first is fenced and its transaction aborted.
-    after = Transactor(world, version)
+    after = Transactor(harness, version)
     assert after.init() is ErrorCode.CONCURRENT_TRANSACTIONS
-    world.pump()
+    harness.pump()
     until_ready(after)
     after.produce(P0, "b")
-    assert world.end(client.request(False), client.client).error_code == ErrorCode.PRODUCER_FENCED
-    world.late_marker(0)
+    assert harness.end(client.request(False), client.client).error_code == ErrorCode.PRODUCER_FENCED
+    harness.late_marker(0)
     assert after.end(True) is ErrorCode.NONE
-    settle(world)
-    check(world, [after])
-    assert world.visible() == {"b"}
+    settle(harness)
+    check(harness, [after])
+    assert harness.visible() == {"b"}
 
 
 @VERSIONS
 def test_fenced_producer_cannot_write(version: int) -> None:
-    world = World()
-    client = Transactor(world, version)
+    harness = Harness()
+    client = Transactor(harness, version)
     until_ready(client)
     client.produce(P0, "a")
     assert client.producer is not None
     zombie = client.producer
-    after = Transactor(world, version)
+    after = Transactor(harness, version)
     assert after.init() is ErrorCode.CONCURRENT_TRANSACTIONS
-    world.pump()
+    harness.pump()
     until_ready(after)
     assert client.produce(P1, "b") is ErrorCode.PRODUCER_FENCED
-    assert world.verify("x", zombie, P0) is ErrorCode.PRODUCER_FENCED
-    settle(world)
-    assert world.visible() == set()
+    assert harness.verify("x", zombie, P0) is ErrorCode.PRODUCER_FENCED
+    settle(harness)
+    assert harness.visible() == set()
 
 
 # -- any order ---------------------------------------------------------------------------
 
-# Whole transactions among single steps: else hardly a story gets as far as a second one.
+# Whole transactions among single steps: few histories would reach a second one otherwise.
 WHO, PLACE = st.sampled_from([0, 0, 0, 1]), st.sampled_from([P0, P1])
 OPS = st.one_of(
     st.tuples(st.just("produce"), WHO, PLACE),
@@ -253,12 +253,12 @@ OPS = st.one_of(
 
 
 class Story:
-    """Two producers of one transactional id, and everything that may come between them."""
+    """Two producers of one transactional id, and everything that may happen between them."""
 
     def __init__(self, version: int) -> None:
-        self.world = World()
+        self.harness = Harness()
         self.version = version
-        self.clients = [Transactor(self.world, version), Transactor(self.world, version)]
+        self.clients = [Transactor(self.harness, version), Transactor(self.harness, version)]
         self.past: list[Transactor] = []
         self.held: list[tuple[EndTxnRequest, Client, Transactor]] = []
         self.values = 0
@@ -271,7 +271,7 @@ class Story:
         client = self.clients[number]
         if client.is_dead:
             self.past.append(client)
-            client = self.clients[number] = Transactor(self.world, self.version)
+            client = self.clients[number] = Transactor(self.harness, self.version)
         if client.producer is None:
             client.init()
         return client if client.producer is not None else None
@@ -294,15 +294,15 @@ class Story:
         self._pump()
 
     def _repeated(self, number: int, commit: bool) -> None:
-        """The end is held up, and done again over another connection."""
+        """The EndTxn is delayed, and repeated over another connection."""
         self._produce(number, P0)
         self._held_end(number, commit)
         self._end(number, commit)
         self._pump()
 
     def _unheard(self, number: int, commit: bool, lose: bool) -> None:
-        """The coordinator dies over the answer."""
-        self.world.log.follows = False
+        """The coordinator crashes before the reply."""
+        self.harness.log.follows = False
         self._end(number, commit)
         self._crash(lose)
 
@@ -312,7 +312,7 @@ class Story:
             client.end(commit if client.ending is None else client.ending)
 
     def _held_end(self, number: int, commit: bool) -> None:
-        """The request is under way, the client gives up on the connection and asks again."""
+        """The request is in flight; the client abandons the connection and retries."""
         client = self._usable(number)
         if client is not None and client.txn is not None:
             wanted = commit if client.ending is None else client.ending
@@ -323,26 +323,26 @@ class Story:
     def _late_end(self, number: int) -> None:
         if self.held:
             request, by, _ = self.held.pop(number % len(self.held))
-            self.world.end(request, by)
+            self.harness.end(request, by)
 
     def _late_marker(self, number: int) -> None:
-        if self.version >= 2:  # before, a marker that comes again cannot be told apart
-            self.world.late_marker(number)
+        if self.version >= 2:  # before, a repeated marker cannot be recognised
+            self.harness.late_marker(number)
 
     def _mark_one(self, number: int) -> None:
-        for ended in self.world.due():
+        for ended in self.harness.due():
             places = sorted(ended.partitions)
             if number < len(places):
-                self.world.mark(ended, places[number])
+                self.harness.mark(ended, places[number])
 
     def _pump(self) -> None:
-        self.world.pump()
+        self.harness.pump()
 
     def _crash(self, lose: bool) -> None:
-        self.world.crash(lose=lose)
+        self.harness.crash(lose=lose)
 
     def _time_out(self) -> None:
-        self.world.wait(70_000)
+        self.harness.wait(70_000)
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -359,14 +359,14 @@ def test_every_transaction_is_all_or_nothing_in_any_order(
             if client.is_dead or client.ending is None or client.txn is None:
                 break
             client.end(client.ending)
-            story.world.pump()
-    settle(story.world)
-    check(story.world, [*story.past, *story.clients])
+            story.harness.pump()
+    settle(story.harness)
+    check(story.harness, [*story.past, *story.clients])
 
 
-def rebuilt(world: World) -> World:
-    other = World()
-    other.log = world.log
+def rebuilt(harness: Harness) -> Harness:
+    other = Harness()
+    other.log = harness.log
     other.crash(lose=False)
     return other
 
@@ -377,5 +377,5 @@ def test_replaying_the_log_gives_the_live_state(ops: list[tuple[object, ...]]) -
     story = Story(2)
     for op in ops:
         story.step(op)
-    world = story.world
-    assert rebuilt(world).machine.view() == world.machine.view()
+    harness = story.harness
+    assert rebuilt(harness).machine.view() == harness.machine.view()

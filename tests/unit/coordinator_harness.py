@@ -1,4 +1,4 @@
-"""A log in memory and a clock that stands still, for tests of coordinators."""
+"""An in-memory log and a fixed clock, for tests of coordinators."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ class FakeClock:
 
 
 class FakeLog:
-    """Batches in a list. ``follows``: the high watermark moves with every append."""
+    """Batches in a list. ``follows``: the high watermark advances with every append."""
 
     def __init__(self, *, follows: bool = True) -> None:
         self.batches: list[bytes] = []

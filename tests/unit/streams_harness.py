@@ -1,12 +1,12 @@
-"""A shard of groups with topics to read, and members that speak the streams protocol to it."""
+"""A shard of groups with topics to read, and members that use the streams protocol."""
 
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
-from classic_world import SETTINGS, World
+from classic_harness import SETTINGS, Harness
 from controller_images import image_of
-from coordinator_world import FakeClock, FakeLog
+from coordinator_harness import FakeClock, FakeLog
 
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.settings import GroupSettings
@@ -70,7 +70,7 @@ def counting() -> Topology:
 
 
 def image_with_topics(counts: dict[str, int], *more: Any) -> Image:
-    """An image with topics of so many partitions, and other records."""
+    """An image with topics of the given partition counts, and other records."""
     records: list[Any] = []
     for name, count in counts.items():
         topic_id = Uuid(blake2b(name.encode(), digest_size=16).digest())
@@ -90,11 +90,11 @@ def image_with_topics(counts: dict[str, int], *more: Any) -> Image:
 
 
 def image_of_sums(count: int = 4, *more: Any) -> Image:
-    """All that `sums` needs."""
+    """All topics that `sums` needs."""
     return image_with_topics({"t": count, "g-sums-changelog": count}, *more)
 
 
-class StreamsWorld(World):
+class StreamsHarness(Harness):
     """One shard with streams groups. Topics are those of ``image``, which tests may replace."""
 
     def __init__(
@@ -124,11 +124,11 @@ class StreamsWorld(World):
         while not self.shard.load_step():
             pass
 
-    def reload(self) -> "StreamsWorld":
-        """Another reign over the same log."""
+    def reload(self) -> "StreamsHarness":
+        """Another leadership over the same log."""
         self.shard.close()
         settings = self.machine.settings
-        return StreamsWorld(self.log, settings, self.clock, self.streams, self.image)
+        return StreamsHarness(self.log, settings, self.clock, self.streams, self.image)
 
     # -- requests ------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class StreamsWorld(World):
         standby: Tasks | None = None,
         **fields: Any,
     ) -> StreamsGroupHeartbeatResponse:
-        """Send a heartbeat; a fault is raised. Tasks are said if active ones are."""
+        """Send a heartbeat; a fault is raised. All task fields are set if active ones are."""
         if active is not None:
             fields["active_tasks"] = _listed(active)
             fields["standby_tasks"] = _listed(standby or {})
@@ -184,7 +184,7 @@ class StreamsWorld(World):
         return sorted(partition for _, partition in self.member(member_id).assigned.standby)
 
     def settle(self, rounds: int = 8) -> None:
-        """Let members send heartbeats, running just what they may, until nothing moves."""
+        """Let members send heartbeats, running exactly their tasks, until nothing changes."""
         for _ in range(rounds):
             for member_id in sorted(self.app().members):
                 member = self.member(member_id)
@@ -208,11 +208,11 @@ def _named(tasks: frozenset[tuple[str, int]]) -> Tasks:
 
 
 def told(listed: Iterable[ResponseTaskIds | TaskIds] | None) -> Tasks | None:
-    """Tasks as a reply has them."""
+    """The tasks of a reply."""
     return None if listed is None else {each.subtopology_id: each.partitions for each in listed}
 
 
 def statuses(reply: StreamsGroupHeartbeatResponse) -> list[int]:
-    """The codes of what a reply says of the group."""
+    """The status codes of a reply."""
     assert reply.status is not None
     return [each.status_code for each in reply.status]
