@@ -45,8 +45,8 @@ def test_follower_truncates_to_the_shared_history(leader: DivergingEpoch, cut: i
 
 
 def test_out_of_range_is_resolved_by_the_leaders_range() -> None:
-    assert decide_reset(10, Range(0, 5)) == Reset(5, is_anew=False)
-    assert decide_reset(10, Range(20, 30)) == Reset(20, is_anew=True)
+    assert decide_reset(10, Range(0, 5)) == Reset(5, is_restart=False)
+    assert decide_reset(10, Range(20, 30)) == Reset(20, is_restart=True)
     assert decide_reset(10, Range(5, 30)) is None
     assert decide_reset(10, Range(10, 10)) is None
 

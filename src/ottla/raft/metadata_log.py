@@ -292,7 +292,7 @@ class MetadataLog:
             StorageFailed: an operation failed, now or earlier.
         """
         self._point.close()
-        self._log.close(is_given_up=self._failure is not None)
+        self._log.close(is_discarded=self._failure is not None)
         if self._failure is not None:
             raise self._failure
 

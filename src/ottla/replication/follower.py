@@ -96,7 +96,7 @@ class Follower:
         decision = decide_reset(self.partition.log.log_end_offset, leader)
         if decision is None:
             return False
-        if decision.is_anew:
+        if decision.is_restart:
             self._begin_at(decision.offset)
             return True
         return self._cut_to(decision.offset)

@@ -46,7 +46,7 @@ class Reset(NamedTuple):
     """How to get back into the leader's range: truncate to ``offset``, or restart there."""
 
     offset: Offset
-    is_anew: bool
+    is_restart: bool
 
 
 def decide_reset(log_end: Offset, leader: Range) -> Reset | None:
@@ -56,9 +56,9 @@ def decide_reset(log_end: Offset, leader: Range) -> Reset | None:
     the records that we miss, and cannot continue our log.
     """
     if leader.log_end < log_end:
-        return Reset(leader.log_end, is_anew=leader.log_start > leader.log_end)
+        return Reset(leader.log_end, is_restart=leader.log_start > leader.log_end)
     if leader.log_start > log_end:
-        return Reset(leader.log_start, is_anew=True)
+        return Reset(leader.log_start, is_restart=True)
     return None
 
 

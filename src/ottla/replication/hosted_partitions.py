@@ -8,8 +8,8 @@ from ottla.protocol.types import LeaderEpoch, TopicPartition, Uuid
 from ottla.replication.partition import Partition
 from ottla.replication.waiters import Unsubscribe
 
-Led = Callable[[str, int, LeaderEpoch], None]
-Unled = Callable[[str, int, LeaderEpoch | None], None]
+LedCallback = Callable[[str, int, LeaderEpoch], None]
+UnledCallback = Callable[[str, int, LeaderEpoch | None], None]
 
 
 class Partitions:
@@ -23,8 +23,8 @@ class Partitions:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._offline: dict[tuple[str, int], StorageFailed] = {}
-        self._led: list[Led] = []
-        self._unled: list[Unled] = []
+        self._led: list[LedCallback] = []
+        self._unled: list[UnledCallback] = []
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -62,12 +62,12 @@ class Partitions:
 
     # -- leadership ------------------------------------------------------------
 
-    def on_led(self, callback: Led) -> Unsubscribe:
+    def on_led(self, callback: LedCallback) -> Unsubscribe:
         """Call back whenever this node begins to lead a partition, or leads it in a new epoch."""
         self._led.append(callback)
         return lambda: self._led.remove(callback)
 
-    def on_unled(self, callback: Unled) -> Unsubscribe:
+    def on_unled(self, callback: UnledCallback) -> Unsubscribe:
         """Call back whenever it stops leading; with the new leader's epoch, None if deleted."""
         self._unled.append(callback)
         return lambda: self._unled.remove(callback)

@@ -80,7 +80,7 @@ class IsrChanges:
             log.info("isr changes rejected error=%s", ErrorCode(response.error_code).name)
             self._again(batch)
             return False
-        return self._take_in(batch, response)
+        return self._process(batch, response)
 
     def _again(self, batch: dict[Partition, Proposal]) -> None:
         for partition, proposal in batch.items():
@@ -108,7 +108,7 @@ class IsrChanges:
             topics=list(topics.values()),
         )
 
-    def _take_in(self, batch: dict[Partition, Proposal], response: AlterPartitionResponse) -> bool:
+    def _process(self, batch: dict[Partition, Proposal], response: AlterPartitionResponse) -> bool:
         answers = {
             (topic.topic_id, data.partition_index): data
             for topic in response.topics

@@ -39,8 +39,8 @@ class Throttles:
         if delta.old.configs is image.configs:
             return
         own = ConfigResource(ConfigResourceType.BROKER, str(self._node_id))
-        everybody = ConfigResource(ConfigResourceType.BROKER, "")
-        layers = Layers(image.configs.of(own), image.configs.of(everybody), self._static)
+        cluster = ConfigResource(ConfigResourceType.BROKER, "")
+        layers = Layers(image.configs.of(own), image.configs.of(cluster), self._static)
         for key, allowance in self._by_key.items():
             try:
                 rate = effective_broker_value(layers, key)
@@ -57,16 +57,16 @@ class Throttles:
         return (
             self.leader.is_limited
             and replica_id not in partition.isr
-            and self._is_led_slowly(partition)
+            and self._is_leader_throttled(partition)
             and self.leader.is_exceeded(self._now())
         )
 
     def sent(self, partition: Partition, size: int) -> None:
         """Record bytes sent to a follower."""
-        if self.leader.is_limited and size and self._is_led_slowly(partition):
+        if self.leader.is_limited and size and self._is_leader_throttled(partition):
             self.leader.spend(size, self._now())
 
-    def _is_led_slowly(self, partition: Partition) -> bool:
+    def _is_leader_throttled(self, partition: Partition) -> bool:
         listed = partition.config.leader_replication_throttled_replicas
         return is_throttled(listed, partition.index, self._node_id)
 
@@ -77,16 +77,16 @@ class Throttles:
         return (
             self.follower.is_limited
             and self._node_id not in partition.isr
-            and self._is_followed_slowly(partition)
+            and self._is_follower_throttled(partition)
             and self.follower.is_exceeded(self._now())
         )
 
     def fetched(self, partition: Partition, size: int) -> None:
         """Record bytes that were fetched."""
-        if self.follower.is_limited and size and self._is_followed_slowly(partition):
+        if self.follower.is_limited and size and self._is_follower_throttled(partition):
             self.follower.spend(size, self._now())
 
-    def _is_followed_slowly(self, partition: Partition) -> bool:
+    def _is_follower_throttled(self, partition: Partition) -> bool:
         listed = partition.config.follower_replication_throttled_replicas
         return is_throttled(listed, partition.index, self._node_id)
 

@@ -218,7 +218,7 @@ class Log(LogTail):
         segment = self.append_checked(batch, last, timestamp, epoch, now)
         if header.producer_id >= 0:
             header = header._replace(base_offset=first, max_timestamp=timestamp)
-            self._take_in(segment, header, marker_of(batch, 0, header), now)
+            self._apply(segment, header, marker_of(batch, 0, header), now)
         return Appended(first, last, timestamp, append_time)
 
     def _append_several(self, batch: bytearray | memoryview, origin: Origin) -> Appended:
@@ -235,7 +235,7 @@ class Log(LogTail):
         largest = max(each.max_timestamp for each in done)
         return done[-1]._replace(first_offset=done[0].first_offset, max_timestamp=largest)
 
-    def _take_in(
+    def _apply(
         self, segment: Segment, header: BatchHeader, marker: EndTxnMarker | None, now: Millis
     ) -> None:
         """Update the producer state with a batch, and the index if it aborts a transaction."""
@@ -300,7 +300,7 @@ class Log(LogTail):
         self.log_end_offset = Offset(last + 1)
         for (_, header), marker in zip(run, markers, strict=True):
             if header.producer_id >= 0:
-                self._take_in(segment, header, marker, now)
+                self._apply(segment, header, marker, now)
         self.producers.skip_to(Offset(last + 1))
 
     def start_epoch(self, epoch: LeaderEpoch) -> None:
@@ -567,17 +567,17 @@ class Log(LogTail):
 
     # -- close and failure ---------------------------------------------------
 
-    def close(self, *, is_given_up: bool = False) -> None:
+    def close(self, *, is_discarded: bool = False) -> None:
         """Seal and sync the log, so that the next start need not check it.
 
         The caller that closes all logs of a directory marks it clean after the last one. A log
-        that failed or ``is_given_up`` is closed without syncing.
+        that failed or ``is_discarded`` is closed without syncing.
 
         Raises:
             StorageFailed: the log must not be marked clean.
         """
         try:
-            if self._health.failure is None and not is_given_up:
+            if self._health.failure is None and not is_discarded:
                 with self._health:
                     self._segments.active.seal()
                     taken = self._snapshots.take(self.producers)

@@ -314,7 +314,7 @@ class LogDirectory:
         logs = self._logs_of(before)
         hosted = logs[partition]
         # A log that is to be removed need not become durable first.
-        hosted.log.close(is_given_up=kind is DirectoryKind.DELETE)
+        hosted.log.close(is_discarded=kind is DirectoryKind.DELETE)
         target = format_name(partition, kind, self._ports.random.uuid())
         with self._disk_work():
             self._ports.disk.rename(hosted.log.directory, f"{self.path}/{target}")
@@ -350,7 +350,7 @@ class LogDirectory:
 
     def discard_future(self, partition: TopicPartition) -> None:
         """Drop a future log whose files can no longer be used."""
-        self.future_logs.pop(partition).log.close(is_given_up=True)
+        self.future_logs.pop(partition).log.close(is_discarded=True)
 
     def promote(self, partition: TopicPartition, source: Log) -> HostedLog:
         """Make a future log the current one, durably, now that it holds all of ``source``.

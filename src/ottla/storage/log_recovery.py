@@ -147,7 +147,7 @@ class LogLoader:
     def load(self) -> None:
         """Clean up the files and determine the log's state."""
         self._files.disk.make_dirs(self._files.directory)
-        self._take_names(self._sweep())
+        self._open_segments(self._clean_up_files())
         are_epochs_known = self._load_epochs()
         self._find_end()
         if not len(self.segments):
@@ -162,7 +162,7 @@ class LogLoader:
 
     # -- files in a temporary state ------------------------------------------
 
-    def _sweep(self) -> list[FileName]:
+    def _clean_up_files(self) -> list[FileName]:
         """Remove or rename files that a crash left half done; return the live files."""
         disk, directory = self._files.disk, self._files.directory
         names: list[FileName] = []
@@ -264,7 +264,7 @@ class LogLoader:
             self._files.disk.remove(path)
         self.report.files_removed.append(path)
 
-    def _take_names(self, names: list[FileName]) -> None:
+    def _open_segments(self, names: list[FileName]) -> None:
         """Open a segment for each ``.log`` file; remove indexes that have none."""
         logs = {name.offset for name in names if name.kind is Kind.LOG}
         aborted = {name.offset for name in names if name.kind is Kind.TXN_INDEX}
@@ -379,7 +379,7 @@ class LogLoader:
         expected = max(expected, segment.base_offset)
         try:
             for whole in _good_batches(segment, length, expected, limit):
-                self._take_in(segment, whole)
+                self._apply(segment, whole)
                 self._has_gaps |= _is_gap(whole.header, expected)
                 expected = whole.header.next_offset
         except (CorruptBatch, UnsupportedMagic, InvalidRecord) as error:
@@ -398,22 +398,22 @@ class LogLoader:
         # Otherwise a second crash could bring the cut bytes back after what is appended next.
         segment.file.sync()
 
-    def _lose(self, end: Offset, place: "_FileRange", reason: str, behind: list[Segment]) -> None:
-        """Report that the log now ends at ``end``; ``behind`` are the segments that are dropped.
+    def _lose(self, end: Offset, place: "_FileRange", reason: str, later: list[Segment]) -> None:
+        """Report that the log now ends at ``end``; ``later`` are the segments that are dropped.
 
         Space that was reserved and never written is not a loss.
         """
         known = max(end, self._checkpoint.reached)
-        length = place.length + sum(segment.size for segment in behind)
-        if known == end and not behind and self._is_unwritten(place):
+        length = place.length + sum(segment.size for segment in later)
+        if known == end and not later and self._is_unwritten(place):
             return
         kept: list[str | None] = []
         if known > end:
             if place.length:
                 kept.append(set_bytes_aside(self._files.disk, place.path, place.position))
-            kept += [self._set_aside(segment) for segment in reversed(behind)]
+            kept += [self._set_aside(segment) for segment in reversed(later)]
         else:
-            self._drop(behind)
+            self._drop(later)
         names = tuple(name for name in kept if name is not None)
         self.report.losses.append(
             Loss(end, known, place.path, place.position, length, reason, names)
@@ -442,7 +442,7 @@ class LogLoader:
         self.report.segments_dropped.append(segment.base_offset)
         return kept
 
-    def _take_in(self, segment: Segment, whole: StoredBatch) -> None:
+    def _apply(self, segment: Segment, whole: StoredBatch) -> None:
         header = whole.header
         marker = marker_of(whole.buffer, whole.start, header)
         segment.note(header.last_offset, header.max_timestamp, header.size)

@@ -363,7 +363,7 @@ class Segment(SegmentTail):
                 continue
             path = self._files.path(self.base_offset, kind, before)
             disk.rename(path, self._files.path(self.base_offset, kind, state))
-        self._go_by(state)
+        self._set_state(state)
 
     def mark_deleted(self) -> None:
         """Remove the segment from the log: rename its batches to ``.deleted``, for readers that
@@ -388,7 +388,7 @@ class Segment(SegmentTail):
         """Release the file. It is closed when the last slice of it has been sent."""
         self._file = None
 
-    def _go_by(self, state: State) -> None:
+    def _set_state(self, state: State) -> None:
         self.state = state
         for kind, index in (
             (Kind.OFFSET_INDEX, self.offset_index),
