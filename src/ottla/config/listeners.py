@@ -59,13 +59,16 @@ def resolve(config: BrokerConfig, explicit: frozenset[str]) -> Listeners:
     if problems:
         raise ConfigError(problems)
     controllers = {name.upper() for name in config.controller_listener_names}
-    told = {listener.name: listener.address for listener in advertised}
+    advertised_by_name = {listener.name: listener.address for listener in advertised}
     listeners = tuple(
         Listener(
             listener.name,
             listener.address,
             protocols[listener.name],
-            told.get(listener.name, None if told and not is_controller else listener.address),
+            advertised_by_name.get(
+                listener.name,
+                None if advertised_by_name and not is_controller else listener.address,
+            ),
             is_controller,
         )
         for listener in bound
@@ -155,10 +158,10 @@ def _check_advertised(
         if listener.name not in names:
             rule = "must be one of listeners"
             problems.append(Problem("advertised.listeners", listener.name, rule))
-    for told in listeners:
-        if told.advertised is not None and told.advertised.host == "0.0.0.0":  # noqa: S104
+    for each in listeners:
+        if each.advertised is not None and each.advertised.host == "0.0.0.0":  # noqa: S104
             rule = "must be a reachable address"
-            problems.append(Problem("advertised.listeners", str(told.advertised), rule))
+            problems.append(Problem("advertised.listeners", str(each.advertised), rule))
 
 
 def _inter_broker(
@@ -174,8 +177,8 @@ def _inter_broker(
         rule = "must not be set together with security.inter.broker.protocol"
         problems.append(Problem("inter.broker.listener.name", None, rule))
         return None
-    wanted = config.inter_broker_listener_name
-    name = (wanted or config.security_inter_broker_protocol).upper()
+    configured = config.inter_broker_listener_name
+    name = (configured or config.security_inter_broker_protocol).upper()
     usable = [item.name for item in listeners if item.advertised and not item.is_controller]
     if name not in usable:
         rule = f"must be an advertised listener of this broker: {', '.join(usable) or 'none'}"

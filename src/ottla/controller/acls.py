@@ -187,13 +187,13 @@ def decide_delete_acls(image: Image, request: DeleteAclsRequest) -> Decision[Del
     """Remove the entries that filters match; one matched by two filters is removed once."""
     removed: dict[Uuid, None] = {}
     results = []
-    for asked in request.filters:
-        wanted = _filter(asked)
-        refusal = _refuse_filter(wanted)
+    for request_filter in request.filters:
+        acl_filter = _filter(request_filter)
+        refusal = _refuse_filter(acl_filter)
         if refusal is not None:
             results.append(_refused(refusal))
             continue
-        found = _found(image, wanted)
+        found = _found(image, acl_filter)
         removed.update((acl_id, None) for acl_id, _ in found)
         matching = [_matching(acl) for _, acl in found]
         results.append(DeleteAclsFilterResult(error_message=None, matching_acls=matching))
@@ -205,24 +205,24 @@ def decide_delete_acls(image: Image, request: DeleteAclsRequest) -> Decision[Del
     return Decision(records, DeleteAclsResponse(filter_results=results))
 
 
-def _filter(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
+def _filter(request_filter: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
     return AclFilter(
-        asked.resource_type_filter,
-        asked.resource_name_filter,
-        asked.pattern_type_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
+        request_filter.resource_type_filter,
+        request_filter.resource_name_filter,
+        request_filter.pattern_type_filter,
+        request_filter.principal_filter,
+        request_filter.host_filter,
+        request_filter.operation,
+        request_filter.permission_type,
     )
 
 
-def _refuse_filter(wanted: AclFilter) -> Refusal | None:
+def _refuse_filter(acl_filter: AclFilter) -> Refusal | None:
     for kind, number in (
-        (ResourceType, wanted.resource_type),
-        (PatternType, wanted.pattern_type),
-        (AclOperation, wanted.operation),
-        (PermissionType, wanted.permission_type),
+        (ResourceType, acl_filter.resource_type),
+        (PatternType, acl_filter.pattern_type),
+        (AclOperation, acl_filter.operation),
+        (PermissionType, acl_filter.permission_type),
     ):
         if number not in kind._value2member_map_:
             message = f"{kind.__name__} {number} is unknown"
@@ -230,8 +230,8 @@ def _refuse_filter(wanted: AclFilter) -> Refusal | None:
     return None
 
 
-def _found(image: Image, wanted: AclFilter) -> list[tuple[Uuid, Acl]]:
-    return sorted((i, acl) for i, acl in image.acls.items() if wanted.matches(acl))
+def _found(image: Image, acl_filter: AclFilter) -> list[tuple[Uuid, Acl]]:
+    return sorted((i, acl) for i, acl in image.acls.items() if acl_filter.matches(acl))
 
 
 def _refused(refusal: Refusal) -> DeleteAclsFilterResult:
@@ -271,9 +271,14 @@ def refuse_delete_acls(request: DeleteAclsRequest) -> Decision[DeleteAclsRespons
 
 def refuse_describe_acls(request: DescribeAclsRequest) -> DescribeAclsResponse:
     """Reject a filter; one of a type unknown to the client itself is rejected for that."""
-    wanted = _filter(request)
-    kinds = (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission_type)
-    refusal = (_refuse_filter(wanted) if UNKNOWN in kinds else None) or NO_AUTHORIZER
+    acl_filter = _filter(request)
+    kinds = (
+        acl_filter.resource_type,
+        acl_filter.pattern_type,
+        acl_filter.operation,
+        acl_filter.permission_type,
+    )
+    refusal = (_refuse_filter(acl_filter) if UNKNOWN in kinds else None) or NO_AUTHORIZER
     return DescribeAclsResponse(error_code=refusal.code, error_message=refusal.message)
 
 
@@ -282,11 +287,11 @@ def refuse_describe_acls(request: DescribeAclsRequest) -> DescribeAclsResponse:
 
 def describe_acls(image: Image, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """Return the entries that a filter matches, grouped by resource."""
-    wanted = _filter(request)
-    refusal = _refuse_filter(wanted)
+    acl_filter = _filter(request)
+    refusal = _refuse_filter(acl_filter)
     if refusal is not None:
         return DescribeAclsResponse(error_code=refusal.code, error_message=refusal.message)
-    acls = (acl for _, acl in _found(image, wanted))
+    acls = (acl for _, acl in _found(image, acl_filter))
     return DescribeAclsResponse(error_message=None, resources=_by_resource(acls))
 
 

@@ -35,14 +35,14 @@ def decide_alter_partition(
     draft = Draft(image, settings)
     reply = AlterPartitionResponse()
     for data in request.topics:
-        told = ResponseTopicData(topic_id=data.topic_id)
-        reply.topics.append(told)
+        topic_response = ResponseTopicData(topic_id=data.topic_id)
+        reply.topics.append(topic_response)
         topic = image.topics.by_id.get(data.topic_id)
         for partition in data.partitions:
             if topic is None:
-                told.partitions.append(_error(partition, ErrorCode.UNKNOWN_TOPIC_ID))
+                topic_response.partitions.append(_error(partition, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
-                told.partitions.append(_alter(draft, request.broker_id, topic, partition))
+                topic_response.partitions.append(_alter(draft, request.broker_id, topic, partition))
     return Decision(draft.records, reply)
 
 
@@ -56,11 +56,11 @@ def _alter(
     refused = _refuse_epochs(old, leader, data) or _refuse_isr(draft.image, old, members, data)
     if refused is not None:
         return _error(data, refused)
-    wanted = PartitionUpdate(
+    update = PartitionUpdate(
         isr=tuple(member.broker_id for member in members),
         recovery_state=LeaderRecoveryState(data.leader_recovery_state),
     )
-    new = draft.change(topic, data.partition_index, wanted) or old
+    new = draft.change(topic, data.partition_index, update) or old
     if new.leader != leader:
         # The change completed a reassignment that removes the leader. It is applied, and the
         # leader must look up the new leader.

@@ -65,12 +65,12 @@ class BadBootstrap(Exception):
 # -- features ------------------------------------------------------------------------------------
 
 
-def feature_levels(version: MetadataVersion, asked: Mapping[str, int]) -> dict[str, int]:
+def feature_levels(version: MetadataVersion, requested: Mapping[str, int]) -> dict[str, int]:
     """Return the levels of a new cluster: those requested, the others by ``version``.
 
     Raises `BadBootstrap` for an unknown feature or level, or for an unmet dependency.
     """
-    for name, level in asked.items():
+    for name, level in requested.items():
         if name == METADATA_VERSION:
             if level != version:
                 raise BadBootstrap(
@@ -81,7 +81,7 @@ def feature_levels(version: MetadataVersion, asked: Mapping[str, int]) -> dict[s
             raise BadBootstrap(f"unknown feature {name}; known features are {known}")
         elif level not in [known.level for known in FEATURES[name]]:
             raise BadBootstrap(f"feature {name} has no level {level}")
-    levels = default_levels(version) | dict(asked)
+    levels = default_levels(version) | dict(requested)
     for name, level in levels.items():
         for needed, least in unmet_needs(name, level, levels):
             raise BadBootstrap(f"feature {name} at level {level} needs {needed} at {least}")

@@ -64,14 +64,14 @@ class Liveness(msgspec.Struct):
     expirations: int = 0
     renewals: int = 0
     _sessions: dict[int, _Session] = msgspec.field(default_factory=dict)
-    _looked: Millis = Millis(0)
+    _checked_at: Millis = Millis(0)
 
     def seed(self, image: Image, now: Millis) -> None:
         """Start over with a new session for every broker of the image that is not fenced.
 
         A fenced broker has no session to lose: any incarnation may register under its id.
         """
-        self._looked = now
+        self._checked_at = now
         self._sessions = {
             broker.id: _Session(broker.epoch, now, not broker.fenced, not broker.fenced)
             for broker in (image.cluster.brokers[i] for i in sorted(image.cluster.brokers))
@@ -86,7 +86,7 @@ class Liveness(msgspec.Struct):
         if session is None or session.epoch != epoch:
             self._sessions[broker_id] = _Session(epoch, now, is_alive=False, was_alive=False)
         elif session.is_alive:
-            self._hear(session, now)
+            self._record_contact(session, now)
 
     def touch(self, broker_id: int, epoch: int, metadata_offset: Offset, now: Millis) -> None:
         """Record a heartbeat of a broker that has read the log up to ``metadata_offset``."""
@@ -97,9 +97,9 @@ class Liveness(msgspec.Struct):
             return
         self.heartbeats += 1
         session.metadata_offset = metadata_offset
-        self._hear(session, now)
+        self._record_contact(session, now)
 
-    def _hear(self, session: _Session, now: Millis) -> None:
+    def _record_contact(self, session: _Session, now: Millis) -> None:
         session.contact = max(session.contact, now)
         session.is_alive = True
 
@@ -146,8 +146,8 @@ class Liveness(msgspec.Struct):
         A check that comes later than twice the interval means that this process was stalled (a busy
         or paused machine) and has not read the heartbeats sent meanwhile: that time does not count.
         """
-        late_ms = now - self._looked - interval_ms
-        self._looked = now
+        late_ms = now - self._checked_at - interval_ms
+        self._checked_at = now
         if late_ms <= interval_ms:
             return
         for session in self._sessions.values():

@@ -139,13 +139,13 @@ def _outcomes(
     named = [ConfigResource(r.resource_type, r.resource_name) for r in resources]
     times = Counter(map(canonical, named))
     outcomes = []
-    for resource, asked in zip(named, resources, strict=True):
-        keys = [config.name for config in asked.configs]
+    for resource, requested in zip(named, resources, strict=True):
+        keys = [config.name for config in requested.configs]
         refusal = _refuse_shape(resource, times[canonical(resource)], keys)
         if refusal is not None:
             outcomes.append(Outcome(resource, [], refusal))
             continue
-        changes = changes_of(asked, image.configs.of(canonical(resource)))
+        changes = changes_of(requested, image.configs.of(canonical(resource)))
         outcomes.append(_outcome(image, resource, changes, context))
     return _bounded(outcomes)
 

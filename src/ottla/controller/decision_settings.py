@@ -47,9 +47,9 @@ class TopicPolicies:
 
     def min_isr(self, topic: Topic) -> int:
         """Return min.insync.replicas, at most the topic's number of replicas."""
-        wanted = _int(self._value(topic, "min.insync.replicas"))
+        configured = _int(self._value(topic, "min.insync.replicas"))
         first = topic.partitions.get(0)
-        return wanted if first is None else min(wanted, len(first.replicas))
+        return configured if first is None else min(configured, len(first.replicas))
 
     def is_unclean_enabled(self, topic: Topic) -> bool:
         """Return whether a replica that lacks records may lead if no other is alive."""

@@ -88,8 +88,8 @@ def decide_update_features(
             reply = UpdateFeaturesResponse(error_code=refusal.code, error_message=message)
             return FeaturesDecision([], reply)
     reply = _accepted(request, version)
-    wanted = after[KRAFT_VERSION]
-    kraft_version = wanted if wanted != context.kraft_version else None
+    requested = after[KRAFT_VERSION]
+    kraft_version = requested if requested != context.kraft_version else None
     if request.validate_only:
         return FeaturesDecision([], reply, kraft_version)
     records = [_record(update) for update in updates.values()]
@@ -191,12 +191,12 @@ def _reason_of_metadata_version(now: int, level: int, way: UpgradeType | None) -
 def _reason_unsupported(
     image: Image, feature: str, level: int, context: FeatureContext
 ) -> str | None:
-    for who, supported in _nodes(image, context):
+    for node, supported in _nodes(image, context):
         allowed = supported.get(feature, DISABLED)
         if not allowed.contains(level):
             if allowed == DISABLED:
-                return f"{who} does not support the feature"
-            return f"{who} supports levels {allowed.min} to {allowed.max} only"
+                return f"{node} does not support the feature"
+            return f"{node} supports levels {allowed.min} to {allowed.max} only"
     return _reason_unregistered(image, context)
 
 

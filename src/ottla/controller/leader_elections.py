@@ -37,7 +37,7 @@ def unclean_partitions(image: Image, request: ElectLeadersRequest) -> list[Topic
     if _ELECTIONS.get(request.election_type) is not Election.UNCLEAN:
         return []
     found: list[TopicIdPartition] = []
-    for name, partition_ids in _asked(image, request):
+    for name, partition_ids in _requested(image, request):
         topic = image.topics.named(name)
         if topic is not None:
             found += [
@@ -65,15 +65,17 @@ def decide_elect_leaders(
         return Decision([], _unknown_type(request))
     draft = Draft(image, settings)
     reply = ElectLeadersResponse()
-    for name, partition_ids in _asked(image, request):
-        told = ReplicaElectionResult(topic=name)
-        reply.replica_election_results.append(told)
+    for name, partition_ids in _requested(image, request):
+        topic_result = ReplicaElectionResult(topic=name)
+        reply.replica_election_results.append(topic_result)
         for partition_id in partition_ids:
             outcome = _elect(draft, name, partition_id, election, recoveries)
             if outcome.code is ErrorCode.ELECTION_NOT_NEEDED and request.topic_partitions is None:
                 continue
             text = outcome.message or None
-            told.partition_result.append(PartitionResult(partition_id, int(outcome.code), text))
+            topic_result.partition_result.append(
+                PartitionResult(partition_id, int(outcome.code), text)
+            )
     if len(draft.records) > RECORDS_MAX:
         return Decision([], ElectLeadersResponse(error_code=int(ErrorCode.POLICY_VIOLATION)))
     return Decision(draft.records, reply)
@@ -91,7 +93,7 @@ def _unknown_type(request: ElectLeadersRequest) -> ElectLeadersResponse:
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
-def _asked(image: Image, request: ElectLeadersRequest) -> Iterable[tuple[str, list[int]]]:
+def _requested(image: Image, request: ElectLeadersRequest) -> Iterable[tuple[str, list[int]]]:
     if request.topic_partitions is not None:
         return [(named.topic, named.partitions) for named in request.topic_partitions]
     topics = (image.topics.named(name) for name in image.topics.names())

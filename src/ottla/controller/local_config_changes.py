@@ -83,13 +83,13 @@ def refuse_local_change(
     if problems := dynamic_problems(change.before, change.after):
         return refusal_of(problems)
     try:
-        wanted = change.new_listeners()
-        old = None if wanted is None else listeners_of(change.before)
+        new = change.new_listeners()
+        old = None if new is None else listeners_of(change.before)
     except ConfigError as error:
         return refusal_of(error.problems)
-    if wanted is None or old is None:
+    if new is None or old is None:
         return None
-    return refusal_of(listener_problems(old, wanted))
+    return refusal_of(listener_problems(old, new))
 
 
 def refusal_of(problems: "list[Problem] | tuple[Problem, ...]") -> Refusal | None:

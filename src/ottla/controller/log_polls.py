@@ -78,11 +78,11 @@ class LogPolls(msgspec.Struct, frozen=True):
     async def _ends(
         self, connection: Connection, leaderless: Sequence[LeaderlessPartition]
     ) -> Ends:
-        asked: dict[str, list[ListOffsetsPartition]] = {}
+        by_topic: dict[str, list[ListOffsetsPartition]] = {}
         for each in leaderless:
-            wanted = ListOffsetsPartition(each.at.partition, NO_EPOCH, _LATEST)
-            asked.setdefault(each.topic, []).append(wanted)
-        topics = [ListOffsetsTopic(name, partitions) for name, partitions in asked.items()]
+            partition = ListOffsetsPartition(each.at.partition, NO_EPOCH, _LATEST)
+            by_topic.setdefault(each.topic, []).append(partition)
+        topics = [ListOffsetsTopic(name, partitions) for name, partitions in by_topic.items()]
         request = ListOffsetsRequest(replica_id=_DEBUGGER, topics=topics)
         response = await connection.send(request, timeout_ms=self.timeout_ms)
         assert isinstance(response, ListOffsetsResponse)
@@ -92,13 +92,13 @@ class LogPolls(msgspec.Struct, frozen=True):
         self, connection: Connection, leaderless: LeaderlessPartition, end: int
     ) -> int:
         """Return the leader epoch of the batch with the last offset; -1 if it was deleted."""
-        asked = FetchPartition(
+        request_partition = FetchPartition(
             partition=leaderless.at.partition, fetch_offset=end - 1, partition_max_bytes=1
         )
         request = FetchRequest(
             replica_id=_DEBUGGER,
             max_bytes=1,
-            topics=[FetchTopic(leaderless.topic, partitions=[asked])],
+            topics=[FetchTopic(leaderless.topic, partitions=[request_partition])],
         )
         response = await connection.send(
             request, version=_FETCH_VERSION, timeout_ms=self.timeout_ms

@@ -41,15 +41,15 @@ def decide_alter_reassignments(
         allow_replication_factor_change=may_resize, error_message=None
     )
     for named in request.topics:
-        told = ReassignableTopicResponse(name=named.name)
-        reply.responses.append(told)
-        for asked in named.partitions:
-            refusal = _alter(draft, image.topics.named(named.name), asked, may_resize)
+        topic_response = ReassignableTopicResponse(name=named.name)
+        reply.responses.append(topic_response)
+        for partition in named.partitions:
+            refusal = _alter(draft, image.topics.named(named.name), partition, may_resize)
             code, text = (ErrorCode.NONE, None) if refusal is None else refusal
             if code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
                 text = None  # as in Kafka: the error code suffices
-            told.partitions.append(
-                ReassignablePartitionResponse(asked.partition_index, int(code), text)
+            topic_response.partitions.append(
+                ReassignablePartitionResponse(partition.partition_index, int(code), text)
             )
     if len(draft.records) > RECORDS_MAX:
         reply = AlterPartitionReassignmentsResponse(
@@ -61,28 +61,28 @@ def decide_alter_reassignments(
 
 
 def _alter(
-    draft: Draft, topic: Topic | None, asked: ReassignablePartition, may_resize: bool
+    draft: Draft, topic: Topic | None, requested: ReassignablePartition, may_resize: bool
 ) -> Refusal | None:
-    partition = None if topic is None else draft.partition(topic, asked.partition_index)
+    partition = None if topic is None else draft.partition(topic, requested.partition_index)
     if topic is None or partition is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the partition does not exist")
-    if asked.replicas is None:
-        return _cancel(draft, topic, asked.partition_index, partition)
-    refusal = refuse_assignment(draft.image, asked.replicas)
+    if requested.replicas is None:
+        return _cancel(draft, topic, requested.partition_index, partition)
+    refusal = refuse_assignment(draft.image, requested.replicas)
     if refusal is None and not may_resize:
-        refusal = _refuse_resize(partition, asked.replicas)
+        refusal = _refuse_resize(partition, requested.replicas)
     if refusal is not None:
         return refusal
-    target = tuple(asked.replicas)
+    target = tuple(requested.replicas)
     removing = tuple(sorted(set(partition.replicas) - set(target)))
     added = tuple(sorted(set(target) - set(partition.replicas)))
-    wanted = PartitionUpdate(
+    update = PartitionUpdate(
         replicas=(*target, *removing),
         # If a reassignment was in progress, the replicas it was adding are still being added.
         adding=added or partition.adding_replicas,
         removing=removing,
     )
-    draft.change(topic, asked.partition_index, wanted)
+    draft.change(topic, requested.partition_index, update)
     return None
 
 
@@ -102,8 +102,8 @@ def _cancel(
             text = "only added replicas are in sync: cancelling would lose records"
             return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         isr = replicas[:1]
-    wanted = PartitionUpdate(isr=isr, replicas=replicas, adding=(), removing=())
-    draft.change(topic, partition_id, wanted)
+    update = PartitionUpdate(isr=isr, replicas=replicas, adding=(), removing=())
+    draft.change(topic, partition_id, update)
     return None
 
 
@@ -139,16 +139,16 @@ def list_reassignments(
     """Return the ongoing reassignments of the given partitions, or of all."""
     reply = ListPartitionReassignmentsResponse(error_message=None)
     topics = state.image.topics
-    asked: dict[str, list[int]] = {}
+    by_topic: dict[str, list[int]] = {}
     if request.topics is None:
         for at in sorted(state.index.reassigning):
-            asked.setdefault(topics.by_id[at.topic_id].name, []).append(at.partition)
+            by_topic.setdefault(topics.by_id[at.topic_id].name, []).append(at.partition)
     else:
         for named in request.topics:
-            asked.setdefault(named.name, []).extend(named.partition_indexes)
-    for name in sorted(asked):
+            by_topic.setdefault(named.name, []).extend(named.partition_indexes)
+    for name in sorted(by_topic):
         topic = topics.named(name)
-        ongoing = [] if topic is None else _ongoing(topic, asked[name])
+        ongoing = [] if topic is None else _ongoing(topic, by_topic[name])
         if ongoing:
             reply.topics.append(OngoingTopicReassignment(name, ongoing))
     return reply

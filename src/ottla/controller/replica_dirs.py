@@ -38,12 +38,12 @@ def decide_assign_replicas(
         answered = ResponseDirectoryData(id=directory.id)
         reply.directories.append(answered)
         for topic in directory.topics:
-            told = ResponseTopicData(topic_id=topic.topic_id)
-            answered.topics.append(told)
+            topic_response = ResponseTopicData(topic_id=topic.topic_id)
+            answered.topics.append(topic_response)
             for partition in topic.partitions:
                 at = TopicIdPartition(topic.topic_id, partition.partition_index)
                 code = _assign(draft, request.broker_id, directory.id, at)
-                told.partitions.append(ResponsePartitionData(at.partition, int(code)))
+                topic_response.partitions.append(ResponsePartitionData(at.partition, int(code)))
     return Decision(draft.records, reply)
 
 
@@ -59,8 +59,8 @@ def _assign(draft: Draft, broker_id: int, directory: Uuid, at: TopicIdPartition)
     isr = partition.isr
     if not draft.image.cluster.brokers[broker_id].is_online(directory):
         isr = tuple(replica for replica in isr if replica != broker_id)
-    wanted = PartitionUpdate(isr=isr, directories={broker_id: directory})
-    draft.change(topic, at.partition, wanted)
+    update = PartitionUpdate(isr=isr, directories={broker_id: directory})
+    draft.change(topic, at.partition, update)
     return ErrorCode.NONE
 
 

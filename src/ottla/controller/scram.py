@@ -69,24 +69,30 @@ def decide_alter_user_scram_credentials(
     image: Image, request: AlterUserScramCredentialsRequest
 ) -> Decision[AlterUserScramCredentialsResponse]:
     """Set and remove credentials, each user on its own."""
-    asked: dict[str, Versioned | Refusal] = {}
+    outcomes: dict[str, Versioned | Refusal] = {}
     for deletion in request.deletions:
-        _ask(asked, deletion.name, _refuse_deletion(image, deletion) or _removed(deletion))
+        _add_outcome(
+            outcomes, deletion.name, _refuse_deletion(image, deletion) or _removed(deletion)
+        )
     for upsertion in request.upsertions:
-        _ask(asked, upsertion.name, _refuse_upsertion(image, upsertion) or _set(upsertion))
-    records = [found for found in asked.values() if isinstance(found, Versioned)]
+        _add_outcome(
+            outcomes, upsertion.name, _refuse_upsertion(image, upsertion) or _set(upsertion)
+        )
+    records = [found for found in outcomes.values() if isinstance(found, Versioned)]
     if len(records) > RECORDS_MAX:
         refusal = Refusal(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} users")
-        asked, records = dict.fromkeys(asked, refusal), []
-    results = [_result(name, found) for name, found in asked.items()]
+        outcomes, records = dict.fromkeys(outcomes, refusal), []
+    results = [_result(name, found) for name, found in outcomes.items()]
     return Decision(records, AlterUserScramCredentialsResponse(results=results))
 
 
-def _ask(asked: dict[str, Versioned | Refusal], name: str, found: Versioned | Refusal) -> None:
+def _add_outcome(
+    outcomes: dict[str, Versioned | Refusal], name: str, found: Versioned | Refusal
+) -> None:
     # The first error of a user is the one reported.
-    if not isinstance(asked.get(name), Refusal):
+    if not isinstance(outcomes.get(name), Refusal):
         twice = Refusal(ErrorCode.DUPLICATE_RESOURCE, TWICE)
-        asked[name] = twice if name in asked else found
+        outcomes[name] = twice if name in outcomes else found
 
 
 def _result(name: str, found: Versioned | Refusal) -> AlterUserScramCredentialsResult:

@@ -166,7 +166,7 @@ def decide_renew_delegation_token(
     image: Image, request: RenewDelegationTokenRequest, context: TokenContext
 ) -> Decision[RenewDelegationTokenResponse]:
     """Extend a token's validity, but not beyond its maximum time."""
-    token = _asked_for(image, request.hmac, context)
+    token = _token_in_request(image, request.hmac, context)
     if isinstance(token, DelegationToken) and is_expired(token, context.now):
         token = ErrorCode.DELEGATION_TOKEN_EXPIRED
     if isinstance(token, DelegationToken) and not _may_renew(token, context.requester):
@@ -185,7 +185,7 @@ def decide_expire_delegation_token(
     image: Image, request: ExpireDelegationTokenRequest, context: TokenContext
 ) -> Decision[ExpireDelegationTokenResponse]:
     """Set a token's expiry time; a negative period expires it at once, even if already expired."""
-    token = _asked_for(image, request.hmac, context)
+    token = _token_in_request(image, request.hmac, context)
     if isinstance(token, DelegationToken) and not _may_renew(token, context.requester):
         token = ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
     if isinstance(token, ErrorCode):
@@ -214,7 +214,9 @@ def is_expired(token: DelegationToken, now: Millis) -> bool:
     return token.max_timestamp < now or token.expiration_timestamp < now
 
 
-def _asked_for(image: Image, password: bytes, context: TokenContext) -> DelegationToken | ErrorCode:
+def _token_in_request(
+    image: Image, password: bytes, context: TokenContext
+) -> DelegationToken | ErrorCode:
     code = _disabled(image, context)
     if code or context.secret is None:
         return code
@@ -266,14 +268,14 @@ def describe_delegation_tokens(
     if context.secret is None:
         code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
         return DescribeDelegationTokenResponse(error_code=code)
-    wanted = None
+    owners = None
     if request.owners is not None:
-        wanted = {str(Principal(o.principal_type, o.principal_name)) for o in request.owners}
+        owners = {str(Principal(o.principal_type, o.principal_name)) for o in request.owners}
     tokens = []
     for token_id in sorted(image.delegation_tokens):
         token = image.delegation_tokens[token_id]
         holders = {token.owner, *token.renewers}
-        if wanted is not None and not wanted & holders:
+        if owners is not None and not owners & holders:
             continue
         if str(context.requester) in holders or may_describe(token):
             tokens.append(_described(token, context.secret))

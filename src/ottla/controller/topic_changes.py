@@ -41,12 +41,12 @@ def decide_create_partitions(
     times = Counter(topic.name for topic in request.topics)
     records: list[Versioned] = []
     reply = CreatePartitionsResponse()
-    for name, asked in {asked.name: asked for asked in request.topics}.items():
+    for name, requested in {requested.name: requested for requested in request.topics}.items():
         outcome: list[Versioned] | Refusal
         if times[name] > 1:
             outcome = Refusal(ErrorCode.INVALID_REQUEST, f"topic {name[:300]} occurs twice")
         else:
-            outcome = _grow(image, asked, context)
+            outcome = _grow(image, requested, context)
         if isinstance(outcome, list) and len(records) + len(outcome) > RECORDS_MAX:
             text = f"at most {PARTITIONS_MAX} partitions can be created in one request"
             outcome = Refusal(ErrorCode.POLICY_VIOLATION, text)
@@ -60,20 +60,20 @@ def decide_create_partitions(
 
 
 def _grow(
-    image: Image, asked: CreatePartitionsTopic, context: TopicContext
+    image: Image, requested: CreatePartitionsTopic, context: TopicContext
 ) -> list[Versioned] | Refusal:
-    topic = image.topics.named(asked.name)
+    topic = image.topics.named(requested.name)
     if topic is None:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
     count = len(topic.partitions)
-    more = asked.count - count
+    more = requested.count - count
     if more <= 0:
-        text = f"topic {topic.name} has {count} partition(s); {asked.count} is not an increase"
+        text = f"topic {topic.name} has {count} partition(s); {requested.count} is not an increase"
         return Refusal(ErrorCode.INVALID_PARTITIONS, text)
     if more > PARTITIONS_MAX:
         text = f"{more} new partitions; at most {PARTITIONS_MAX} can be created at once"
         return Refusal(ErrorCode.POLICY_VIOLATION, text)
-    replicas = _more_replicas(image, topic, asked, context)
+    replicas = _more_replicas(image, topic, requested, context)
     if isinstance(replicas, Refusal):
         return replicas
     partitions = new_partitions(image, replicas)
@@ -83,13 +83,13 @@ def _grow(
 
 
 def _more_replicas(
-    image: Image, topic: Topic, asked: CreatePartitionsTopic, context: TopicContext
+    image: Image, topic: Topic, requested: CreatePartitionsTopic, context: TopicContext
 ) -> list[tuple[int, ...]] | Refusal:
-    more = asked.count - len(topic.partitions)
+    more = requested.count - len(topic.partitions)
     factor = len(topic.partitions[min(topic.partitions)].replicas)
-    if asked.assignments is None:
+    if requested.assignments is None:
         return place(image, more, factor, context.random)
-    replicas = [tuple(given.broker_ids) for given in asked.assignments]
+    replicas = [tuple(given.broker_ids) for given in requested.assignments]
     if len(replicas) != more:
         text = f"replicas are assigned for {len(replicas)} of {more} new partition(s)"
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
@@ -106,13 +106,15 @@ def decide_delete_topics(
 
     ``version`` is that of the request: before 3 it does not know that deletion can be disabled.
     """
-    asked = [DeleteTopicState(name=name) for name in request.topic_names] + request.topics
+    items_requested = [DeleteTopicState(name=name) for name in request.topic_names] + request.topics
     reply = DeleteTopicsResponse()
     records: list[Versioned] = []
-    chosen = Counter(_chosen(state.image, item) for item in asked if _refuse_form(item) is None)
-    both = _named_both_ways(state.image, asked)
+    chosen = Counter(
+        _chosen(state.image, item) for item in items_requested if _refuse_form(item) is None
+    )
+    both = _named_both_ways(state.image, items_requested)
     refused: set[Uuid | str | None] = set()
-    for item in asked:
+    for item in items_requested:
         topic = _find(state.image, item)
         key = _chosen(state.image, item)
         if _refuse_form(item) is None and chosen[key] > 1:
@@ -175,9 +177,11 @@ def _chosen(image: Image, item: DeleteTopicState) -> Uuid | str | None:
     return item.topic_id if item.name is None else item.name
 
 
-def _named_both_ways(image: Image, asked: Iterable[DeleteTopicState]) -> set[Uuid | str | None]:
+def _named_both_ways(
+    image: Image, items_requested: Iterable[DeleteTopicState]
+) -> set[Uuid | str | None]:
     """Return the topics that occur by name and by id, in two items of one request."""
-    items = [item for item in asked if _refuse_form(item) is None]
+    items = [item for item in items_requested if _refuse_form(item) is None]
     by_name = {_chosen(image, item) for item in items if item.name is not None}
     return by_name & {_chosen(image, item) for item in items if item.name is None}
 

@@ -128,8 +128,8 @@ def most_complete(replicas: Sequence[int], states: Mapping[int, LogState]) -> in
     If the last batch of a log was deleted (by retention, for example), its last epoch is unknown.
     Only the ends are then compared: an unknown epoch must not count as an old one.
     """
-    told = [replica for replica in replicas if replica in states]
-    if not told:
+    answered = [replica for replica in replicas if replica in states]
+    if not answered:
         return NO_LEADER
     are_known = all(s.last_epoch != NO_EPOCH or s.end_offset == 0 for s in states.values())
 
@@ -137,7 +137,7 @@ def most_complete(replicas: Sequence[int], states: Mapping[int, LogState]) -> in
         state = states[replica]
         return (state.last_epoch if are_known else NO_EPOCH, state.end_offset)
 
-    return max(told, key=completeness)
+    return max(answered, key=completeness)
 
 
 def decide_recoveries(
@@ -160,5 +160,5 @@ def recover(draft: Draft, at: TopicIdPartition, recovery: Recovery) -> bool:
         return False
     if draft.image.cluster.broker_epoch(recovery.leader) != recovery.broker_epoch:
         return False
-    wanted = PartitionUpdate(election=Election.UNCLEAN, most_complete=recovery.leader)
-    return draft.change(topic, at.partition, wanted) is not None
+    update = PartitionUpdate(election=Election.UNCLEAN, most_complete=recovery.leader)
+    return draft.change(topic, at.partition, update) is not None

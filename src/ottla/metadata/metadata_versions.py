@@ -102,8 +102,8 @@ def from_version_string(text: str) -> MetadataVersion | None:
 
     A release stands for its newest level. Returns None for an unknown level.
     """
-    wanted = ".".join(text.split(".")[:2])
-    return next((v for v in reversed(MetadataVersion) if wanted in (str(v), v.release())), None)
+    version = ".".join(text.split(".")[:2])
+    return next((v for v in reversed(MetadataVersion) if version in (str(v), v.release())), None)
 
 
 def is_metadata_changed(one: MetadataVersion, other: MetadataVersion) -> bool:

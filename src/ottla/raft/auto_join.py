@@ -99,7 +99,7 @@ class AutoJoin(msgspec.Struct):
         if not self.servers:
             log.warning("auto join: cannot join, controller.quorum.bootstrap.servers is empty")
         was_voter = self.mark.is_set()
-        is_removal_told = False
+        is_removal_logged = False
         turn = 0
         while True:
             voters = self.replica.committed_voters()
@@ -107,13 +107,13 @@ class AutoJoin(msgspec.Struct):
             match decide_join(is_voter=is_voter, was_voter=was_voter):
                 case JoinAction.RECORD:
                     self.mark.set()
-                    was_voter, is_removal_told = True, False
+                    was_voter, is_removal_logged = True, False
                     log.info("auto join: this node is a voter")
                 case JoinAction.REQUEST if self.servers:
-                    await self._ask(self.servers[turn % len(self.servers)])
+                    await self._request(self.servers[turn % len(self.servers)])
                     turn += 1
-                case JoinAction.REMOVED if voters is not None and not is_removal_told:
-                    is_removal_told = True
+                case JoinAction.REMOVED if voters is not None and not is_removal_logged:
+                    is_removal_logged = True
                     log.warning(
                         "auto join: removed from the voters; delete %s to rejoin", FILE_NAME
                     )
@@ -121,7 +121,7 @@ class AutoJoin(msgspec.Struct):
                     was_voter = self.mark.is_set()
             await asyncio.sleep(PAUSE_S)
 
-    async def _ask(self, server: Address) -> None:
+    async def _request(self, server: Address) -> None:
         """Send one request to one server and log the outcome."""
         request = AddVoterRequest(
             self.settings.cluster_id, self.settings.key, self.settings.endpoints
@@ -138,7 +138,7 @@ class AutoJoin(msgspec.Struct):
             log.info("auto join: request failed server=%s reason=%s", server, error)
             return
         assert isinstance(response, AddRaftVoterResponse)
-        _tell(server, response)
+        _log_response(server, response)
 
 
 # Errors that are expected on the way: not the leader, another change in progress, not caught up.
@@ -152,7 +152,7 @@ _EXPECTED: Final = frozenset(
 )
 
 
-def _tell(server: Address, response: AddRaftVoterResponse) -> None:
+def _log_response(server: Address, response: AddRaftVoterResponse) -> None:
     level = logging.INFO if response.error_code in _EXPECTED else logging.WARNING
     message = response.error_message or ""
     log.log(level, "auto join: server=%s error=%d %s", server, response.error_code, message)

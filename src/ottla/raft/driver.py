@@ -130,7 +130,7 @@ class RaftDriver:
         self._timer: asyncio.TimerHandle | None = None
         self._tokens = 0
         self._waiting: dict[int, tuple[Request | None, asyncio.Future[Reply]]] = {}
-        self._flush_wanted = 0
+        self._flush_requested = 0
         self._flush_wake = asyncio.Event()
         self._download: SnapshotDownload | None = None
         self._is_snapshotting = False
@@ -236,7 +236,7 @@ class RaftDriver:
             case out.TruncateTo():
                 self._log.truncate_to(effect.offset)
             case out.Flush():
-                self._flush_wanted = effect.ticket
+                self._flush_requested = effect.ticket
                 self._flush_wake.set()
             case out.WriteSnapshotChunk():
                 self._write_chunk(effect)
@@ -324,9 +324,9 @@ class RaftDriver:
             if isinstance(request, FetchRequest) and request.replica.node_id < 0:
                 # Not a replica: a reading client sees only what is committed.
                 upto = reply.high_watermark or Offset(0)
-            wanted = reply.records
+            requested = reply.records
             try:
-                data = self._log.read(wanted.offset, wanted.bytes_max, upto)
+                data = self._log.read(requested.offset, requested.bytes_max, upto)
             except OffsetOutOfRange:
                 return FetchReply(ErrorCode.OFFSET_OUT_OF_RANGE, reply.leader)
             return replace(reply, records=checked_batches(data))
@@ -428,7 +428,7 @@ class RaftDriver:
             await self._flush_wake.wait()
             self._flush_wake.clear()
             # Read before the round begins: later appends are not covered by it.
-            ticket = self._flush_wanted
+            ticket = self._flush_requested
             try:
                 await self._log.flush(self._parts.committer)
             except (Fault, OSError) as error:

@@ -42,7 +42,7 @@ class Peers(Protocol):
         ...
 
 
-class _Line(msgspec.Struct):
+class _Peer(msgspec.Struct):
     """One peer. The lock keeps two requests from opening two connections."""
 
     opening: asyncio.Lock
@@ -67,50 +67,50 @@ class WirePeers:
         self._client_id = client_id
         self._timeout_ms = request_timeout_ms
         self._options = options
-        self._lines: dict[Address, _Line] = {}
+        self._peers: dict[Address, _Peer] = {}
         self._is_closed = False
 
     async def ask(self, endpoint: Endpoint, request: Request) -> Reply | None:
         """Send a request and wait for its reply, up to the request timeout."""
         address = Address(endpoint.host, endpoint.port)
-        line = self._lines.setdefault(address, _Line(asyncio.Lock()))
+        peer = self._peers.setdefault(address, _Peer(asyncio.Lock()))
         try:
             # Connecting or waiting may time out; a request that does closes the connection, so
             # that the next request reconnects to a peer that disappeared.
-            connection = await self._connect(address, line)
+            connection = await self._connect(address, peer)
             response: Message = await connection.send(
                 rpc_codec.to_message(request), timeout_ms=self._timeout_ms
             )
             reply = rpc_codec.to_reply(response, endpoint.listener)
         except (OSError, Fault) as error:
-            self._note_down(address, line, error)
+            self._note_down(address, peer, error)
             return None
-        line.is_down = False
+        peer.is_down = False
         return reply
 
-    async def _connect(self, address: Address, line: _Line) -> Connection:
-        async with line.opening:
+    async def _connect(self, address: Address, peer: _Peer) -> Connection:
+        async with peer.opening:
             if self._is_closed:
                 raise ConnectionError("stopped")
-            if line.connection is None or not line.connection.is_open:
+            if peer.connection is None or not peer.connection.is_open:
                 options = replace(
                     self._options(address), connect_timeout_ms=max(1, self._timeout_ms)
                 )
-                line.connection = await Connection.open(
+                peer.connection = await Connection.open(
                     self._network, address, client_id=self._client_id, options=options
                 )
-            return line.connection
+            return peer.connection
 
-    def _note_down(self, address: Address, line: _Line, error: Exception) -> None:
+    def _note_down(self, address: Address, peer: _Peer, error: Exception) -> None:
         """Log a failed peer once, not on each attempt."""
-        level = logging.DEBUG if line.is_down else logging.INFO
+        level = logging.DEBUG if peer.is_down else logging.INFO
         log.log(level, "quorum peer does not answer peer=%s reason=%s", address, error)
-        line.is_down = True
+        peer.is_down = True
 
     async def close(self) -> None:
         """Close all connections. No request may follow."""
         self._is_closed = True
-        lines, self._lines = list(self._lines.values()), {}
-        for line in lines:
-            if line.connection is not None:
-                await line.connection.close()
+        lines, self._peers = list(self._peers.values()), {}
+        for peer in lines:
+            if peer.connection is not None:
+                await peer.connection.close()

@@ -40,8 +40,8 @@ ChangeRequest = AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest
 
 
 def _reply(quorum: Quorum, token: int, refusal: Refusal | None) -> None:
-    told = refusal or Refusal(ErrorCode.NONE)
-    quorum.answer(token, VoterChangeReply(told.error, quorum.hint(), told.message))
+    outcome = refusal or Refusal(ErrorCode.NONE)
+    quorum.answer(token, VoterChangeReply(outcome.error, quorum.hint(), outcome.message))
 
 
 # -- requests ----------------------------------------------------------------
@@ -271,14 +271,15 @@ def _check_upgrade(quorum: Quorum, level: int) -> Refusal | None:
         return Refusal(
             ErrorCode.INVALID_UPDATE_VERSION, f"kraft.version {now_at} cannot be changed to {level}"
         )
-    unfit = [
+    unsupported = [
         voter.key.node_id
         for voter in quorum.voters
         if not voter.key.is_complete or not voter.kraft_versions.includes(level)
     ]
-    if unfit:
+    if unsupported:
         return Refusal(
-            ErrorCode.INVALID_UPDATE_VERSION, f"voters {unfit} have not announced support for it"
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"voters {unsupported} have not announced support",
         )
     return _check_free(quorum, quorum.role)
 

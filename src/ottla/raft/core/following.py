@@ -54,10 +54,10 @@ def on_fetch_reply(quorum: Quorum, sent: InFlight, reply: FetchReply) -> None:
     if reply.high_watermark is not None and reply.diverging is None and reply.snapshot is None:
         role.leader_high_watermark = reply.high_watermark
         follow_high_watermark(quorum)
-    _heard(quorum, role)
+    _record_contact(quorum, role)
 
 
-def _heard(quorum: Quorum, role: Follower) -> None:
+def _record_contact(quorum: Quorum, role: Follower) -> None:
     role.fetch_deadline = Millis(quorum.now + quorum.settings.fetch_timeout_ms)
     role.has_fetched = True
 
@@ -131,7 +131,7 @@ def on_fetch_snapshot_reply(quorum: Quorum, sent: InFlight, reply: FetchSnapshot
         if is_current and isinstance(role, Follower) and reply.leader.epoch == role.epoch:
             # The leader has a newer one by now; its next fetch reply will name it.
             role.download = None
-            _heard(quorum, role)
+            _record_contact(quorum, role)
         return
     if is_settled(quorum, sent, reply.error, reply.leader):
         return
@@ -150,7 +150,7 @@ def on_fetch_snapshot_reply(quorum: Quorum, sent: InFlight, reply: FetchSnapshot
         role.download = None
         quorum.outstanding.pause(sent.to, quorum.now)
         return
-    _heard(quorum, role)
+    _record_contact(quorum, role)
     quorum.emit(WriteSnapshotChunk(download.snapshot, download.position, chunk.payload))
     download.position += chunk.length
     if download.position == reply.size:
@@ -170,7 +170,7 @@ def on_installed(quorum: Quorum, event: SnapshotInstalled) -> None:
         quorum.voters_changed()
     quorum.raise_high_watermark(event.snapshot.offset)
     if isinstance(quorum.role, Follower):
-        _heard(quorum, quorum.role)
+        _record_contact(quorum, quorum.role)
 
 
 def on_rejected(quorum: Quorum, event: SnapshotRejected) -> None:

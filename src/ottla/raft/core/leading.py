@@ -83,12 +83,12 @@ def _refused(quorum: Quorum, error: ErrorCode) -> FetchReply:
 def _check_fetch(quorum: Quorum, request: FetchRequest) -> ErrorCode:
     if not is_own_cluster(quorum, request.cluster_id):
         return ErrorCode.INCONSISTENT_CLUSTER_ID
-    asked = request.log_end
+    position = request.log_end
     if (
         request.wait_ms_max < 0
-        or asked.offset < 0
-        or asked.epoch < 0
-        or asked.epoch > request.epoch
+        or position.offset < 0
+        or position.epoch < 0
+        or position.epoch > request.epoch
         or request.replica.node_id == quorum.settings.node_id
     ):
         return ErrorCode.INVALID_REQUEST

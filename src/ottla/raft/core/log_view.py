@@ -71,7 +71,7 @@ class Match(enum.Enum):
     SNAPSHOT = "snapshot"
 
 
-def match_position(log: LogView, asked: LogPosition) -> tuple[Match, LogPosition]:
+def match_position(log: LogView, position: LogPosition) -> tuple[Match, LogPosition]:
     """Compare a follower's end with this log, the leader's.
 
     Returns VALID and the position; DIVERGING and the last position that both may share; or SNAPSHOT
@@ -79,24 +79,24 @@ def match_position(log: LogView, asked: LogPosition) -> tuple[Match, LogPosition
     follower is sent a snapshot if there is one: that is cheaper than replaying the log.
     """
     latest = log.latest_snapshot()
-    if asked.offset == 0 and latest is not None and latest != BOOTSTRAP_SNAPSHOT:
+    if position.offset == 0 and latest is not None and latest != BOOTSTRAP_SNAPSHOT:
         return Match.SNAPSHOT, latest
     start = log.start_offset()
-    if start == 0 and asked == (0, 0):
-        return Match.VALID, asked
+    if start == 0 and position == (0, 0):
+        return Match.VALID, position
     earliest = log.earliest_snapshot()
-    if earliest is not None and latest is not None and _is_before(asked, start, earliest):
+    if earliest is not None and latest is not None and _is_before(position, start, earliest):
         return Match.SNAPSHOT, latest
-    end = log.end_offset_for_epoch(asked.epoch)
-    if end.epoch != asked.epoch or end.offset < asked.offset:
+    end = log.end_offset_for_epoch(position.epoch)
+    if end.epoch != position.epoch or end.offset < position.offset:
         return Match.DIVERGING, end
-    return Match.VALID, asked
+    return Match.VALID, position
 
 
-def _is_before(asked: LogPosition, start: Offset, earliest: LogPosition) -> bool:
-    if asked.offset < start or asked.epoch < earliest.epoch:
+def _is_before(position: LogPosition, start: Offset, earliest: LogPosition) -> bool:
+    if position.offset < start or position.epoch < earliest.epoch:
         return True
-    return asked.offset == start == earliest.offset and asked.epoch != earliest.epoch
+    return position.offset == start == earliest.offset and position.epoch != earliest.epoch
 
 
 def truncation_offset(log: LogView, diverging: LogPosition) -> Offset:

@@ -85,7 +85,7 @@ class RaftCore:
         self._quorum = Quorum(settings, log, election, membership, below)
         self._election = election
         self._timer: Millis | None = None
-        self._is_ready_told = False
+        self._is_shutdown_ready_emitted = False
 
     def step(self, event: Event) -> list[Effect]:
         """Handle one event; return the effects to perform, in order.
@@ -105,7 +105,7 @@ class RaftCore:
         self._act_on_time()
         self._send()
         leading.serve_parked(quorum)
-        self._tell_ready()
+        self._emit_shutdown_ready()
         self._set_timer()
         return quorum.effects
 
@@ -254,16 +254,16 @@ class RaftCore:
             case Resigned() as role:
                 elections.send_end_epochs(quorum, role)
 
-    def _tell_ready(self) -> None:
+    def _emit_shutdown_ready(self) -> None:
         """Report that a stopping node may stop: it leads no epoch, or all others know."""
         quorum = self._quorum
-        if not quorum.is_stopping or self._is_ready_told:
+        if not quorum.is_stopping or self._is_shutdown_ready_emitted:
             return
         role = quorum.role
         is_alone = not quorum.is_voter or len(quorum.voters) == 1
         is_known = isinstance(role, Resigned) and not role.unacknowledged
         if is_alone or is_known or not isinstance(role, Resigned | Candidate):
-            self._is_ready_told = True
+            self._is_shutdown_ready_emitted = True
             quorum.emit(ShutdownReady())
 
     def _deadlines(self) -> list[Millis]:

@@ -106,13 +106,13 @@ class Progress:
         It is the time of the last contact with the last voter still needed for a majority.
         """
         needed = len(self.voters) // 2 + 1
-        heard = []
+        contacts = []
         for replica in self.voters.values():
             if replica.key.node_id == self._local.node_id:
                 needed -= 1
             else:
-                heard.append(self._began if replica.contact_at is None else replica.contact_at)
-        return sorted(heard, reverse=True)[needed - 1] if needed else None
+                contacts.append(self._began if replica.contact_at is None else replica.contact_at)
+        return sorted(contacts, reverse=True)[needed - 1] if needed else None
 
     def silent_voters(self, since: Millis) -> list[ReplicaKey]:
         """Return the other voters without contact after ``since``, by node id."""

@@ -278,9 +278,9 @@ class Quorum:
         start = role.start_offset if isinstance(role, Leader) else None
         self.emit(RoleChanged(role.name, role.epoch, role.leader_id, start))
         if isinstance(old, Leader):
-            self._refuse_leftovers(old)
+            self._reject_open_requests(old)
 
-    def _refuse_leftovers(self, old: Leader) -> None:
+    def _reject_open_requests(self, old: Leader) -> None:
         refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
         for parked in old.parked.values():
             self.answer(
@@ -290,11 +290,11 @@ class Quorum:
             self.answer(old.change.token, VoterChangeReply(refusal, self.hint()))
 
     def _persist(self) -> None:
-        wanted = PersistElection(self.role.epoch, self.role.voted, self.role.leader_id)
-        assert wanted.epoch >= self.persisted.epoch, "epochs never fall"
-        if wanted != self.persisted:
-            self.persisted = wanted
-            self.emit(wanted)
+        election = PersistElection(self.role.epoch, self.role.voted, self.role.leader_id)
+        assert election.epoch >= self.persisted.epoch, "epochs never fall"
+        if election != self.persisted:
+            self.persisted = election
+            self.emit(election)
 
     def _election_deadline_kept(self) -> Millis:
         """Return the deadline: a greater epoch does not extend the wait for an election."""

@@ -76,8 +76,8 @@ class Voter(msgspec.Struct, frozen=True):
 
 def find_endpoint(endpoints: Endpoints, listener: str) -> Endpoint | None:
     """Return the endpoint with that listener name, ignoring case."""
-    wanted = listener.upper()
-    return next((e for e in endpoints if e.listener.upper() == wanted), None)
+    upper = listener.upper()
+    return next((e for e in endpoints if e.listener.upper() == upper), None)
 
 
 class VoterSet(msgspec.Struct, frozen=True):
