@@ -7,7 +7,7 @@ from typing import Any
 from controller_images import image_of
 from msgspec.structs import replace
 from partition_fixtures import TOPIC_ID, Machine, registration
-from produce_pair import Transport, frozen_scheduler, hear
+from produce_pair import Transport, frozen_scheduler, receive
 
 from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
@@ -129,8 +129,8 @@ class Broker:
         self.taken += reply is not None
         return reply
 
-    def hear(self, data: bytes, step: int = 1 << 20) -> None:
-        hear(self.connection, self.transport, data, step)
+    def receive(self, data: bytes, step: int = 1 << 20) -> None:
+        receive(self.connection, self.transport, data, step)
 
     def state(self, machine: GroupMachine) -> dict[str, object]:
         """What a machine holds that its log says."""
@@ -157,8 +157,8 @@ class Broker:
             fresh._load_some()
         return self.state(fresh.shard(0).machine)
 
-    def told(self) -> dict[str, object]:
-        """Everything that anybody could see of what was done."""
+    def outcome(self) -> dict[str, object]:
+        """Everything that can be observed of the requests served."""
         log = self.partition.log
         told: dict[str, object] = {
             "replies": bytes(self.transport.written),

@@ -89,7 +89,7 @@ def frozen_scheduler() -> FairScheduler:
     return FairScheduler(lambda: 0.0, asyncio.get_running_loop().call_soon)
 
 
-def hear(connection: Connection, transport: Transport, data: bytes, step: int) -> None:
+def receive(connection: Connection, transport: Transport, data: bytes, step: int) -> None:
     while data and not transport.is_closed:
         room = connection.get_buffer(-1)
         piece = data[: min(step, len(room))]
@@ -106,8 +106,8 @@ class Line:
         self.connection = Connection(context, Address("127.0.0.1", 2), lambda *_: None)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
-    def hear(self, data: bytes, step: int) -> None:
-        hear(self.connection, self.transport, data, step)
+    def receive(self, data: bytes, step: int) -> None:
+        receive(self.connection, self.transport, data, step)
 
 
 @dataclass
@@ -168,12 +168,12 @@ class Broker:
         self.taken += reply is not None
         return reply
 
-    def hear(self, data: bytes, step: int) -> None:
+    def receive(self, data: bytes, step: int) -> None:
         """Receive ``data`` in pieces of ``step`` bytes, unless the connection is closed."""
-        hear(self.connection, self.transport, data, step)
+        receive(self.connection, self.transport, data, step)
 
-    def told(self) -> dict[str, object]:
-        """Everything that anybody could see of what was done."""
+    def outcome(self) -> dict[str, object]:
+        """Everything that can be observed of the requests served."""
         return {
             "replies": bytes(self.transport.written),
             "closed": self.transport.is_closed,

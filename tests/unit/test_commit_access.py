@@ -50,7 +50,7 @@ def test_fast_path_serves_a_caller_once_the_general_path_has_allowed_it() -> Non
         rules = Rules()
         broker = Broker(True, access=rules.access())
         for number in range(4):
-            broker.hear(commit())
+            broker.receive(commit())
             assert errors_of(broker) == [ErrorCode.NONE]
             assert broker.taken == number
         assert rules.questions == 2, "one for the group, one for the topic"
@@ -71,16 +71,16 @@ def test_denied_commit_writes_nothing(denied: str, error: ErrorCode, has_fast_pa
         rules = Rules()
         broker = Broker(has_fast_path, access=rules.access())
         for _ in range(2):
-            broker.hear(commit())
+            broker.receive(commit())
             assert errors_of(broker) == [ErrorCode.NONE]
         end, taken = broker.partition.log.log_end_offset, broker.taken
         rules.deny(denied)
-        broker.hear(commit())
+        broker.receive(commit())
         assert errors_of(broker) == [error]
         assert broker.taken == taken
         assert broker.partition.log.log_end_offset == end
         rules.deny("nothing")
-        broker.hear(commit())
+        broker.receive(commit())
         assert errors_of(broker) == [ErrorCode.NONE]
 
     asyncio.run(story())
@@ -91,14 +91,14 @@ def test_denied_group_is_not_served_after_another_was_allowed() -> None:
         rules = Rules()
         broker = Broker(True, access=rules.access())
         for group in ("g", "h", "g", "h"):
-            broker.hear(commit(group_id=group))
+            broker.receive(commit(group_id=group))
             broker.transport.written.clear()
         assert broker.taken == 2
         rules.deny("g")
         # The general path allows the topic again, by a commit to the other group.
-        broker.hear(commit(group_id="h"))
+        broker.receive(commit(group_id="h"))
         broker.transport.written.clear()
-        broker.hear(commit(group_id="g"))
+        broker.receive(commit(group_id="g"))
         assert errors_of(broker) == [ErrorCode.GROUP_AUTHORIZATION_FAILED]
 
     asyncio.run(story())
@@ -110,9 +110,9 @@ def test_denied_topic_is_not_served_after_another_was_allowed() -> None:
         rules.deny("ünï")
         broker = Broker(True, access=rules.access())
         for _ in range(2):
-            broker.hear(commit())
+            broker.receive(commit())
             assert errors_of(broker) == [ErrorCode.NONE]
-        broker.hear(commit(topic_of(offset(), name="ünï")))
+        broker.receive(commit(topic_of(offset(), name="ünï")))
         assert errors_of(broker) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
         assert broker.taken == 1
 

@@ -1,4 +1,4 @@
-"""The short way of an OffsetCommit: the same reply, log and state as the long way, always."""
+"""The OffsetCommit fast path gives the same replies, log and state as the general path."""
 
 import asyncio
 import struct
@@ -46,27 +46,27 @@ JOIN = frame(
 FETCH = frame(OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g")]), 9)
 
 
-def told_both(
+def send_both(
     frames: Sequence[bytes | Callable[[Broker], None]], step: int = 1 << 20, **world: object
 ) -> Broker:
-    """Tell two brokers the same; return the one with the short way. They must agree."""
+    """Send two brokers the same requests; return the one with the fast path. They must agree."""
 
     async def both() -> Broker:
-        quick, slow = (Broker(has_fast_path, **world) for has_fast_path in (True, False))  # type: ignore[arg-type]
-        for broker in (quick, slow):
+        fast, general = (Broker(has_fast_path, **world) for has_fast_path in (True, False))  # type: ignore[arg-type]
+        for broker in (fast, general):
             for each in frames:
                 if callable(each):
                     each(broker)
                 else:
-                    broker.hear(each, step)
+                    broker.receive(each, step)
                 for _ in range(TURNS_OF_A_LARGE_FRAME):
                     await asyncio.sleep(0)
-        assert quick.told() == slow.told()
-        assert slow.taken == 0
-        for broker in (quick, slow):
+        assert fast.outcome() == general.outcome()
+        assert general.taken == 0
+        for broker in (fast, general):
             broker.connection.cancel_pending()
         await asyncio.sleep(0)
-        return quick
+        return fast
 
     return asyncio.run(both())
 
@@ -76,48 +76,48 @@ def last_code(broker: Broker) -> int:
     return struct.unpack_from(">h", broker.transport.written, len(broker.transport.written) - 5)[0]
 
 
-# -- what takes it ------------------------------------------------------------
+# -- served by the fast path ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])
-def test_a_plain_commit_goes_the_short_way(version: int) -> None:
+def test_plain_commit_takes_the_fast_path(version: int) -> None:
     asked = [commit(version=version, number=n) for n in (1, -2, 3)]
-    broker = told_both([FIRST, *asked, FETCH])
+    broker = send_both([FIRST, *asked, FETCH])
     assert broker.taken == 3
     assert broker.partition.log.log_end_offset == 4
-    assert last_code(told_both([FIRST, commit()])) == ErrorCode.NONE
+    assert last_code(send_both([FIRST, commit()])) == ErrorCode.NONE
 
 
-def test_many_offsets_of_several_topics() -> None:
+def test_commit_of_many_partitions_of_several_topics() -> None:
     many = [offset(n, 1 << 40 | n, n % 7, "é" * (n % 5)) for n in range(PARTITIONS)]
     asked = commit(topic_of(*many), topic_of(*many[:3], name="ünï"))
-    assert told_both([FIRST, asked, asked, FETCH]).taken == 2
+    assert send_both([FIRST, asked, asked, FETCH]).taken == 2
 
 
-def test_metadata_up_to_what_a_group_takes() -> None:
+def test_metadata_up_to_the_limit_is_committed() -> None:
     texts = ["m", "m" * 126, "m" * 127, "m" * 4096, "ü" * 4096, None, ""]
     asked = [commit(topic_of(offset(metadata=text))) for text in texts]
-    assert told_both([FIRST, *asked, FETCH]).taken == len(texts)
+    assert send_both([FIRST, *asked, FETCH]).taken == len(texts)
 
 
-def test_a_partition_named_twice_has_its_last_offset() -> None:
-    assert told_both([FIRST, commit(topic_of(offset(0, 7), offset(0, 3))), FETCH]).taken == 1
+def test_last_offset_of_a_partition_named_twice_counts() -> None:
+    assert send_both([FIRST, commit(topic_of(offset(0, 7), offset(0, 3))), FETCH]).taken == 1
 
 
-def test_the_last_of_all_partitions() -> None:
+def test_commit_of_the_last_partition_of_a_topic() -> None:
     edge = [topic_of(offset(at)) for at in (PARTITIONS - 1, PARTITIONS)]
-    assert told_both([FIRST, *map(commit, edge)]).taken == 1
+    assert send_both([FIRST, *map(commit, edge)]).taken == 1
 
 
-def test_a_member_is_heard_of_by_its_commit() -> None:
-    def hear(broker: Broker) -> None:
+def test_commit_extends_the_session_of_its_member() -> None:
+    def receive(broker: Broker) -> None:
         broker.machine.clock.pass_ms(3000)
 
     member = joined()
     more = {"group_id": "joined", "member_id": member, "generation_id_or_member_epoch": 1}
-    broker = told_both([JOIN, settle, hear, commit(**more), hear, commit(**more)])
+    broker = send_both([JOIN, settle, receive, commit(**more), receive, commit(**more)])
     assert broker.taken == 2
-    broker = told_both([JOIN, settle, commit(**more, group_instance_id="i"), commit(**more)])
+    broker = send_both([JOIN, settle, commit(**more, group_instance_id="i"), commit(**more)])
     assert broker.taken == 1, "it is no static member"
 
 
@@ -126,7 +126,7 @@ def joined() -> str:
 
     async def ask() -> str:
         broker = Broker(False)
-        broker.hear(JOIN)
+        broker.receive(JOIN)
         settle(broker)
         (group,) = [broker.runtime.shard(0).machine.groups["joined"]]
         return next(iter(group.members))  # type: ignore[attr-defined]
@@ -142,11 +142,11 @@ def settle(broker: Broker) -> None:
     group = broker.runtime.shard(0).machine.groups["joined"]
     assert group.state_name() == "CompletingRebalance"
     member = next(iter(group.members))  # type: ignore[attr-defined]
-    broker.hear(frame(SyncGroupRequest("joined", 1, member), 3))
+    broker.receive(frame(SyncGroupRequest("joined", 1, member), 3))
     assert group.state_name() == "Stable"
 
 
-# -- what does not ------------------------------------------------------------
+# -- declined ------------------------------------------------------------
 
 PLAIN = topic_of(offset())
 UNUSUAL = {
@@ -172,20 +172,20 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("what", UNUSUAL)
-def test_what_is_unusual_goes_the_long_way(what: str) -> None:
-    assert told_both([FIRST, UNUSUAL[what], commit(), FETCH]).taken == 1
+def test_unusual_commit_takes_the_general_path(what: str) -> None:
+    assert send_both([FIRST, UNUSUAL[what], commit(), FETCH]).taken == 1
 
 
-def test_texts_that_are_none() -> None:
+def test_invalid_utf8_takes_the_general_path() -> None:
     plain = commit(topic_of(offset(metadata="mmmm")), member_id="memb")
     for text in (b"mmmm", b"memb", b"orders", b"\x02g"):
         broken = plain.replace(text, text[:-1] + b"\xff")
-        assert told_both([FIRST, broken]).taken == 0, text
+        assert send_both([FIRST, broken]).taken == 0, text
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_damaged_requests(data: st.DataObject) -> None:
+def test_both_paths_agree_on_damaged_requests(data: st.DataObject) -> None:
     """Any byte may be wrong, and a frame may end anywhere: both ways say the same."""
     partitions = [offset(1, 77, 3, "note"), offset(2, 78)]
     version = data.draw(st.sampled_from([8, 9, 10]))
@@ -200,12 +200,12 @@ def test_damaged_requests(data: st.DataObject) -> None:
     cut = data.draw(st.sampled_from([len(plain), data.draw(st.integers(16, len(plain)))]))
     del plain[cut:]
     plain[:4] = (len(plain) - 4).to_bytes(4, "big")
-    told_both([FIRST, bytes(plain), commit(number=9)])
+    send_both([FIRST, bytes(plain), commit(number=9)])
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_any_commits(data: st.DataObject) -> None:
+def test_both_paths_agree_on_arbitrary_commits(data: st.DataObject) -> None:
     """Requests of all kinds in any order: equal replies, logs, states and states loaded again."""
     texts = st.one_of(st.none(), st.just(""), st.text(max_size=3), st.just("m" * 300))
     numbers = st.one_of(st.integers(-1, 2), st.integers(-(1 << 63), (1 << 63) - 1))
@@ -226,32 +226,32 @@ def test_any_commits(data: st.DataObject) -> None:
         st.sampled_from([-1, -1, -1, 0]),
     )
     asked = data.draw(st.lists(requests, max_size=6))
-    told_both([FIRST, *asked, FETCH], step=data.draw(st.sampled_from([1 << 20, 7])))
+    send_both([FIRST, *asked, FETCH], step=data.draw(st.sampled_from([1 << 20, 7])))
 
 
 # -- what changes meanwhile ---------------------------------------------------
 
 
-def test_followers_are_waited_for() -> None:
+def test_commit_with_followers_takes_the_general_path() -> None:
     def replicate(broker: Broker) -> None:
         broker.partition.apply(registration(replicas=(0, 1), partition_epoch=1))
 
-    broker = told_both([FIRST, replicate, commit(), commit()])
+    broker = send_both([FIRST, replicate, commit(), commit()])
     assert broker.taken == 0
     assert broker.partition.log.high_watermark == 1
     assert broker.partition.log.log_end_offset == 3
 
 
 @pytest.mark.parametrize(("linger_ms", "taken"), [(-1, 1), (0, 1), (5, 0)])
-def test_a_commit_that_lingers_does_not_go_the_short_way(linger_ms: int, taken: int) -> None:
+def test_lingering_commit_takes_the_general_path(linger_ms: int, taken: int) -> None:
     def wait(broker: Broker) -> None:
         broker.machine.clock.pass_ms(5)
         broker.runtime.shard(0).on_due()
 
-    assert told_both([FIRST, commit(), wait], linger_ms=linger_ms).taken == taken
+    assert send_both([FIRST, commit(), wait], linger_ms=linger_ms).taken == taken
 
 
-def test_a_shard_that_is_gone_or_back() -> None:
+def test_shard_that_was_unloaded_and_loaded_again() -> None:
     def lose(broker: Broker) -> None:
         broker.partition.apply(registration(leader=1, epoch=1, replicas=(0, 1), partition_epoch=1))
         broker.runtime.on_unled("__consumer_offsets", 0, None)
@@ -261,19 +261,19 @@ def test_a_shard_that_is_gone_or_back() -> None:
         broker.runtime.on_led("__consumer_offsets", 0, 2)  # type: ignore[arg-type]
 
     asked = [FIRST, commit(), lose, commit(), regain, commit(), Broker.load, commit(), FETCH]
-    broker = told_both(asked)
+    broker = send_both(asked)
     assert broker.taken == 2
     assert broker.partition.log.epochs.latest_epoch == 2
 
 
-def test_a_leader_that_was_replaced_unseen_writes_nothing() -> None:
+def test_replaced_leader_writes_nothing() -> None:
     def lose(broker: Broker) -> None:
         broker.partition.apply(registration(leader=0, epoch=1, partition_epoch=1))
 
-    assert told_both([FIRST, lose, commit()]).taken == 0
+    assert send_both([FIRST, lose, commit()]).taken == 0
 
 
-def test_a_topic_that_grows_and_goes() -> None:
+def test_topic_that_gains_partitions_and_is_deleted() -> None:
     def grow(broker: Broker) -> None:
         broker.image = WIDER
 
@@ -283,48 +283,48 @@ def test_a_topic_that_grows_and_goes() -> None:
     more = commit(topic_of(offset(PARTITIONS)))
     by_id = commit(version=10)
     asked = [FIRST, more, grow, more, commit(), by_id, go, commit(), by_id]
-    assert told_both(asked).taken == 3
+    assert send_both(asked).taken == 3
 
 
-def test_a_batch_that_the_log_does_not_take() -> None:
+def test_batch_above_the_limit_of_the_log_is_rejected() -> None:
     many = commit(topic_of(*[offset(n) for n in range(20)]))
     for limits in ({"max_message_bytes": 700}, {"segment_bytes": 700}):
-        broker = told_both([FIRST, many, commit()], log_config=LogConfig(**limits))
+        broker = send_both([FIRST, many, commit()], log_config=LogConfig(**limits))
         assert broker.taken == 1, limits
 
 
-def test_a_log_with_times_of_its_own() -> None:
-    assert told_both([FIRST, commit()], log_config=LogConfig(is_log_append_time=True)).taken == 0
+def test_log_with_log_append_time() -> None:
+    assert send_both([FIRST, commit()], log_config=LogConfig(is_log_append_time=True)).taken == 0
 
 
-def test_a_disk_that_fails_is_told_as_ever() -> None:
+def test_failed_disk_gives_the_same_error_on_both_paths() -> None:
     def fail(broker: Broker) -> None:
         broker.machine.disk.fail("write", path_contains=".log")
 
-    broker = told_both([FIRST, fail, commit(), commit()])
+    broker = send_both([FIRST, fail, commit(), commit()])
     assert broker.taken == 0
     assert broker.partition.log.log_end_offset == 1
 
 
-def test_more_names_than_are_remembered() -> None:
+def test_full_cache_of_names_is_dropped() -> None:
     async def story() -> None:
         broker = Broker(True)
-        broker.hear(FIRST)
+        broker.receive(FIRST)
         for number in range(NAMES_MAX + 5):
-            broker.hear(commit(group_id=f"g{number}"))
+            broker.receive(commit(group_id=f"g{number}"))
             await asyncio.sleep(0)
-        broker.hear(commit())
+        broker.receive(commit())
         await asyncio.sleep(0)
         assert broker.taken == 1
 
     asyncio.run(story())
 
 
-def test_metadata_is_measured_by_the_setting() -> None:
+def test_metadata_limit_follows_the_setting() -> None:
     asked = [FIRST, *(commit(topic_of(offset(metadata="m" * n))) for n in (3, 4))]
-    assert told_both(asked, settings=GroupSettings(offset_metadata_max_bytes=3)).taken == 1
+    assert send_both(asked, settings=GroupSettings(offset_metadata_max_bytes=3)).taken == 1
 
 
-def test_a_heartbeat_is_none_of_its_business() -> None:
+def test_fast_path_declines_other_apis() -> None:
     asked = frame(HeartbeatRequest("g", 0, "m"), 4)
-    assert told_both([FIRST, asked, commit()]).taken == 1
+    assert send_both([FIRST, asked, commit()]).taken == 1

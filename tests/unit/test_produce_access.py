@@ -60,7 +60,7 @@ def test_fast_path_serves_a_caller_once_the_general_path_has_allowed_it() -> Non
         rules = Rules()
         broker = broker_of(rules)
         for number in range(5):
-            broker.hear(frame(PLAIN), 1 << 20)
+            broker.receive(frame(PLAIN), 1 << 20)
             assert error_of(broker) is ErrorCode.NONE
             assert broker.taken == number
         assert rules.questions == 1
@@ -75,16 +75,16 @@ def test_denied_write_appends_nothing_and_is_decided_once(has_fast_path: bool) -
         rules = Rules()
         broker = broker_of(rules, has_fast_path=has_fast_path)
         for _ in range(2):
-            broker.hear(frame(PLAIN), 1 << 20)
+            broker.receive(frame(PLAIN), 1 << 20)
             assert error_of(broker) is ErrorCode.NONE
         rules.change(is_allowed=False)
         rules.questions = 0
-        broker.hear(frame(PLAIN), 1 << 20)
+        broker.receive(frame(PLAIN), 1 << 20)
         assert error_of(broker) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert rules.questions == 1
         assert broker.hosted[0].log.log_end_offset == 2
         rules.change(is_allowed=True)
-        broker.hear(frame(PLAIN), 1 << 20)
+        broker.receive(frame(PLAIN), 1 << 20)
         assert error_of(broker) is ErrorCode.NONE
 
     asyncio.run(story())
@@ -93,7 +93,7 @@ def test_denied_write_appends_nothing_and_is_decided_once(has_fast_path: bool) -
 def test_denied_topic_is_rejected_before_its_existence_is_checked() -> None:
     async def story() -> None:
         broker = broker_of(Rules(is_allowed=False))
-        broker.hear(frame(PLAIN, topic="nobody"), 1 << 20)
+        broker.receive(frame(PLAIN, topic="nobody"), 1 << 20)
         assert error_of(broker) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     asyncio.run(story())
@@ -102,7 +102,7 @@ def test_denied_topic_is_rejected_before_its_existence_is_checked() -> None:
 def test_denied_write_without_acks_closes_the_connection() -> None:
     async def story() -> None:
         broker = broker_of(Rules(is_allowed=False))
-        broker.hear(frame(PLAIN, acks=0), 1 << 20)
+        broker.receive(frame(PLAIN, acks=0), 1 << 20)
         assert broker.transport.is_closed
         assert broker.hosted[0].log.log_end_offset == 0
 
@@ -113,7 +113,7 @@ def test_denied_transactional_id_rejects_the_request() -> None:
     async def story() -> None:
         broker = broker_of(Rules(is_id_allowed=False))
         data = broken(batch(b"a", producer=Producer(7, 0, 0)), ">h", 21, TRANSACTIONAL)
-        broker.hear(frame(data, transactional_id="t", topic=TOPIC), 1 << 20)
+        broker.receive(frame(data, transactional_id="t", topic=TOPIC), 1 << 20)
         assert error_of(broker) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert broker.hosted[0].log.log_end_offset == 0
 

@@ -1,4 +1,4 @@
-"""The short way of a small Produce: the same reply and the same log as the long way, always."""
+"""The Produce fast path gives the same replies and the same log as the general path."""
 
 import asyncio
 import struct
@@ -27,7 +27,7 @@ BOUNDED = {
 }
 
 
-def told_both(
+def send_both(
     frames: Sequence[bytes],
     step: int = 1 << 20,
     config: TopicConfig | None = None,
@@ -37,65 +37,65 @@ def told_both(
     """Send two brokers the same requests; return the one with the fast path. They must agree."""
 
     async def both() -> Broker:
-        quick, slow = (
+        fast, general = (
             Broker(has_fast_path, config or TopicConfig(), log_config or LogConfig(), replicas)
             for has_fast_path in (True, False)
         )
-        for broker in (quick, slow):
+        for broker in (fast, general):
             for each in frames:
-                broker.hear(each, step)
+                broker.receive(each, step)
                 await asyncio.sleep(0)
-        assert quick.told() == slow.told()
-        assert slow.taken == 0
-        for broker in (quick, slow):
+        assert fast.outcome() == general.outcome()
+        assert general.taken == 0
+        for broker in (fast, general):
             broker.connection.cancel_pending()
         await asyncio.sleep(0)
-        return quick
+        return fast
 
     return asyncio.run(both())
 
 
-# -- what takes it ------------------------------------------------------------
+# -- served by the fast path ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(9, 14))
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_a_plain_request_goes_the_short_way(version: int, acks: int) -> None:
+def test_plain_request_takes_the_fast_path(version: int, acks: int) -> None:
     asked = [frame(PLAIN, version=version, acks=acks, number=n) for n in (1, -2, 3)]
-    broker = told_both(asked)
-    # The first shows who the client is.
+    broker = send_both(asked)
+    # The first request sets the client id of the connection.
     assert broker.taken == 2
     assert broker.hosted[0].log.log_end_offset == 3
 
 
-def test_several_records_and_partitions_in_turn() -> None:
+def test_several_records_and_partitions_alternate() -> None:
     many = batch(b"a", b"b", b"c" * 3000)
     asked = [frame(PLAIN), frame(many), frame(None, PLAIN), frame(PLAIN), frame(many)]
-    assert told_both(asked).taken == 3
+    assert send_both(asked).taken == 3
 
 
 def test_frames_in_one_piece_are_served_in_order() -> None:
     asked = b"".join(frame(PLAIN, number=n) for n in range(5))
-    broker = told_both([frame(PLAIN), asked])
+    broker = send_both([frame(PLAIN), asked])
     assert broker.hosted[0].log.log_end_offset == 6
 
 
-def test_a_reply_does_not_overtake_one_that_waits() -> None:
+def test_reply_does_not_overtake_a_pending_one() -> None:
     asked = [frame(PLAIN, number=1), frame(PLAIN, acks=-1, number=2), frame(PLAIN, number=3)]
-    assert told_both(asked, replicas=(0, 1)).hosted[0].log.log_end_offset == 3
+    assert send_both(asked, replicas=(0, 1)).hosted[0].log.log_end_offset == 3
 
 
 @pytest.mark.parametrize("client", [None, "", "ä" * 20, "c" * 300])
-def test_any_client_id(client: str | None) -> None:
-    assert told_both([frame(PLAIN, client=client)] * 2).taken >= 1
+def test_fast_path_accepts_any_client_id(client: str | None) -> None:
+    assert send_both([frame(PLAIN, client=client)] * 2).taken >= 1
 
 
-def test_another_client_id_is_learned_first() -> None:
+def test_new_client_id_takes_the_general_path_once() -> None:
     asked = [frame(PLAIN, client=each) for each in ("a", "a", "b", "b", "a")]
-    assert told_both(asked).taken == 2
+    assert send_both(asked).taken == 2
 
 
-# -- what does not ------------------------------------------------------------
+# -- declined ------------------------------------------------------------
 
 UNUSUAL = {
     "version 8": frame(PLAIN, version=8),
@@ -136,25 +136,25 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("what", UNUSUAL)
-def test_what_is_unusual_goes_the_long_way(what: str) -> None:
-    assert told_both([frame(PLAIN, acks=0), UNUSUAL[what]]).taken == 0
+def test_unusual_request_takes_the_general_path(what: str) -> None:
+    assert send_both([frame(PLAIN, acks=0), UNUSUAL[what]]).taken == 0
 
 
 @pytest.mark.parametrize("at", [-1, -2, -3])
-def test_tags_go_the_long_way(at: int) -> None:
+def test_request_with_tags_takes_the_general_path(at: int) -> None:
     asked = bytearray(frame(PLAIN))
     # One tagged field, number 9, of one byte, in place of none.
     tags = b"\x01\x09\x01x"
     end = len(asked) + at
     asked[end : end + 1] = tags
     struct.pack_into(">i", asked, 0, len(asked) - 4)
-    assert told_both([frame(PLAIN), bytes(asked)]).taken == 0
+    assert send_both([frame(PLAIN), bytes(asked)]).taken == 0
 
 
-def test_bytes_behind_the_body_are_overlooked() -> None:
+def test_bytes_after_the_body_are_ignored() -> None:
     asked = frame(PLAIN) + b"xyz"
     asked = struct.pack(">i", len(asked) - 4) + asked[4:]
-    broker = told_both([frame(PLAIN), asked])
+    broker = send_both([frame(PLAIN), asked])
     assert broker.taken == 0
     assert broker.hosted[0].log.log_end_offset == 2
 
@@ -179,38 +179,40 @@ def test_bytes_behind_the_body_are_overlooked() -> None:
         ({"flush_messages": 1}, 0, 1),
     ],
 )
-def test_a_topics_rules_count(config: dict[str, object], late: int, expected: int) -> None:
+def test_topics_rules_apply_on_both_paths(
+    config: dict[str, object], late: int, expected: int
+) -> None:
     asked = [frame(PLAIN, acks=0), frame(batch(b"a", timestamp=NOW + late))]
     shown = [each for each in asked[:1] if expected] + asked[1:]
-    assert told_both([*shown, asked[1]], config=TopicConfig(**config)).taken >= expected
+    assert send_both([*shown, asked[1]], config=TopicConfig(**config)).taken >= expected
     if not expected:
-        assert told_both([asked[1]] * 3, config=TopicConfig(**config)).taken == 0
+        assert send_both([asked[1]] * 3, config=TopicConfig(**config)).taken == 0
 
 
 @pytest.mark.parametrize("key", [b"k", None])
-def test_a_compacted_topic_takes_no_null_key(key: bytes | None) -> None:
+def test_compacted_topic_rejects_null_key(key: bytes | None) -> None:
     config = TopicConfig(cleanup_policy=["compact"])
     asked = [frame(PLAIN), frame(batch(b"a", b"b", key=key))]
-    assert told_both(asked, config=config).taken == (key is not None)
+    assert send_both(asked, config=config).taken == (key is not None)
 
 
 @pytest.mark.parametrize(("acks", "taken"), [(0, 2), (1, 2), (-1, 0)])
-def test_who_has_to_be_waited_for_is(acks: int, taken: int) -> None:
+def test_followers_are_waited_for_with_acks_all(acks: int, taken: int) -> None:
     asked = [frame(PLAIN), frame(PLAIN, acks=acks), frame(PLAIN, acks=acks)]
-    broker = told_both(asked, replicas=(0, 1))
+    broker = send_both(asked, replicas=(0, 1))
     assert broker.taken == taken
     assert broker.hosted[0].log.high_watermark == 0
 
 
-def test_too_few_in_sync_are_refused() -> None:
+def test_too_small_isr_is_rejected() -> None:
     config = TopicConfig(min_insync_replicas=2)
-    assert told_both([frame(PLAIN, acks=-1)] * 2, config=config, replicas=(0, 1)).taken == 0
+    assert send_both([frame(PLAIN, acks=-1)] * 2, config=config, replicas=(0, 1)).taken == 0
 
 
 @pytest.mark.parametrize("limits", [{"segment_bytes": 400}, {"segment_index_bytes": 24}])
-def test_segments_are_rolled_as_ever(limits: dict[str, int]) -> None:
+def test_segments_roll_alike_on_both_paths(limits: dict[str, int]) -> None:
     log_config = LogConfig(index_interval_bytes=100, **limits)
-    broker = told_both([frame(PLAIN, number=n) for n in range(12)], log_config=log_config)
+    broker = send_both([frame(PLAIN, number=n) for n in range(12)], log_config=log_config)
     assert broker.taken == 11
     assert len(broker.hosted[0].log.segments) > 2
 
@@ -218,53 +220,53 @@ def test_segments_are_rolled_as_ever(limits: dict[str, int]) -> None:
 # -- what changes meanwhile ---------------------------------------------------
 
 
-def test_what_was_known_of_a_partition_is_looked_at_again() -> None:
+def test_partition_handle_is_looked_at_again_after_changes() -> None:
     async def story() -> None:
         broker = Broker(True, TopicConfig(), LogConfig())
         partition = broker.hosted[0]
         for _ in range(2):
-            broker.hear(frame(PLAIN), 1 << 20)
+            broker.receive(frame(PLAIN), 1 << 20)
         assert broker.taken == 1
         stricter = replace(broker.config, max_message_bytes=50)
         partition.configure(stricter, LogConfig(max_message_bytes=50))
-        broker.hear(frame(PLAIN), 1 << 20)
+        broker.receive(frame(PLAIN), 1 << 20)
         assert broker.taken == 1, "another configuration"
         partition.configure(broker.config, LogConfig())
-        broker.hear(frame(PLAIN), 1 << 20)
+        broker.receive(frame(PLAIN), 1 << 20)
         assert broker.taken == 2
         partition.apply(registration(leader=1, epoch=1, replicas=(0, 1), partition_epoch=1))
-        broker.hear(frame(PLAIN), 1 << 20)
+        broker.receive(frame(PLAIN), 1 << 20)
         assert broker.taken == 2, "another leader"
         assert partition.log.log_end_offset == 3
         partition.apply(registration(leader=0, epoch=2, partition_epoch=2))
-        broker.hear(frame(PLAIN), 1 << 20)
+        broker.receive(frame(PLAIN), 1 << 20)
         assert broker.taken == 3
         assert partition.log.epochs.latest_epoch == 2
 
     asyncio.run(story())
 
 
-def test_more_partitions_than_are_remembered() -> None:
+def test_full_cache_of_partition_handles_is_dropped() -> None:
     async def story() -> None:
         broker = Broker(True, TopicConfig(), LogConfig())
-        broker.hear(frame(PLAIN, topic="nobody"), 1 << 20)
+        broker.receive(frame(PLAIN, topic="nobody"), 1 << 20)
         for number in range(HANDLES_MAX + 5):
-            broker.hear(frame(PLAIN, topic=f"n{number}", acks=0), 1 << 20)
-        broker.hear(frame(PLAIN), 1 << 20)
+            broker.receive(frame(PLAIN, topic=f"n{number}", acks=0), 1 << 20)
+        broker.receive(frame(PLAIN), 1 << 20)
 
     asyncio.run(story())
 
 
-def test_a_disk_that_fails_is_told_as_ever() -> None:
+def test_failed_disk_gives_the_same_error_on_both_paths() -> None:
     async def story(has_fast_path: bool) -> dict[str, object]:
         broker = Broker(has_fast_path, TopicConfig(), LogConfig())
-        broker.hear(frame(PLAIN), 1 << 20)
+        broker.receive(frame(PLAIN), 1 << 20)
         log = broker.hosted[0].log
         broker.machine.disk.fail("write", path_contains=".log")
         for _ in range(2):
-            broker.hear(frame(PLAIN), 1 << 20)
+            broker.receive(frame(PLAIN), 1 << 20)
         assert log.log_end_offset == 1
-        return broker.told()
+        return broker.outcome()
 
     assert asyncio.run(story(True)) == asyncio.run(story(False))
 
@@ -279,7 +281,7 @@ class Lines:
         self.broker = Broker(True, TopicConfig(), LogConfig())
         self.senders = [self.broker, self.broker.neighbour(), self.broker.neighbour()]
         for sender in self.senders:
-            sender.hear(frame(PLAIN), 1 << 20)
+            sender.receive(frame(PLAIN), 1 << 20)
         self.before = self.replies()
 
     def replies(self) -> list[int]:
@@ -289,29 +291,29 @@ class Lines:
         return [now > was for now, was in zip(self.replies(), self.before, strict=True)]
 
 
-def test_replies_of_one_turn_are_gathered_and_sent_at_its_end() -> None:
+def test_replies_of_one_iteration_are_coalesced_and_sent_at_its_end() -> None:
     async def story() -> None:
         lines = Lines()
-        lines.senders[0].hear(frame(PLAIN), 1 << 20)
+        lines.senders[0].receive(frame(PLAIN), 1 << 20)
         assert lines.since() == [True, False, False], "alone so far: at once"
         for sender in lines.senders[1:]:
-            sender.hear(frame(PLAIN), 1 << 20)
+            sender.receive(frame(PLAIN), 1 << 20)
         assert lines.since() == [True, False, False]
         await asyncio.sleep(0)
         assert lines.since() == [True, True, True]
-        lines.senders[2].hear(frame(PLAIN), 1 << 20)
+        lines.senders[2].receive(frame(PLAIN), 1 << 20)
         assert lines.replies()[2] == 3 * lines.before[2], "alone again"
 
     asyncio.run(story())
 
 
-def test_a_gathered_reply_is_not_overtaken() -> None:
+def test_coalesced_reply_is_not_overtaken() -> None:
     async def story() -> None:
         lines = Lines()
         first, second = lines.senders[:2]
-        first.hear(frame(PLAIN), 1 << 20)
-        second.hear(frame(PLAIN, number=5), 1 << 20)
-        second.hear(frame(PLAIN, PLAIN, number=6) + frame(PLAIN, number=7), 1 << 20)
+        first.receive(frame(PLAIN), 1 << 20)
+        second.receive(frame(PLAIN, number=5), 1 << 20)
+        second.receive(frame(PLAIN, PLAIN, number=6) + frame(PLAIN, number=7), 1 << 20)
         await asyncio.sleep(0)
         written, numbers = bytes(second.transport.written), []
         while written:
@@ -323,11 +325,11 @@ def test_a_gathered_reply_is_not_overtaken() -> None:
     asyncio.run(story())
 
 
-def test_a_gathered_reply_leaves_before_a_drained_connection_closes() -> None:
+def test_coalesced_reply_is_sent_before_a_drained_connection_closes() -> None:
     async def story() -> None:
         lines = Lines()
-        lines.senders[0].hear(frame(PLAIN), 1 << 20)
-        lines.senders[1].hear(frame(PLAIN), 1 << 20)
+        lines.senders[0].receive(frame(PLAIN), 1 << 20)
+        lines.senders[1].receive(frame(PLAIN), 1 << 20)
         lines.senders[1].connection.drain()
         assert lines.since()[1] and lines.senders[1].transport.is_closed
 
@@ -389,8 +391,8 @@ CONFIGS = st.sampled_from(
     st.sampled_from([(0,), (0,), (0, 1)]),
 )
 @example([frame(PLAIN), frame(PLAIN)], 1 << 20, {}, (0,))
-def test_both_ways_come_to_the_same(
+def test_both_paths_agree_on_arbitrary_requests(
     asked: list[bytes], step: int, config: dict[str, object], replicas: tuple[int, ...]
 ) -> None:
-    told_both([b"".join(asked)], step, TopicConfig(**config), replicas=replicas)
-    told_both(asked, step, TopicConfig(**config), replicas=replicas)
+    send_both([b"".join(asked)], step, TopicConfig(**config), replicas=replicas)
+    send_both(asked, step, TopicConfig(**config), replicas=replicas)
