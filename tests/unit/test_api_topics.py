@@ -125,7 +125,7 @@ def test_metadata_lists_fenced_brokers_while_no_broker_is_unfenced() -> None:
     assert listed(nobody) == [1, 2]
 
 
-def test_a_topic_asked_for_often_is_told_once_and_wanted_once() -> None:
+def test_topic_requested_twice_is_described_and_created_once() -> None:
     wanted = Wanted()
     request = MetadataRequest(names(*["a", "new"] * 5000), allow_auto_topic_creation=True)
     told = metadata(request, wanted=wanted)
@@ -136,7 +136,7 @@ def test_a_topic_asked_for_often_is_told_once_and_wanted_once() -> None:
     assert wanted.topics == ["new"]
 
 
-def test_only_topics_that_may_be_are_wanted_and_only_if_the_client_says_so() -> None:
+def test_only_valid_topics_are_created_and_only_if_the_request_allows_it() -> None:
     wanted = Wanted()
     bad = "no/name"
     told = metadata(MetadataRequest(names("new", bad, "")), wanted=wanted)
@@ -156,7 +156,7 @@ def test_only_topics_that_may_be_are_wanted_and_only_if_the_client_says_so() -> 
 @pytest.mark.parametrize(
     "item", [MetadataRequestTopic(name=None), MetadataRequestTopic(Uuid(b"x" * 16), "a")]
 )
-def test_ids_are_for_versions_that_have_them(item: MetadataRequestTopic) -> None:
+def test_topic_ids_need_a_version_that_has_them(item: MetadataRequestTopic) -> None:
     with pytest.raises(InvalidRequest):
         metadata(MetadataRequest([item]), 11)
 
@@ -165,14 +165,14 @@ def test_ids_are_for_versions_that_have_them(item: MetadataRequestTopic) -> None
     ("version", "code"),
     [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)],
 )
-def test_a_leader_on_another_listener_is_told_apart_since_version_6(
+def test_leader_without_the_listener_has_its_own_error_since_version_6(
     version: int, code: ErrorCode
 ) -> None:
     (told,) = metadata(MetadataRequest(names("b")), version)
     assert {(p.error_code, p.leader_id) for p in told.partitions} == {(code, -1)}
 
 
-def test_version_0_is_told_of_brokers_that_are_there_alone() -> None:
+def test_version_0_lists_only_live_brokers() -> None:
     (told,) = metadata(MetadataRequest(names("a")), 0)
     first = told.partitions[0]
     assert (first.replica_nodes, first.isr_nodes, first.leader_id) == ([1], [1], 1)
@@ -181,7 +181,7 @@ def test_version_0_is_told_of_brokers_that_are_there_alone() -> None:
     assert told.partitions[0].replica_nodes == [1, 2, 3]
 
 
-def test_a_replica_in_a_lost_directory_is_offline_although_its_broker_is_not() -> None:
+def test_replica_in_a_failed_directory_of_a_live_broker_is_offline() -> None:
     a, c = metadata(MetadataRequest(names("a", "c")))
     assert a.partitions[0].offline_replicas == [2, 3]
     assert c.partitions[0].offline_replicas == [1, 2, 3]
@@ -197,7 +197,7 @@ def page(limit: int, cursor: RequestCursor | None = None, *asked: str, most: int
 
 
 @given(st.integers(-3, 12), st.integers(1, 12))
-def test_pages_put_together_are_everything_once(limit: int, most: int) -> None:
+def test_pages_together_list_every_partition_once(limit: int, most: int) -> None:
     seen: list[tuple[str, int]] = []
     cursor = None
     for _ in range(20):
@@ -213,7 +213,7 @@ def test_pages_put_together_are_everything_once(limit: int, most: int) -> None:
     ]
 
 
-def test_eligible_leaders_and_unknown_topics_are_told() -> None:
+def test_page_has_eligible_leaders_and_unknown_topics() -> None:
     told = page(100, None, "d", "none", "no/name", "d")
     assert [(t.name, t.error_code) for t in told.topics] == [
         ("d", ErrorCode.NONE),
@@ -225,12 +225,12 @@ def test_eligible_leaders_and_unknown_topics_are_told() -> None:
 
 
 @pytest.mark.parametrize("cursor", [RequestCursor("b", 0), RequestCursor("a", -1)])
-def test_a_cursor_that_points_nowhere_is_refused(cursor: RequestCursor) -> None:
+def test_invalid_cursor_is_rejected(cursor: RequestCursor) -> None:
     with pytest.raises(InvalidRequest):
         page(10, cursor, "a")
 
 
-def test_a_cursor_behind_the_last_partition_goes_on_with_the_next_topic() -> None:
+def test_cursor_after_the_last_partition_continues_with_the_next_topic() -> None:
     told = page(10, RequestCursor("a", 7), "a", "b")
     assert [(t.name, len(t.partitions)) for t in told.topics] == [("a", 0), ("b", 2)]
 
@@ -247,7 +247,7 @@ def listed(types: list[int], version: int = 1) -> list[tuple[int, str]] | ErrorC
     return [(r.resource_type, r.resource_name) for r in told.config_resources]
 
 
-def test_config_resources_are_listed_by_kind() -> None:
+def test_config_resources_are_listed_by_type() -> None:
     assert listed([]) == [
         (16, "metrics-1"),
         *((2, name) for name in "abcd"),
@@ -288,7 +288,7 @@ async def settle() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_topic_on_its_way_is_not_asked_for_twice_and_later_is(fails: bool) -> None:
+def test_topic_being_created_is_not_requested_twice(fails: bool) -> None:
     async def main() -> None:
         controller = Controller(fails=fails)
         creation = TopicCreation(controller, CreatableTopic, 500)
@@ -312,7 +312,7 @@ def test_a_topic_on_its_way_is_not_asked_for_twice_and_later_is(fails: bool) -> 
     asyncio.run(main())
 
 
-def test_topics_on_their_way_are_bounded() -> None:
+def test_topics_being_created_are_bounded() -> None:
     async def main() -> None:
         controller = Controller()
         creation = TopicCreation(controller, CreatableTopic, 500)
@@ -330,7 +330,7 @@ def test_topics_on_their_way_are_bounded() -> None:
     asyncio.run(main())
 
 
-def test_internal_topics_are_made_by_their_own_settings() -> None:
+def test_internal_topics_are_created_with_their_own_settings() -> None:
     config = BrokerConfig(
         node_id=1,
         process_roles=("broker",),

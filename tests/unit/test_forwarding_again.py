@@ -131,7 +131,7 @@ DUPLICATE, MISSING = ErrorCode.DUPLICATE_VOTER, ErrorCode.VOTER_NOT_FOUND
         (REMOVE(voter_id=7), MISSING, False, MISSING),
     ],
 )
-def test_voter_change_sent_again_succeeds_if_the_voters_are_as_asked_for(
+def test_repeated_voter_change_succeeds_if_the_voters_are_as_requested(
     request_: Any, error: ErrorCode, is_resent: bool, told: ErrorCode
 ) -> None:
     quorum: Any = RefusingQuorum(error)

@@ -64,7 +64,7 @@ def second_directory(machine: Machine) -> LogDirectory:
     return directory
 
 
-def test_partitions_with_their_sizes() -> None:
+def test_log_dirs_list_partitions_with_their_sizes() -> None:
     machine = Machine()
     first = machine.host(TopicPartition("orders", 0))
     first.apply(registration())
@@ -82,7 +82,7 @@ def test_partitions_with_their_sizes() -> None:
     assert result.usable_bytes > 0 and result.total_bytes >= result.usable_bytes
 
 
-def test_only_what_is_asked_for() -> None:
+def test_log_dirs_list_only_requested_partitions() -> None:
     machine = Machine()
     for index in (0, 1):
         machine.host(TopicPartition("orders", index))
@@ -94,7 +94,7 @@ def test_only_what_is_asked_for() -> None:
     assert result.topics == []
 
 
-def test_a_log_on_its_way_has_a_second_row() -> None:
+def test_log_being_moved_has_a_second_row() -> None:
     machine = Machine()
     here = machine.host(TopicPartition("orders", 0))
     here.apply(registration())
@@ -106,14 +106,14 @@ def test_a_log_on_its_way_has_a_second_row() -> None:
     assert partitions(new) == {("orders", 0): (0, 2, True)}
 
 
-def test_a_future_log_without_a_present_has_no_known_lag() -> None:
+def test_future_log_without_a_current_log_has_no_lag() -> None:
     machine = Machine()
     there = second_directory(machine)
     there.create_log(TopicPartition("orders", 0), ID, LogConfig(), DirectoryKind.FUTURE)
     assert partitions(described(handler(machine, there))[1]) == {("orders", 0): (0, -1, True)}
 
 
-def test_directories_that_are_offline() -> None:
+def test_offline_directory_has_a_storage_error() -> None:
     machine = Machine()
     machine.host()
     there = second_directory(machine)
@@ -125,7 +125,7 @@ def test_directories_that_are_offline() -> None:
     assert fine.error_code == 0
 
 
-def test_a_disk_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_without_usage_information_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine()
 
     def broken(path: str) -> int:
@@ -136,14 +136,14 @@ def test_a_disk_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.error_code, result.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
 
 
-def test_who_may_not_look() -> None:
+def test_log_dirs_need_authorization() -> None:
     reply = handler(Machine(), may_describe=lambda caller: False).on_describe_log_dirs(
         CALLER, ALL, 4
     )
     assert (reply.error_code, reply.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
 
 
-def test_no_version_is_served_that_kafka_does_not_have() -> None:
+def test_describe_log_dirs_serves_the_versions_of_kafka() -> None:
     assert SURFACE[ApiKey.DESCRIBE_LOG_DIRS].versions == (1, 4)
 
 
@@ -175,7 +175,7 @@ def altered(handler: AlterLogDirsHandler, *dirs: AlterReplicaLogDir) -> dict[str
     }
 
 
-def test_every_partition_is_answered_on_its_own() -> None:
+def test_each_move_has_its_own_error_code() -> None:
     moves = Moves()
     to_d = AlterReplicaLogDir("/d", [AlterReplicaLogDirTopic("orders", [0, 8, 9])])
     to_e = AlterReplicaLogDir("/e", [AlterReplicaLogDirTopic("other", [1])])
@@ -192,7 +192,7 @@ def test_every_partition_is_answered_on_its_own() -> None:
     assert moves.begun == [("orders-0", "/d"), ("other-1", "/e")]
 
 
-def test_who_may_not_move_moves_nothing() -> None:
+def test_moves_need_authorization() -> None:
     moves = Moves()
     handler = AlterLogDirsHandler(moves, may_alter=lambda caller: False)
     to_d = AlterReplicaLogDir("/d", [AlterReplicaLogDirTopic("orders", [0])])

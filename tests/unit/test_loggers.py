@@ -99,7 +99,7 @@ def test_level_is_inherited_until_it_is_set_and_after_it_is_deleted(loggers: Log
         (("nope", DELETE, None), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_change_that_is_refused_changes_nothing(
+def test_rejected_level_change_changes_nothing(
     loggers: Loggers, operation: tuple[str, int, str | None], code: ErrorCode
 ) -> None:
     before = loggers.levels()
@@ -118,12 +118,12 @@ def test_validation_alone_changes_no_level(loggers: Loggers) -> None:
     assert loggers.levels()["root"] == "INFO"
 
 
-def test_logger_named_twice_is_refused(loggers: Loggers) -> None:
+def test_logger_listed_twice_is_rejected(loggers: Loggers) -> None:
     ops = (("root", SET, "WARN"), ("root", SET, "INFO"))
     assert alter(loggers, *ops) is ErrorCode.INVALID_REQUEST
 
 
-def test_alter_configs_refuses_loggers(loggers: Loggers) -> None:
+def test_alter_configs_rejects_loggers(loggers: Loggers) -> None:
     nothing: Any = None
     handlers = ConfigChangeHandlers(1, lambda: EMPTY, {}, nothing, nothing, loggers)
     configs = [alter_configs.AlterableConfig("root", "WARN")]

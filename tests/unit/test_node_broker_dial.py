@@ -45,18 +45,18 @@ def dialled(settings: str, *listeners: str) -> list[str]:
     return network.dialled
 
 
-def test_a_broker_goes_to_the_listener_that_brokers_share() -> None:
+def test_broker_dials_the_inter_broker_listener() -> None:
     own = BROKER + "inter.broker.listener.name=INNER\n"
     assert dialled(own, "PLAINTEXT", "INNER") == ["inner:1001"]
     assert dialled(own, "PLAINTEXT") == [], "never to one that is meant for clients"
 
 
-def test_a_controller_goes_to_the_listener_that_its_settings_name() -> None:
+def test_controller_dials_the_listener_of_its_settings() -> None:
     named = CONTROLLER + "inter.broker.listener.name=INNER\n"
     assert dialled(named, "PLAINTEXT", "INNER") == ["inner:1001"]
 
 
-def test_a_controller_that_knows_no_name_goes_to_the_first() -> None:
+def test_controller_without_a_listener_name_dials_the_first_listener() -> None:
     assert dialled(CONTROLLER, "INNER", "OUTER") == ["inner:1000"]
     assert dialled(CONTROLLER, "INNER", "PLAINTEXT") == ["plaintext:1001"]
     assert dialled(CONTROLLER) == []

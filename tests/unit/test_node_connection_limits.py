@@ -37,14 +37,14 @@ def image(*records: object) -> Image:
     return replay_all(EMPTY, [FeatureLevelRecord("metadata.version", 29), *records])  # type: ignore[list-item]
 
 
-def test_kafkas_defaults_bound_nothing() -> None:
+def test_default_settings_have_no_limits() -> None:
     limits = limits_of(loaded())
     assert (limits.connections_max, limits.per_ip_max, limits.rate_max) == (None, None, None)
     assert limits.per_listener_max == {} and limits.rate_of_listener("CLIENT") is None
     assert limits.rate_of_ip("10.0.0.1") is None
 
 
-def test_a_listener_may_have_bounds_of_its_own() -> None:
+def test_listener_can_have_its_own_limits() -> None:
     limits = limits_of(
         loaded(
             "max.connections=100",
@@ -59,11 +59,11 @@ def test_a_listener_may_have_bounds_of_its_own() -> None:
     assert limits.rate_of_listener("PEERS") is None
 
 
-def test_the_listeners_of_nodes_are_protected() -> None:
+def test_listeners_between_nodes_are_protected() -> None:
     assert limits_of(loaded()).protected == {"PEERS", "CONTROLLER"}
 
 
-def test_run_time_wins_over_the_file_and_one_broker_over_all() -> None:
+def test_dynamic_limits_override_the_file_and_broker_limits_the_default() -> None:
     file = loaded("max.connections.per.ip=5")
     all_brokers = ConfigRecord(4, "", "max.connections.per.ip", "6")
     this_one = ConfigRecord(4, "1", "max.connections.per.ip", "7")
@@ -73,7 +73,7 @@ def test_run_time_wins_over_the_file_and_one_broker_over_all() -> None:
     assert limits_of(file, image(all_brokers, this_one)).per_ip_max == 7
 
 
-def test_an_address_has_its_own_rate_else_that_of_all() -> None:
+def test_address_has_its_own_rate_or_the_default_rate() -> None:
     def quota(ip: str | None, rate: float) -> ClientQuotaRecord:
         return ClientQuotaRecord([EntityData("ip", ip)], "connection_creation_rate", rate)
 
@@ -82,7 +82,7 @@ def test_an_address_has_its_own_rate_else_that_of_all() -> None:
     assert limits.rate_of_ip("10.0.0.2") == 9
 
 
-def test_overrides_are_addresses_in_their_plainest_form() -> None:
+def test_overrides_are_normalized_addresses() -> None:
     text = "10.0.0.1:3, [::1]:4,::ffff:10.0.0.2:5"
     assert ip_overrides(text) == {"10.0.0.1": 3, "::1": 4, "10.0.0.2": 5}
     assert ip_overrides("") == {}
@@ -91,7 +91,7 @@ def test_overrides_are_addresses_in_their_plainest_form() -> None:
             ip_overrides(bad)
 
 
-def test_sizes_and_deadlines_reach_the_server() -> None:
+def test_sizes_and_timeouts_are_passed_to_the_server() -> None:
     file = loaded(
         "socket.request.max.bytes=5000",
         "connections.max.idle.ms=777",

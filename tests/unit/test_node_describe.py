@@ -79,14 +79,14 @@ def cluster(kind: int = BROKERS) -> ClusterHandlers:
     return ClusterHandlers("C", lambda: IMAGE, lambda: 1 if kind == BROKERS else 100, kind)
 
 
-def test_metadata_names_brokers_by_the_listener_of_the_client() -> None:
+def test_metadata_lists_brokers_on_the_listener_of_the_client() -> None:
     told = cluster().on_metadata(CLIENT, MetadataRequest(None), 13)
     assert [(b.node_id, b.host) for b in told.brokers] == [(1, "h1")]
     assert (told.cluster_id, told.controller_id) == ("C", 1)
     assert [topic.name for topic in told.topics] == ["t"]
 
 
-def test_a_partition_without_a_reachable_leader_says_so() -> None:
+def test_partition_without_a_reachable_leader_has_an_error() -> None:
     told = cluster().on_metadata(CLIENT, MetadataRequest([MetadataRequestTopic(name="t")]), 13)
     parts = told.topics[0].partitions
     assert [(p.error_code, p.leader_id) for p in parts] == [
@@ -111,12 +111,12 @@ def test_topics_are_found_by_name_and_by_id(asked: MetadataRequestTopic, code: E
     assert told.topics[0].error_code == code
 
 
-def test_an_empty_list_is_all_topics_in_version_0_and_none_later() -> None:
+def test_empty_topic_list_means_all_topics_in_version_0_and_none_later() -> None:
     assert len(cluster().on_metadata(CLIENT, MetadataRequest([]), 0).topics) == 1
     assert cluster().on_metadata(CLIENT, MetadataRequest([]), 1).topics == []
 
 
-def test_fenced_brokers_are_told_only_to_who_asks_for_them() -> None:
+def test_describe_cluster_lists_fenced_brokers_only_on_request() -> None:
     plain = cluster().on_describe_cluster(CLIENT, DescribeClusterRequest(), 2)
     assert [b.broker_id for b in plain.brokers] == [1]
     request = DescribeClusterRequest(include_fenced_brokers=True)
@@ -124,7 +124,7 @@ def test_fenced_brokers_are_told_only_to_who_asks_for_them() -> None:
     assert [(b.broker_id, b.is_fenced) for b in told.brokers] == [(1, False), (2, True)]
 
 
-def test_a_controller_listener_describes_controllers() -> None:
+def test_describe_cluster_on_a_controller_listener_lists_controllers() -> None:
     request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
     told = cluster(CONTROLLERS).on_describe_cluster(CONTROL, request, 1)
     assert [(b.broker_id, b.port) for b in told.brokers] == [(100, 9093)]
@@ -135,7 +135,7 @@ def test_a_controller_listener_describes_controllers() -> None:
     ("asked", "code"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
-def test_the_wrong_kind_of_endpoint_is_refused(asked: int, code: ErrorCode) -> None:
+def test_wrong_endpoint_type_is_rejected(asked: int, code: ErrorCode) -> None:
     request = DescribeClusterRequest(endpoint_type=asked)
     assert cluster().on_describe_cluster(CLIENT, request, 1).error_code == code
 
@@ -147,7 +147,7 @@ def describe(kind: int, name: str, *keys: str) -> Any:
     return handlers.on_describe_configs(CLIENT, request, 4).results[0]
 
 
-def test_a_topic_is_described_with_where_each_value_comes_from() -> None:
+def test_described_topic_config_has_the_source_of_each_value() -> None:
     told = describe(2, "t", "retention.ms")
     assert [(c.name, c.value, c.config_source) for c in told.configs] == [("retention.ms", "7", 1)]
     assert [(s.value, s.source) for s in told.configs[0].synonyms[:3]] == [
@@ -157,7 +157,7 @@ def test_a_topic_is_described_with_where_each_value_comes_from() -> None:
     ]
 
 
-def test_this_broker_and_the_default_of_all_are_described() -> None:
+def test_configs_of_this_broker_and_the_cluster_default_are_described() -> None:
     own = describe(4, "1", "num.partitions")
     assert [(c.value, c.config_source) for c in own.configs] == [("4", 4)]
     everyone = describe(4, "")
@@ -187,7 +187,9 @@ def test_this_broker_and_the_default_of_all_are_described() -> None:
         (-1, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_described_is_refused(kind: int, name: str, code: ErrorCode) -> None:
+def test_config_resource_that_cannot_be_described_has_an_error(
+    kind: int, name: str, code: ErrorCode
+) -> None:
     told = describe(kind, name)
     assert told.error_code == code and told.error_message and told.configs == []
 

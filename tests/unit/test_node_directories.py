@@ -20,7 +20,7 @@ def directories(*lines: str) -> tuple[str, ...]:
     return all_directories(load(FILE + "\n".join(lines), {}, []).broker)
 
 
-def test_a_relative_directory_is_meant_from_where_the_process_was_started(
+def test_relative_directory_is_relative_to_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -31,12 +31,12 @@ def test_a_relative_directory_is_meant_from_where_the_process_was_started(
     )
 
 
-def test_the_metadata_log_lives_in_the_first_directory_unless_told_otherwise() -> None:
+def test_metadata_log_is_in_the_first_directory_by_default() -> None:
     assert directories("log.dirs=/b,/a") == ("/b", "/a")
     assert directories("log.dirs=/b,/a", "metadata.log.dir=/a") == ("/a", "/b")
 
 
 @pytest.mark.timeout(5)
-def test_a_relative_path_is_refused_by_the_disk_and_does_not_hang_it() -> None:
+def test_disk_rejects_a_relative_path() -> None:
     with pytest.raises(ValueError, match="absolute"):
         RealDisk().make_dirs("not/absolute")

@@ -100,7 +100,7 @@ def forward(direct: Direct, message: Message = ASKED, version: int = 7) -> Any:
 
 
 @pytest.mark.parametrize("version", [2, 5, 7])
-def test_request_and_answer_pass_unchanged_in_every_version(version: int) -> None:
+def test_forwarded_request_and_response_are_unchanged_in_every_version(version: int) -> None:
     answering = Answering()
     answer = forward(Direct(answering.envelopes()), version=version)
     assert answer.topics[0].name == "t"
@@ -110,24 +110,24 @@ def test_request_and_answer_pass_unchanged_in_every_version(version: int) -> Non
     assert caller.peer.host == "192.0.2.7"
 
 
-def test_a_client_waits_no_longer_than_it_asked_to() -> None:
+def test_forwarding_uses_the_timeout_of_the_request() -> None:
     direct = Direct(Answering().envelopes())
     forward(direct)
     assert direct.timeouts == [5000]
 
 
-def test_an_error_of_the_request_is_told_in_its_own_answer() -> None:
+def test_error_of_the_request_is_in_the_response_inside() -> None:
     answer = forward(Direct(Answering(UnknownTopicOrPartition("t")).envelopes()))
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_lost_leadership_is_told_in_the_envelope() -> None:
+def test_lost_leadership_is_an_error_of_the_envelope() -> None:
     answering = Answering(NotController("gone"))
     response = asyncio.run(answering.envelopes().handle(BROKER, envelope(), 0))
     assert response == EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
 
 
-def test_an_answer_of_one_that_does_not_lead_is_none() -> None:
+def test_response_of_an_inactive_controller_is_an_error_of_the_envelope() -> None:
     answering = Answering(reply=DescribeQuorumResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     data = request_frame(
         RequestHeader(ApiKey.DESCRIBE_QUORUM, 2, 1, None), decode_empty(ApiKey.DESCRIBE_QUORUM)
@@ -143,7 +143,7 @@ def decode_empty(key: ApiKey) -> Message:
     return request_class(key)()
 
 
-def test_no_controller_in_time_is_told_as_a_timeout() -> None:
+def test_forwarding_without_a_controller_times_out() -> None:
     direct = Direct(Answering().envelopes(), RequestTimedOut("nobody"))
     assert forward(direct).topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
 
@@ -179,7 +179,7 @@ def fetch_data() -> bytes:
         (lambda: {"client_host_address": b"\x01\x02\x03"}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_bad_envelope_gets_its_error_and_nobody_is_called(
+def test_bad_envelope_has_an_error_and_calls_no_handler(
     changes: Callable[[], dict[str, Any]], code: ErrorCode
 ) -> None:
     answering = Answering()
@@ -188,7 +188,7 @@ def test_a_bad_envelope_gets_its_error_and_nobody_is_called(
     assert answering.seen == []
 
 
-def test_envelope_with_bytes_behind_the_inner_request_is_served() -> None:
+def test_envelope_with_bytes_after_the_inner_request_is_served() -> None:
     answering = Answering()
     asked = envelope(request_data=envelope().request_data + b"\x01")
     response = asyncio.run(answering.envelopes().handle(BROKER, asked, 0))
@@ -196,7 +196,7 @@ def test_envelope_with_bytes_behind_the_inner_request_is_served() -> None:
     assert answering.seen[0][1] == ASKED
 
 
-def test_forwarder_drops_bytes_behind_the_last_field() -> None:
+def test_forwarder_drops_bytes_after_the_last_field() -> None:
     class Recording(Direct):
         async def ask(
             self, request: Message, timeout_ms: int, resend: Message | None = None

@@ -20,9 +20,9 @@ def at_level(level: int) -> Image:
     return replace(EMPTY, features=levels)
 
 
-def test_share_groups_are_there_with_their_feature() -> None:
+def test_share_apis_are_advertised_with_their_feature() -> None:
     assert advertised(at_level(1)) == {*NEEDS, ApiKey.FETCH}
 
 
-def test_share_groups_are_neither_there_nor_advertised_without_it() -> None:
+def test_share_apis_are_hidden_without_their_feature() -> None:
     assert advertised(at_level(0)) == {ApiKey.FETCH}

@@ -54,7 +54,7 @@ class Seeing:
         self._seen.append((self.name, names(image)))
 
 
-def test_a_batch_is_one_publication_and_who_waits_for_it_comes_last() -> None:
+def test_batch_is_one_publication_and_on_applied_follows_the_publishers() -> None:
     seen: list[Any] = []
     loader = ImageLoader()
     loader.install(
@@ -70,7 +70,7 @@ def test_a_batch_is_one_publication_and_who_waits_for_it_comes_last() -> None:
     assert (provenance.offset, provenance.epoch, provenance.timestamp) == (2, 3, 9)
 
 
-def test_a_snapshot_may_end_only_where_a_whole_step_is_applied() -> None:
+def test_settled_image_advances_only_after_a_whole_commit() -> None:
     loader = ImageLoader()
     at_first: list[int] = []
     loader.install(
@@ -81,7 +81,7 @@ def test_a_snapshot_may_end_only_where_a_whole_step_is_applied() -> None:
     assert loader.settled is loader.image
 
 
-def test_an_open_transaction_is_read_and_not_seen() -> None:
+def test_open_transaction_is_not_published() -> None:
     applied: list[int] = []
     loader = ImageLoader()
     loader.install(Followers(on_applied=[applied.append]))
@@ -107,7 +107,7 @@ class Reader:
         yield batch(2, config("y"))
 
 
-def test_a_snapshot_takes_the_place_of_everything_at_once() -> None:
+def test_snapshot_replaces_the_image_in_one_publication() -> None:
     seen: list[Any] = []
     loader = ImageLoader()
     loader.install(Followers([Seeing("watch", seen)]))
@@ -154,7 +154,7 @@ def run(limits: SnapshotLimits, script: Any) -> list[tuple[int, int]]:
 NEVER = SnapshotLimits(bytes_max=1 << 40, interval_ms=0)
 
 
-def test_enough_bytes_make_a_snapshot_and_count_anew() -> None:
+def test_snapshot_is_written_after_enough_bytes_and_counting_restarts() -> None:
     async def script(loader: ImageLoader, writer: Snapshotter) -> None:
         await loader.on_committed([batch(0, FIRST)])
         for at in range(1, 8):
@@ -166,7 +166,7 @@ def test_enough_bytes_make_a_snapshot_and_count_anew() -> None:
     assert taken[-1][1] == 8
 
 
-def test_time_makes_a_snapshot_only_where_something_came() -> None:
+def test_snapshot_interval_writes_only_after_new_records() -> None:
     async def script(loader: ImageLoader, writer: Snapshotter) -> None:
         await asyncio.sleep(10)
         await loader.on_committed([batch(0, FIRST)])
@@ -175,7 +175,7 @@ def test_time_makes_a_snapshot_only_where_something_came() -> None:
     assert [end for end, _ in run(SnapshotLimits(1 << 40, 10_000), script)] == [1]
 
 
-def test_a_snapshot_is_written_when_somebody_asks() -> None:
+def test_snapshot_is_written_on_request() -> None:
     async def script(loader: ImageLoader, writer: Snapshotter) -> None:
         writer.request()
         await asyncio.sleep(1)

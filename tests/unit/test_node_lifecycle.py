@@ -103,7 +103,7 @@ def simulated(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[]
 
 
 @simulated
-async def test_ready_only_when_accepted_and_caught_up(world: World) -> None:
+async def test_lifecycle_is_ready_once_registered_and_caught_up(world: World) -> None:
     await asyncio.sleep(1)
     assert world.lifecycle.epoch == 7 and not world.ready.is_set()
     world.offset = 7
@@ -113,7 +113,7 @@ async def test_ready_only_when_accepted_and_caught_up(world: World) -> None:
 
 
 @simulated
-async def test_unfencing_is_asked_for_once_the_node_is_ready(world: World) -> None:
+async def test_unfencing_is_requested_once_the_node_is_ready(world: World) -> None:
     world.offset = 100
     await world.ready.wait()
     assert world.lifecycle.is_fenced
@@ -124,7 +124,7 @@ async def test_unfencing_is_asked_for_once_the_node_is_ready(world: World) -> No
 
 
 @simulated
-async def test_registration_is_tried_until_it_is_accepted(world: World) -> None:
+async def test_registration_is_retried_until_it_is_accepted(world: World) -> None:
     world.controller.refuse = [
         RequestTimedOut("nobody"),
         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -136,7 +136,7 @@ async def test_registration_is_tried_until_it_is_accepted(world: World) -> None:
 
 
 @simulated
-async def test_a_broker_that_can_never_be_accepted_stops(world: World) -> None:
+async def test_permanently_rejected_broker_stops(world: World) -> None:
     world.controller.refuse = [ErrorCode.INCONSISTENT_CLUSTER_ID]
     await asyncio.wait([world.task])
     with pytest.raises(RegistrationRefused):
@@ -144,7 +144,7 @@ async def test_a_broker_that_can_never_be_accepted_stops(world: World) -> None:
 
 
 @simulated
-async def test_a_broker_that_is_not_known_any_more_registers_again(world: World) -> None:
+async def test_unknown_broker_registers_again(world: World) -> None:
     world.offset = 100
     await world.ready.wait()
     world.controller.beat_errors = [ErrorCode.STALE_BROKER_EPOCH]
@@ -156,7 +156,7 @@ async def test_a_broker_that_is_not_known_any_more_registers_again(world: World)
 
 
 @simulated
-async def test_another_error_of_a_heartbeat_does_not_end_the_registration(world: World) -> None:
+async def test_other_heartbeat_error_keeps_the_registration(world: World) -> None:
     world.offset = 100
     await world.ready.wait()
     world.controller.beat_errors = [ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR]
@@ -165,7 +165,7 @@ async def test_another_error_of_a_heartbeat_does_not_end_the_registration(world:
 
 
 @simulated
-async def test_leave_is_asked_for_and_given(world: World) -> None:
+async def test_controlled_shutdown_is_requested_and_granted(world: World) -> None:
     world.offset = 100
     await world.ready.wait()
     world.lifecycle.become_ready()
@@ -179,7 +179,7 @@ async def test_leave_is_asked_for_and_given(world: World) -> None:
 
 
 @simulated
-async def test_heartbeats_tell_lost_directories_and_keep_their_rhythm(world: World) -> None:
+async def test_heartbeats_report_failed_directories_and_keep_their_interval(world: World) -> None:
     world.offset = 100
     world.offline = [Uuid(bytes(15) + b"\x09")]
     await world.ready.wait()
@@ -191,7 +191,7 @@ async def test_heartbeats_tell_lost_directories_and_keep_their_rhythm(world: Wor
     assert world.controller.beats[-1].offline_log_dirs == world.offline
 
 
-def test_before_the_first_answer_there_is_no_epoch() -> None:
+def test_broker_has_no_epoch_before_the_first_response() -> None:
     assert BrokerHeartbeatRequest().broker_epoch == NOT_REGISTERED
 
 

@@ -45,7 +45,7 @@ def test_plaintext_node_without_security_settings_starts() -> None:
         "super.users=User:admin",
     ],
 )
-def test_setting_that_nothing_enforces_is_refused_without_showing_its_value(line: str) -> None:
+def test_unenforced_security_setting_is_rejected_without_its_value(line: str) -> None:
     key = line.partition("=")[0]
     assert refused(line) == [key]
     with pytest.raises(ConfigError) as caught:
@@ -65,16 +65,16 @@ def test_setting_that_nothing_enforces_is_refused_without_showing_its_value(line
         "sasl.jaas.config=",
     ],
 )
-def test_setting_that_asks_for_no_security_is_accepted(line: str) -> None:
+def test_setting_without_security_is_accepted(line: str) -> None:
     check_listeners(node(line))
 
 
-def test_listener_with_another_protocol_is_refused() -> None:
+def test_listener_with_another_protocol_is_rejected() -> None:
     listeners = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:1,CONTROLLER://127.0.0.1:0"
     assert refused(f"listeners={listeners}") == ["listeners"]
 
 
-def test_controllers_behind_another_protocol_are_refused() -> None:
+def test_controllers_with_another_protocol_are_rejected() -> None:
     lines = (
         "process.roles=broker",
         "listeners=PLAINTEXT://127.0.0.1:0",

@@ -77,7 +77,7 @@ def every_route() -> tuple[Route, ...]:
 # -- routes ------------------------------------------------------------------------
 
 
-def test_a_listener_has_the_routes_of_its_kind() -> None:
+def test_listener_has_the_routes_of_its_kind() -> None:
     broker = table(*every_route())
     controller = table(*every_route(), kind=Listener.CONTROLLER)
     assert broker.find(ApiKey.VOTE) is None and controller.find(ApiKey.VOTE) is not None
@@ -85,7 +85,7 @@ def test_a_listener_has_the_routes_of_its_kind() -> None:
     assert len(dict(broker)) + 1 == 77 and len(dict(controller)) + 1 == 41
 
 
-def test_routing_twice_or_a_version_that_nobody_speaks_is_refused() -> None:
+def test_duplicate_route_and_unknown_version_are_rejected() -> None:
     with pytest.raises(ValueError, match="METADATA is routed twice"):
         table(Route(ApiKey.METADATA, nothing), Route(ApiKey.METADATA, nothing))
     with pytest.raises(ValueError, match="not within"):
@@ -95,13 +95,13 @@ def test_routing_twice_or_a_version_that_nobody_speaks_is_refused() -> None:
 # -- ApiVersions -------------------------------------------------------------------
 
 
-def test_what_is_advertised_is_what_is_routed() -> None:
+def test_advertised_versions_are_the_routed_ones() -> None:
     routes = table(Route(ApiKey.METADATA, nothing, versions=(4, 9)))
     assert advertised(routes) == {ApiKey.METADATA: (4, 9), ApiKey.API_VERSIONS: (0, 4)}
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_the_header_of_the_answer_is_version_0_in_every_version(version: int) -> None:
+def test_api_versions_response_header_is_version_0_in_every_version(version: int) -> None:
     body = served(table(), ApiKey.API_VERSIONS, version, ApiVersionsRequest("me", "1"))
     # Header v0: the correlation id alone. Were it v1, the body would not decode.
     assert struct.unpack_from(">i", body) == (77,)
@@ -109,7 +109,7 @@ def test_the_header_of_the_answer_is_version_0_in_every_version(version: int) ->
 
 
 @pytest.mark.parametrize("version", [5, 100, -1, 32767])
-def test_an_unknown_version_is_answered_in_version_0(version: int) -> None:
+def test_unknown_version_of_api_versions_is_answered_in_version_0(version: int) -> None:
     request = struct.pack(">hhih", ApiKey.API_VERSIONS, version, 77, -1) + b"what may come"
     answer = dispatcher(table()).open(memoryview(request), None)
     assert isinstance(answer, Outgoing) and not answer.close
@@ -126,13 +126,13 @@ def test_produce_is_advertised_from_0_and_served_from_3() -> None:
             dispatcher(routes).open(memoryview(request), None)
 
 
-def test_an_unstable_version_needs_to_be_asked_for() -> None:
+def test_unstable_version_is_served_only_on_request() -> None:
     route = Route(ApiKey.INIT_PRODUCER_ID, nothing)
     assert advertised(table(route))[ApiKey.INIT_PRODUCER_ID] == (0, 5)
     assert advertised(table(route, unstable=True))[ApiKey.INIT_PRODUCER_ID] == (0, 6)
 
 
-def test_what_a_feature_hides_is_not_advertised_and_refused_by_name() -> None:
+def test_hidden_api_is_not_advertised_and_is_rejected() -> None:
     off = {ApiKey.SHARE_GROUP_HEARTBEAT}
     routes = table(Route(ApiKey.SHARE_GROUP_HEARTBEAT, nothing), hidden=lambda key: key in off)
     assert ApiKey.SHARE_GROUP_HEARTBEAT not in advertised(routes)
@@ -143,14 +143,14 @@ def test_what_a_feature_hides_is_not_advertised_and_refused_by_name() -> None:
     assert ApiKey.SHARE_GROUP_HEARTBEAT in advertised(routes)
 
 
-def test_a_client_that_names_itself_badly_is_told() -> None:
+def test_invalid_software_name_is_rejected() -> None:
     for name, release in (("", "1"), ("a b", "1"), ("-a", "1"), ("a", ""), ("a\n", "1")):
         request = ApiVersionsRequest(name, release)
         body = served(table(), ApiKey.API_VERSIONS, 3, request)
         assert decode(ApiVersionsResponse, 3, body[4:]).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_feature_that_starts_at_0_is_hidden_from_those_who_would_stumble() -> None:
+def test_feature_from_level_0_is_left_out_below_version_4() -> None:
     features = Features((("group.version", 0, 1), ("metadata.version", 7, 25)), (("x", 3),), 9)
     answers = ApiVersions(table(), lambda: features)
     told = {v: answers.handle(CALLER, ApiVersionsRequest("a", "1"), v) for v in (3, 4)}
@@ -163,7 +163,7 @@ def test_a_feature_that_starts_at_0_is_hidden_from_those_who_would_stumble() -> 
 # -- dispatch ----------------------------------------------------------------------
 
 
-def test_what_is_not_routed_here_is_refused() -> None:
+def test_api_without_a_route_is_rejected() -> None:
     routes = table(Route(ApiKey.METADATA, nothing, versions=(4, 9)))
     server = dispatcher(routes)
     vote = struct.pack(">hhihB", ApiKey.VOTE, 0, 1, -1, 0)
@@ -174,7 +174,7 @@ def test_what_is_not_routed_here_is_refused() -> None:
             server.open(frame(ApiKey.METADATA, version, MetadataRequest()), None)
 
 
-def test_bytes_behind_the_last_field_are_not_looked_at() -> None:
+def test_bytes_after_the_last_field_are_ignored() -> None:
     """librdkafka asks for all topics by a compact null and three bytes more; Kafka answers."""
     routes = table(Route(ApiKey.METADATA, nothing))
     longer = memoryview(bytes(frame(ApiKey.METADATA, 9, MetadataRequest(None))) + b"\0\0\0")
@@ -182,14 +182,14 @@ def test_bytes_behind_the_last_field_are_not_looked_at() -> None:
     assert isinstance(call, Call) and call.message == MetadataRequest(None)
 
 
-def test_an_old_header_where_a_new_one_is_due_is_refused() -> None:
+def test_old_header_in_a_flexible_version_is_rejected() -> None:
     body = b"\0\0\0\1\0\6orders"  # an old body: one topic, by a length of two bytes
     old = struct.pack(">hhih", ApiKey.METADATA, 9, 1, 2) + b"me" + body
     with pytest.raises(ProtocolFault):
         dispatcher(table(Route(ApiKey.METADATA, nothing))).open(memoryview(old), None)
 
 
-def test_what_a_handler_raises_becomes_a_reply() -> None:
+def test_exception_of_a_handler_becomes_an_error_reply() -> None:
     def fails(*_: object) -> object:
         raise NotController("7")
 
@@ -199,7 +199,7 @@ def test_what_a_handler_raises_becomes_a_reply() -> None:
     assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
 
-def test_an_answer_that_cannot_be_encoded_is_an_error_and_not_silence(
+def test_reply_that_cannot_be_encoded_becomes_an_error_reply(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(*_: object) -> object:
@@ -212,7 +212,7 @@ def test_an_answer_that_cannot_be_encoded_is_an_error_and_not_silence(
     assert "peer=10.0.0.1:4" in caplog.text and "api=FindCoordinator version=0" in caplog.text
 
 
-def test_an_error_that_cannot_be_encoded_either_closes() -> None:
+def test_error_reply_that_cannot_be_encoded_closes_the_connection() -> None:
     server = dispatcher(table(Route(ApiKey.METADATA, lambda *_: None)))
     call = server.open(frame(ApiKey.METADATA, 1, MetadataRequest([])), None)
     assert isinstance(call, Call)
@@ -222,7 +222,7 @@ def test_an_error_that_cannot_be_encoded_either_closes() -> None:
     assert server.settle(CALLER, call, broken) == Outgoing((), close=True)
 
 
-def test_an_error_that_cannot_be_said_closes() -> None:
+def test_error_without_a_field_closes_the_connection() -> None:
     def fails(*_: object) -> object:
         raise NotController("7")
 
@@ -232,7 +232,7 @@ def test_an_error_that_cannot_be_said_closes() -> None:
     assert server.call(CALLER, call) == Answer(NO_REPLY, close=True)
 
 
-def test_a_raw_handler_may_find_that_the_body_is_none() -> None:
+def test_raw_handler_can_reject_a_malformed_body() -> None:
     def reads(*_: object) -> object:
         raise ProtocolFault("no batch")
 
@@ -245,7 +245,7 @@ def test_a_raw_handler_may_find_that_the_body_is_none() -> None:
 
 
 @pytest.mark.parametrize(("version", "head"), [(3, 8), (9, 9)])
-def test_a_raw_reply_is_framed_around_its_chunks(version: int, head: int) -> None:
+def test_raw_reply_is_framed_around_its_chunks(version: int, head: int) -> None:
     chunks = [b"ab", memoryview(b"cde"), FileRange(None, 5, 1000)]  # type: ignore[arg-type]
     server = dispatcher(table(Route(ApiKey.PRODUCE, lambda *_: list(chunks), raw=True)))
     request = struct.pack(">hhih", ApiKey.PRODUCE, version, -1, -1) + b"\0" * (version >= 9)
@@ -259,7 +259,7 @@ def test_a_raw_reply_is_framed_around_its_chunks(version: int, head: int) -> Non
     assert sum(map(length_of, out.chunks)) == head + 1005
 
 
-def test_the_caller_shows_who_speaks() -> None:
+def test_caller_has_client_id_and_software() -> None:
     server = dispatcher(table())
     call = server.open(frame(ApiKey.API_VERSIONS, 3, ApiVersionsRequest("librdkafka", "2.0")), None)
     assert isinstance(call, Call)
@@ -268,7 +268,7 @@ def test_the_caller_shows_who_speaks() -> None:
     assert server.caller_of(call, caller) == caller
 
 
-def test_a_strangers_text_stays_on_its_line() -> None:
+def test_client_text_in_a_log_line_stays_on_one_line() -> None:
     assert printable("a\r\n\x1b[2Jb") == r"'a\r\n\x1b[2Jb'"
     assert len(printable("x" * 10_000)) < 300
     assert printable(None) == "null"

@@ -96,13 +96,13 @@ def acl_errors(node: OneNode, at: Address | None) -> list[list[tuple[int, bool]]
     return [[(r.error_code, bool(r.error_message)) for r in rows] for rows in (created, deleted)]
 
 
-def test_acl_changes_without_an_authorizer_are_refused(node: OneNode) -> None:
+def test_acl_changes_without_an_authorizer_are_rejected(node: OneNode) -> None:
     for at in (None, node.node.controller_addr):
         assert acl_errors(node, at) == [[(DISABLED, True)] * 2, [(DISABLED, True)] * 3]
     assert dict(node.node.image.acls) == {}
 
 
-def test_describe_acls_without_an_authorizer_is_refused(node: OneNode) -> None:
+def test_describe_acls_without_an_authorizer_is_rejected(node: OneNode) -> None:
     reply = ask(node, DescribeAclsRequest(1, None, 1, None, None, 1, 1))
     assert (reply.error_code, reply.resources) == (DISABLED, [])
     assert reply.error_message
@@ -120,7 +120,7 @@ def test_describe_acls_without_an_authorizer_is_refused(node: OneNode) -> None:
 
 
 @pytest.mark.parametrize("version", range(8, 14))
-def test_metadata_gives_authorized_operations_of_topics_if_asked(
+def test_metadata_returns_authorized_operations_of_topics_on_request(
     node: OneNode, version: int
 ) -> None:
     for asks, wanted in ((True, TOPIC_OPERATIONS), (False, NOT_ASKED)):
@@ -132,7 +132,7 @@ def test_metadata_gives_authorized_operations_of_topics_if_asked(
 
 
 @pytest.mark.parametrize("version", range(8, 11))
-def test_metadata_gives_authorized_operations_of_the_cluster_if_asked(
+def test_metadata_returns_authorized_operations_of_the_cluster_on_request(
     node: OneNode, version: int
 ) -> None:
     for asks, wanted in ((True, CLUSTER_OPERATIONS), (False, NOT_ASKED)):
@@ -140,14 +140,14 @@ def test_metadata_gives_authorized_operations_of_the_cluster_if_asked(
         assert reply.cluster_authorized_operations == wanted
 
 
-def test_describe_cluster_gives_authorized_operations_if_asked(node: OneNode) -> None:
+def test_describe_cluster_returns_authorized_operations_on_request(node: OneNode) -> None:
     for at, kind in ((None, 1), (node.node.controller_addr, 2)):
         for asks, wanted in ((True, CLUSTER_OPERATIONS), (False, NOT_ASKED)):
             reply = ask(node, DescribeClusterRequest(asks, kind), at=at)
             assert reply.cluster_authorized_operations == wanted
 
 
-def test_describe_cluster_of_the_wrong_kind_of_listener_is_refused(node: OneNode) -> None:
+def test_describe_cluster_on_the_wrong_kind_of_listener_is_rejected(node: OneNode) -> None:
     for version, code in ((0, ErrorCode.INVALID_REQUEST), (1, ErrorCode.MISMATCHED_ENDPOINT_TYPE)):
         at = node.node.controller_addr
         assert ask(node, DescribeClusterRequest(), version, at=at).error_code == code
@@ -161,7 +161,7 @@ def test_controller_advertises_what_kafka_does(node: OneNode) -> None:
     assert found.items() >= {**listed, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0}.items()
 
 
-def test_describe_topic_partitions_always_gives_authorized_operations(node: OneNode) -> None:
+def test_describe_topic_partitions_always_returns_authorized_operations(node: OneNode) -> None:
     reply = ask(node, DescribeTopicPartitionsRequest([TopicRequest("t"), TopicRequest("missing")]))
     assert [t.topic_authorized_operations for t in reply.topics] == [TOPIC_OPERATIONS] * 2
 
@@ -169,7 +169,7 @@ def test_describe_topic_partitions_always_gives_authorized_operations(node: OneN
 # -- topics --------------------------------------------------------------------------
 
 
-def test_create_topics_gives_configs_as_they_were_sent(node: OneNode) -> None:
+def test_create_topics_returns_configs_as_sent(node: OneNode) -> None:
     sent = {"retention.ms": " 5 ", "segment.bytes": "+2000000", "preallocate": "TRUE"}
     configs = [CreatableTopicConfig(name, value) for name, value in sent.items()]
     (made,) = ask(node, CreateTopicsRequest([CreatableTopic("raw", 1, 1, configs=configs)])).topics
@@ -180,7 +180,7 @@ def test_create_topics_gives_configs_as_they_were_sent(node: OneNode) -> None:
     assert list(told) == sorted(told)
 
 
-def test_internal_config_is_given_where_it_is_set(node: OneNode) -> None:
+def test_internal_config_is_returned_where_it_is_set(node: OneNode) -> None:
     configs = [CreatableTopicConfig("internal.segment.bytes", "4096")]
     (made,) = ask(
         node, CreateTopicsRequest([CreatableTopic("small", 1, 1, configs=configs)])
@@ -202,7 +202,7 @@ def test_topic_deleted_twice_in_one_request_has_one_result(node: OneNode) -> Non
     assert "t" in node.node.image.topics.ids
 
 
-def test_partition_named_twice_in_delete_records_has_one_result(node: OneNode) -> None:
+def test_partition_listed_twice_in_delete_records_has_one_result(node: OneNode) -> None:
     partitions = [DeleteRecordsPartition(0, 5), DeleteRecordsPartition(0, 0)]
     topics = [DeleteRecordsTopic("t", partitions), DeleteRecordsTopic("t", partitions[:1])]
     topics.append(DeleteRecordsTopic("t", partitions[1:]))
@@ -217,7 +217,7 @@ def test_topic_without_partitions_in_delete_records_has_no_result(node: OneNode)
 
 
 @pytest.mark.parametrize("kind", [2, -1])
-def test_unknown_election_type_is_refused_for_each_partition(node: OneNode, kind: int) -> None:
+def test_unknown_election_type_is_rejected_for_each_partition(node: OneNode, kind: int) -> None:
     asked = [TopicPartitions("t", [0]), TopicPartitions("missing", [0, 1])]
     reply = ask(node, ElectLeadersRequest(kind, asked, 1000))
     codes = [p.error_code for t in reply.replica_election_results for p in t.partition_result]
@@ -237,7 +237,7 @@ def test_alter_replica_log_dirs_of_an_unknown_partition(node: OneNode) -> None:
     assert codes == {"missing": [3], "t": [not_found, not_found]}
 
 
-def test_alter_replica_log_dirs_of_a_name_that_is_too_long_is_refused_first(node: OneNode) -> None:
+def test_alter_replica_log_dirs_rejects_a_too_long_name_first(node: OneNode) -> None:
     topics = [AlterReplicaLogDirTopic("x" * 300, [0])]
     reply = ask(node, AlterReplicaLogDirsRequest([AlterReplicaLogDir("/no/such", topics)]))
     assert reply.results[0].partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -279,14 +279,14 @@ def test_client_quotas_are_listed_in_the_order_of_kafka(node: OneNode) -> None:
     ]
 
 
-def test_refused_quota_of_user_and_address_names_the_user_first(node: OneNode) -> None:
+def test_rejected_quota_of_user_and_address_names_the_user_first(node: OneNode) -> None:
     parts = [RequestEntityData("ip", "192.0.2.1"), RequestEntityData("user", "u")]
     entry = RequestEntryData(parts, [OpData("producer_byte_rate", 1.0)])
     (told,) = ask(node, AlterClientQuotasRequest([entry])).entries
     assert [part.entity_type for part in told.entity] == ["user", "ip"]
 
 
-def test_quota_entity_named_twice_has_one_result(node: OneNode) -> None:
+def test_quota_entity_listed_twice_has_one_result(node: OneNode) -> None:
     twice = [quota("twice", consumer_byte_rate=1.0), quota("twice", consumer_byte_rate=2.0)]
     reply = ask(node, AlterClientQuotasRequest(twice))
     assert [each.error_code for each in reply.entries] == [ErrorCode.INVALID_REQUEST]
@@ -297,7 +297,7 @@ def test_quota_entity_named_twice_has_one_result(node: OneNode) -> None:
 NOT_ALLOWED = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
-def test_sasl_on_a_listener_without_it_is_refused(node: OneNode) -> None:
+def test_sasl_on_a_listener_without_it_is_rejected(node: OneNode) -> None:
     for at in (None, node.node.controller_addr):
         for version in (0, 1):
             reply = ask(node, SaslHandshakeRequest("PLAIN"), version, at=at)
@@ -307,7 +307,7 @@ def test_sasl_on_a_listener_without_it_is_refused(node: OneNode) -> None:
             assert reply.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
-def test_delegation_tokens_are_refused_on_a_plaintext_listener(node: OneNode) -> None:
+def test_delegation_tokens_are_rejected_on_a_plaintext_listener(node: OneNode) -> None:
     requests = (
         CreateDelegationTokenRequest(None, None, [], -1),
         RenewDelegationTokenRequest(b"hmac", -1),
@@ -323,7 +323,7 @@ def test_delegation_tokens_are_refused_on_a_plaintext_listener(node: OneNode) ->
     assert (described.error_code, described.tokens) == (NOT_ALLOWED, [])
 
 
-def test_telemetry_without_a_receiver(node: OneNode) -> None:
+def test_telemetry_subscribes_to_no_metric(node: OneNode) -> None:
     got = ask(node, GetTelemetrySubscriptionsRequest())
     assert (got.error_code, got.requested_metrics) == (ErrorCode.NONE, [])
     assert (got.push_interval_ms, got.telemetry_max_bytes) == (300_000, 1_048_576)
@@ -341,7 +341,7 @@ def test_telemetry_without_a_receiver(node: OneNode) -> None:
     assert push(Uuid(bytes(16)), 0) == ErrorCode.INVALID_REQUEST
 
 
-def test_api_versions_names_sasl_and_tokens_and_not_telemetry(node: OneNode) -> None:
+def test_api_versions_lists_sasl_and_tokens_but_not_telemetry(node: OneNode) -> None:
     reply = ask(node, ApiVersionsRequest("test", "1"))
     told = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
     assert told[ApiKey.SASL_HANDSHAKE] == (0, 1)

@@ -52,7 +52,7 @@ def first_answer(port: int, found: list[tuple[int, int]]) -> None:
         return
 
 
-def test_the_first_metadata_of_a_starting_node_names_it_and_a_controller(tmp_path: Path) -> None:
+def test_first_metadata_of_a_starting_node_lists_it_and_a_controller(tmp_path: Path) -> None:
     port = free_ports(2)[0]
     listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:0"
     loaded = format_one(settings(tmp_path, listeners=listeners))
@@ -139,7 +139,7 @@ async def answer_of(route: Route) -> tuple[object, float]:
     return reply, asyncio.get_running_loop().time() - began
 
 
-def test_a_request_waits_until_this_broker_is_unfenced() -> None:
+def test_held_request_waits_until_this_broker_is_unfenced() -> None:
     async def story() -> None:
         image = Cluster()
         asyncio.get_running_loop().call_later(1.5, image.alive.append, 1)
@@ -150,7 +150,7 @@ def test_a_request_waits_until_this_broker_is_unfenced() -> None:
     run_simulated(story())
 
 
-def test_a_request_waits_in_bounded_time() -> None:
+def test_held_request_waits_for_a_bounded_time() -> None:
     async def story() -> None:
         image = Cluster()
         reply, took = await answer_of(gated(image))
@@ -164,7 +164,7 @@ def test_a_request_waits_in_bounded_time() -> None:
     run_simulated(story())
 
 
-def test_a_gate_that_was_open_stays_open() -> None:
+def test_open_gate_stays_open() -> None:
     image = Cluster()
     image.alive.append(1)
     route = gated(image)
