@@ -1,4 +1,4 @@
-"""Nodes as real processes on this machine: formatted, started, killed, asked."""
+"""Nodes as real processes on this machine: format, start, kill and query them."""
 
 import asyncio
 import os
@@ -155,7 +155,7 @@ DESCRIBE = DescribeQuorumRequest(
 
 
 async def describe_leader(nodes: Sequence[NodeProcess]) -> tuple[NodeProcess, QuorumData] | None:
-    """Ask every controller that runs; return the one that leads and what it says."""
+    """Ask every running controller; return the leader and its answer."""
     for node in nodes:
         if node.process is None:
             continue

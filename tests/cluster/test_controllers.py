@@ -1,4 +1,4 @@
-"""Three controllers and a broker as real processes: leaders die, nothing acknowledged is lost."""
+"""Three controllers and a broker as real processes; killed leaders lose no acknowledged change."""
 
 import asyncio
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def set_quota(number: int) -> AlterClientQuotasRequest:
 
 
 class Changes:
-    """A client that changes one thing after the other and remembers what was acknowledged."""
+    """A client that makes one change after the other and remembers what was acknowledged."""
 
     def __init__(self, broker: NodeProcess) -> None:
         self.broker = broker
@@ -149,13 +149,13 @@ def test_no_acknowledged_change_is_lost_when_leaders_are_killed(
         return took
 
     took = asyncio.run(main())
-    # A death is noticed after the fetch timeout; then there are two election timeouts, enough
-    # for an election that is split and held again after a backoff.
+    # A crash is noticed after the fetch timeout; then there are two election timeouts, enough
+    # for a split election and another one after a backoff.
     assert max(took) <= (FETCH_MS + 2 * ELECTION_MS) / 1000, took
     assert sorted(took)[KILLS // 2] < ELECTION_MS / 1000, took
 
 
-def test_voters_are_added_and_removed_while_it_runs(tmp_path: Path, nodes: Nodes) -> None:
+def test_voters_are_added_and_removed_at_run_time(tmp_path: Path, nodes: Nodes) -> None:
     ports = free_ports(2)
     quorum = f"controller.quorum.bootstrap.servers=127.0.0.1:{ports[0]}\n"
     for node_id in (1, 2):
@@ -179,7 +179,7 @@ def test_voters_are_added_and_removed_while_it_runs(tmp_path: Path, nodes: Nodes
             [add_raft_voter.Listener("CONTROLLER", "127.0.0.1", node.port)],
         )
         async with asyncio.timeout(SECONDS_MAX):
-            # A replica that lags is refused until it has caught up.
+            # A replica that lags is rejected until it has caught up.
             while (response := await first.ask(request, 10_000)).error_code:  # type: ignore[attr-defined]
                 assert response.error_code in (  # type: ignore[attr-defined]
                     ErrorCode.INVALID_REQUEST,
@@ -204,7 +204,7 @@ def test_voters_are_added_and_removed_while_it_runs(tmp_path: Path, nodes: Nodes
         assert await voters() == {1, 2}
         await remove(second)
         assert await voters() == {1}
-        # Its disk is lost: the same node comes back with another directory, another replica.
+        # Its disk is lost: the same node comes back with another directory id, as another replica.
         second.kill()
         old = second.directory_id
         for path in sorted(second.data.rglob("*"), reverse=True):

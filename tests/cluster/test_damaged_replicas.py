@@ -33,7 +33,7 @@ from ottla.protocol.records.batch import batches, is_crc_valid
 pytestmark = pytest.mark.timeout(120)
 
 SEGMENT_BYTES = 1 << 20
-# One batch a segment: two of these do not fit.
+# One batch per segment: two of these do not fit.
 VALUE = b"x" * 700_000
 COUNT = 4
 OFTEN = ("log.scrub.interval.ms=200", "log.scrub.max.bytes.per.second=1000000000")
@@ -41,7 +41,7 @@ SELDOM = ("log.scrub.interval.ms=3600000", "log.scrub.max.bytes.per.second=10000
 
 
 def on_a_loop(scenario: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run a test on an event loop of its own."""
+    """Run a test on its own event loop."""
 
     @wraps(scenario)
     def test(**fixtures: object) -> None:
@@ -68,7 +68,7 @@ class ScrubbedCluster(Cluster):
         return self.nodes[node_id]
 
     def old_segment(self, node_id: int) -> Path:
-        """The file of the second segment: sealed long ago."""
+        """Return the file of the second segment, which was sealed long ago."""
         return Path(self.partition(node_id).log.segments[1].path)
 
     def counts(self, node_id: int):
@@ -80,7 +80,7 @@ class ScrubbedCluster(Cluster):
         return set(topic.partitions[0].isr)
 
     def files(self, node_id: int) -> dict[str, bytes]:
-        """The batches of all segments."""
+        """Return the batches of all segments."""
         return {
             Path(each.path).name: each.file.pread(each.size, 0)
             for each in self.partition(node_id).log.segments
@@ -126,7 +126,7 @@ def is_sound(data: bytes) -> bool:
 
 
 @on_a_loop
-async def test_a_damaged_follower_leaves_the_isr_and_is_repaired(tmp_path: Path) -> None:
+async def test_damaged_follower_leaves_the_isr_and_is_repaired(tmp_path: Path) -> None:
     async with scrubbed(tmp_path, *OFTEN) as cluster:
         follower = next(node for node in (3, 2, 1) if node != leader_of(cluster))
         good = cluster.files(leader_of(cluster))
@@ -142,7 +142,7 @@ async def test_a_damaged_follower_leaves_the_isr_and_is_repaired(tmp_path: Path)
 
 
 @on_a_loop
-async def test_a_damaged_leader_hands_over_and_is_repaired(tmp_path: Path) -> None:
+async def test_damaged_leader_resigns_and_is_repaired(tmp_path: Path) -> None:
     async with scrubbed(tmp_path, *OFTEN) as cluster:
         leader = leader_of(cluster)
         good = cluster.files(leader)
@@ -161,7 +161,7 @@ async def test_a_damaged_leader_hands_over_and_is_repaired(tmp_path: Path) -> No
 
 
 @on_a_loop
-async def test_a_leader_learns_of_its_damage_from_a_follower_that_cannot_take_it(
+async def test_follower_that_rejects_a_damaged_batch_alerts_its_leader(
     tmp_path: Path,
 ) -> None:
     async with scrubbed(tmp_path, *SELDOM) as cluster:
@@ -181,7 +181,7 @@ async def test_a_leader_learns_of_its_damage_from_a_follower_that_cannot_take_it
 
 
 @on_a_loop
-async def test_the_only_replica_refuses_the_damaged_batch_and_serves_the_rest(
+async def test_only_replica_rejects_reads_of_the_damaged_batch_and_serves_the_rest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     loaded = settings(tmp_path, 1, *OFTEN)

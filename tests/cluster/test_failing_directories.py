@@ -57,7 +57,7 @@ COUNT = 4
 UNASSIGNED = bytes(16)
 
 
-class World:
+class TwoNodes:
     """Both nodes, and the disk of the second."""
 
     def __init__(self, first: Node, second: Node, disk: SimDisk) -> None:
@@ -71,13 +71,13 @@ class World:
         return found
 
     def leader(self, index: int) -> int:
-        """Who leads by what the first node knows."""
+        """Return a partition's leader as the first node knows it."""
         topic = self.first.image.topics.named("orders")
         assert topic is not None
         return topic.partitions[index].leader
 
     def known_directory(self, index: int) -> bytes | None:
-        """Where the controller believes node 2's replica."""
+        """Return the directory of node 2's replica as the controller knows it."""
         topic = self.first.image.topics.named("orders")
         assert topic is not None
         return topic.partitions[index].directory(2)
@@ -103,7 +103,7 @@ def second_settings(root: Path, controller: str) -> Loaded:
 
 
 @asynccontextmanager
-async def two(root: Path) -> AsyncIterator[World]:
+async def two(root: Path) -> AsyncIterator[TwoNodes]:
     disk = SimDisk(1)
     loaded = settings(root, 1)
     format_one(loaded)
@@ -122,9 +122,9 @@ async def two(root: Path) -> AsyncIterator[World]:
     )
     second = await start_node(loaded, ports, start_s_max=60)
     try:
-        world = World(first, second, disk)
-        await create(world)
-        yield world
+        nodes = TwoNodes(first, second, disk)
+        await create(nodes)
+        yield nodes
     finally:
         disk.heal()
         with suppress(Exception):
@@ -132,33 +132,33 @@ async def two(root: Path) -> AsyncIterator[World]:
         await first.shutdown()
 
 
-async def create(world: World) -> None:
+async def create(nodes: TwoNodes) -> None:
     assigned = [CreatableReplicaAssignment(index, [2, 1]) for index in range(COUNT)]
     topic = CreatableTopic("orders", -1, -1, assignments=assigned)
-    for node in (world.first, world.second):
+    for node in (nodes.first, nodes.second):
         await node.wait_image(lambda image: image.cluster.is_unfenced(2))
-    response = await ask(world.first, CreateTopicsRequest([topic], 10_000))
+    response = await ask(nodes.first, CreateTopicsRequest([topic], 10_000))
     assert response.topics[0].error_code == 0, response
     await eventually(
         lambda: all(
             node.has_partition("orders", index)
-            for node in (world.first, world.second)
+            for node in (nodes.first, nodes.second)
             for index in range(COUNT)
         )
     )
     # Both directories are in use, and the controller knows which replica is in which.
     await eventually(
         lambda: all(
-            world.known_directory(index) not in (None, UNASSIGNED) for index in range(COUNT)
+            nodes.known_directory(index) not in (None, UNASSIGNED) for index in range(COUNT)
         )
     )
-    assert len(world.in_directory("/a")) == len(world.in_directory("/b")) == COUNT // 2
+    assert len(nodes.in_directory("/a")) == len(nodes.in_directory("/b")) == COUNT // 2
 
 
-def run(root: Path, scenario: Callable[[World], Any]) -> None:
+def run(root: Path, scenario: Callable[[TwoNodes], Any]) -> None:
     async def work() -> None:
-        async with two(root) as world:
-            await scenario(world)
+        async with two(root) as nodes:
+            await scenario(nodes)
 
     asyncio.run(work())
 
@@ -167,76 +167,78 @@ Kind = Literal["write", "sync", "create"]
 
 
 @pytest.mark.parametrize(("kind", "error"), [("write", errno.ENOSPC), ("sync", errno.EIO)])
-def test_one_directory_fails_then_the_other(tmp_path: Path, kind: Kind, error: int) -> None:
-    async def scenario(world: World) -> None:
+def test_broker_survives_one_failed_directory_and_stops_after_the_last(
+    tmp_path: Path, kind: Kind, error: int
+) -> None:
+    async def scenario(nodes: TwoNodes) -> None:
         for index in range(COUNT):
-            assert await world.produce(index, b"before") is ErrorCode.NONE
-        bad, good = world.in_directory("/a"), world.in_directory("/b")
-        world.disk.fail(kind, error=error, path_contains="/a/", times=10**6)
+            assert await nodes.produce(index, b"before") is ErrorCode.NONE
+        bad, good = nodes.in_directory("/a"), nodes.in_directory("/b")
+        nodes.disk.fail(kind, error=error, path_contains="/a/", times=10**6)
         if kind == "write":
-            assert await world.produce(bad[0], b"lost") is ErrorCode.KAFKA_STORAGE_ERROR
+            assert await nodes.produce(bad[0], b"lost") is ErrorCode.KAFKA_STORAGE_ERROR
         else:
-            # Nobody asks for a sync but the checkpoints: any of them finds out.
-            directory = world.partition(bad[0]).directory
-            host = world.second._parts.broker.replica_manager.host  # type: ignore[union-attr]
+            # Only the checkpoints sync: any of them notices the failure.
+            directory = nodes.partition(bad[0]).directory
+            host = nodes.second._parts.broker.replica_manager.host  # type: ignore[union-attr]
             with suppress(Exception):
                 await host.commit(directory, directory.checkpoint_writes())
-                log = world.partition(bad[0]).log
+                log = nodes.partition(bad[0]).log
                 await host.commit(directory, log.flush_plan().files)
-        # Every partition in it has gone, and node 1 leads them all; the others go on.
-        await eventually(lambda: all(world.leader(index) == 1 for index in bad))
+        # Every partition in it is offline there, and node 1 leads them all; the others continue.
+        await eventually(lambda: all(nodes.leader(index) == 1 for index in bad))
         for index in bad:
-            assert world.partition(index).offline is not None
-            assert await world.produce(index, b"after", world.first) is ErrorCode.NONE
+            assert nodes.partition(index).offline is not None
+            assert await nodes.produce(index, b"after", nodes.first) is ErrorCode.NONE
         for index in good:
-            assert world.leader(index) == 2
-            assert await world.produce(index, b"after") is ErrorCode.NONE
-        assert b"lost" not in values(world.partition(bad[0], world.first))
-        await _described(world)
-        # The last one: there is nothing left to do for this broker, and it goes by itself.
-        world.disk.fail("write", error=error, path_contains="/b/", times=10**6)
-        assert await world.produce(good[0], b"lost") is ErrorCode.KAFKA_STORAGE_ERROR
-        await asyncio.wait_for(world.second.wait_should_shut_down(), 60)
+            assert nodes.leader(index) == 2
+            assert await nodes.produce(index, b"after") is ErrorCode.NONE
+        assert b"lost" not in values(nodes.partition(bad[0], nodes.first))
+        await _described(nodes)
+        # The last one: the broker has no directory left, and shuts down by itself.
+        nodes.disk.fail("write", error=error, path_contains="/b/", times=10**6)
+        assert await nodes.produce(good[0], b"lost") is ErrorCode.KAFKA_STORAGE_ERROR
+        await asyncio.wait_for(nodes.second.wait_should_shut_down(), 60)
         with pytest.raises(Exception, match=r"/a: .*; /b: "):
-            await asyncio.wait_for(world.second.wait_stopped(), 60)
-        await eventually(lambda: all(world.leader(index) == 1 for index in range(COUNT)))
-        assert await world.produce(good[0], b"last", world.first) is ErrorCode.NONE
+            await asyncio.wait_for(nodes.second.wait_stopped(), 60)
+        await eventually(lambda: all(nodes.leader(index) == 1 for index in range(COUNT)))
+        assert await nodes.produce(good[0], b"last", nodes.first) is ErrorCode.NONE
 
     run(tmp_path, scenario)
 
 
-async def _described(world: World) -> None:
-    told = await ask(world.second, DescribeLogDirsRequest(topics=None))
+async def _described(nodes: TwoNodes) -> None:
+    told = await ask(nodes.second, DescribeLogDirsRequest(topics=None))
     codes = {row.log_dir: ErrorCode(row.error_code) for row in told.results}
     assert codes == {"/a": ErrorCode.KAFKA_STORAGE_ERROR, "/b": ErrorCode.NONE}
-    to_a = AlterReplicaLogDir("/a", [AlterReplicaLogDirTopic("orders", world.in_directory("/b"))])
-    refused = await ask(world.second, AlterReplicaLogDirsRequest([to_a]))
+    to_a = AlterReplicaLogDir("/a", [AlterReplicaLogDirTopic("orders", nodes.in_directory("/b"))])
+    refused = await ask(nodes.second, AlterReplicaLogDirsRequest([to_a]))
     found = {row.error_code for topic in refused.results for row in topic.partitions}
     assert found == {ErrorCode.KAFKA_STORAGE_ERROR}
 
 
-def test_the_controller_learns_of_a_move_and_of_the_directory_that_fails_after(
+def test_controller_is_notified_of_a_move_and_of_a_failure_after_it(
     tmp_path: Path,
 ) -> None:
-    async def scenario(world: World) -> None:
-        index = world.in_directory("/a")[0]
-        assert await world.produce(index, b"1") is ErrorCode.NONE
-        before = world.known_directory(index)
+    async def scenario(nodes: TwoNodes) -> None:
+        index = nodes.in_directory("/a")[0]
+        assert await nodes.produce(index, b"1") is ErrorCode.NONE
+        before = nodes.known_directory(index)
         to_b = AlterReplicaLogDir("/b", [AlterReplicaLogDirTopic("orders", [index])])
-        told = await ask(world.second, AlterReplicaLogDirsRequest([to_b]))
+        told = await ask(nodes.second, AlterReplicaLogDirsRequest([to_b]))
         assert told.results[0].partitions[0].error_code == 0
-        await eventually(lambda: world.partition(index).directory.path == "/b")
-        moved = world.partition(index).directory.directory_id
-        await eventually(lambda: world.known_directory(index) == moved != before)
-        assert world.leader(index) == 2
-        assert await world.produce(index, b"2") is ErrorCode.NONE
-        assert values(world.partition(index)) == [b"1", b"2"]
-        # The directory that it left has nothing to do with it any more.
-        world.disk.fail("write", path_contains="/a/", times=10**6)
-        left = world.in_directory("/a")
-        assert await world.produce(left[0], b"x") is ErrorCode.KAFKA_STORAGE_ERROR
-        await eventually(lambda: world.leader(left[0]) == 1)
-        assert world.leader(index) == 2
-        assert await world.produce(index, b"3") is ErrorCode.NONE
+        await eventually(lambda: nodes.partition(index).directory.path == "/b")
+        moved = nodes.partition(index).directory.directory_id
+        await eventually(lambda: nodes.known_directory(index) == moved != before)
+        assert nodes.leader(index) == 2
+        assert await nodes.produce(index, b"2") is ErrorCode.NONE
+        assert values(nodes.partition(index)) == [b"1", b"2"]
+        # The directory that it left does not affect it any more.
+        nodes.disk.fail("write", path_contains="/a/", times=10**6)
+        left = nodes.in_directory("/a")
+        assert await nodes.produce(left[0], b"x") is ErrorCode.KAFKA_STORAGE_ERROR
+        await eventually(lambda: nodes.leader(left[0]) == 1)
+        assert nodes.leader(index) == 2
+        assert await nodes.produce(index, b"3") is ErrorCode.NONE
 
     run(tmp_path, scenario)

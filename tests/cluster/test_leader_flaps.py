@@ -1,4 +1,4 @@
-"""Leadership that goes to and fro under librdkafka: nobody hangs, nothing is lost or repeated."""
+"""Leadership that moves back and forth under librdkafka: no hang, no loss, no duplicate."""
 
 import asyncio
 import time
@@ -51,7 +51,7 @@ def leader(admin: AdminClient) -> int:
 
 
 def lead(cluster: Cluster, admin: AdminClient, node: int) -> None:
-    """Have a node lead, and wait until brokers say that it does."""
+    """Make a node leader, and wait until brokers report it."""
     others = [each for each in cluster.node_ids if each != node]
     topic = ReassignableTopic(TOPIC, [ReassignablePartition(0, [node, *others])])
     wanted = [TopicPartitions(TOPIC, [0])]
@@ -65,7 +65,7 @@ def lead(cluster: Cluster, admin: AdminClient, node: int) -> None:
         )
 
 
-def test_a_consumer_goes_on_however_often_the_leader_changes() -> None:
+def test_consumer_continues_through_many_leader_changes() -> None:
     with run_cluster(3, config=CONFIG) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(SECONDS_MAX)

@@ -37,6 +37,6 @@ def test_node_with_a_damaged_metadata_log_refuses_and_rejoins(tmp_path: Path) ->
         while mark.exists():
             assert time.monotonic() < deadline, "it has not caught up"
             time.sleep(0.05)
-        # Its vote counts again: with another node gone a majority is left only with it.
+        # Its vote counts again: without another node it is needed for a majority.
         cluster.stop(cluster.node_ids[0])
         cluster.restart(victim)

@@ -1,4 +1,4 @@
-"""A whole node whose disk fails under it: it ends, and does not call its directory clean."""
+"""A whole node whose disk fails: it exits, and does not mark its directory as clean."""
 
 import asyncio
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ async def run_until_the_disk_fails(root: Path) -> None:
         for each in made:
             each.is_broken = True
         asking = asyncio.ensure_future(create_topic(connection, "orders"))
-        # Well below the time that a node which is stopped in order gives to who waits for answers.
+        # Well below the time that a controlled shutdown gives to waiting requests.
         async with asyncio.timeout(DRAIN_S / 2):
             with pytest.raises(StorageFailed):
                 await node.wait_stopped()
@@ -60,7 +60,7 @@ async def run_until_the_disk_fails(root: Path) -> None:
         await node.shutdown()
 
 
-def test_a_node_whose_metadata_cannot_be_synced_ends_and_is_not_called_clean(
+def test_node_whose_metadata_sync_fails_exits_without_clean_shutdown_marker(
     tmp_path: Path,
 ) -> None:
     asyncio.run(run_until_the_disk_fails(tmp_path))

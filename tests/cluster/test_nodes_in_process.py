@@ -126,7 +126,9 @@ async def wait_unfenced(node: Node) -> None:
 
 
 @asynchronous
-async def test_a_combined_node_serves_admin_clients_and_remembers(tmp_path: Path) -> None:
+async def test_combined_node_serves_admin_clients_and_keeps_topics_over_restart(
+    tmp_path: Path,
+) -> None:
     loaded = settings(tmp_path)
     format_one(loaded)
     async with running(loaded) as node:
@@ -158,7 +160,7 @@ async def test_a_combined_node_serves_admin_clients_and_remembers(tmp_path: Path
 
 
 @asynchronous
-async def test_a_broker_alone_follows_and_forwards(tmp_path: Path) -> None:
+async def test_broker_without_controller_role_follows_and_forwards(tmp_path: Path) -> None:
     first = settings(tmp_path / "c", roles="controller")
     format_one(first)
     async with running(first) as controller:
@@ -186,7 +188,7 @@ async def test_a_broker_alone_follows_and_forwards(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_controlled_shutdown_is_granted_and_leaves_the_broker_fenced(
+async def test_controlled_shutdown_is_granted_and_fences_the_broker(
     tmp_path: Path,
 ) -> None:
     first = settings(tmp_path / "c", roles="controller")
@@ -205,7 +207,7 @@ async def test_a_controlled_shutdown_is_granted_and_leaves_the_broker_fenced(
 
 
 @asynchronous
-async def test_a_shutdown_nobody_grants_leaves_the_broker_running(tmp_path: Path) -> None:
+async def test_controlled_shutdown_without_answer_leaves_the_broker_running(tmp_path: Path) -> None:
     first = settings(tmp_path / "c", roles="controller")
     format_one(first)
     controller = await start_node(first, start_s_max=60)
@@ -222,7 +224,7 @@ async def test_a_shutdown_nobody_grants_leaves_the_broker_running(tmp_path: Path
 
 
 @asynchronous
-async def test_a_controller_joins_by_itself_until_it_is_removed(
+async def test_controller_auto_joins_until_it_is_removed(
     tmp_path: Path,
 ) -> None:
     first = settings(tmp_path / "a", roles="controller")
@@ -269,7 +271,7 @@ async def beat(connection: Connection, epoch: int, **changes: Any) -> Any:
 
 
 @asynchronous
-async def test_a_controller_knows_one_broker_from_another_on_its_id(tmp_path: Path) -> None:
+async def test_controller_distinguishes_brokers_with_the_same_id(tmp_path: Path) -> None:
     loaded = settings(tmp_path, "broker.session.timeout.ms=60000", roles="controller")
     format_one(loaded)
     async with running(loaded) as node, client(node.controller_addr) as connection:
@@ -293,7 +295,7 @@ async def test_a_controller_knows_one_broker_from_another_on_its_id(tmp_path: Pa
 
 
 @asynchronous
-async def test_nothing_is_advertised_that_is_not_served(tmp_path: Path) -> None:
+async def test_only_served_apis_are_advertised(tmp_path: Path) -> None:
     loaded = settings(tmp_path)
     format_one(loaded)
     async with running(loaded) as node:
@@ -305,7 +307,7 @@ async def test_nothing_is_advertised_that_is_not_served(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_directory_has_one_node_and_an_unformatted_one_has_none(tmp_path: Path) -> None:
+async def test_directory_in_use_or_unformatted_is_refused(tmp_path: Path) -> None:
     loaded = settings(tmp_path)
     with pytest.raises(StartFailed, match="format"):
         await start_node(loaded)
@@ -319,7 +321,7 @@ async def test_a_directory_has_one_node_and_an_unformatted_one_has_none(tmp_path
 
 
 @asynchronous
-async def test_a_broker_without_a_quorum_gives_up_and_says_why(tmp_path: Path) -> None:
+async def test_broker_without_a_quorum_fails_to_start_with_a_reason(tmp_path: Path) -> None:
     loaded = settings(tmp_path, node_id=2, roles="broker")
     format_one(loaded, Quorum())
     with pytest.raises(StartFailed, match="no leader elected"):
@@ -330,7 +332,7 @@ async def test_a_broker_without_a_quorum_gives_up_and_says_why(tmp_path: Path) -
 
 
 @asynchronous
-async def test_a_snapshot_that_was_asked_for_is_where_the_next_start_begins(
+async def test_next_start_loads_the_requested_snapshot(
     tmp_path: Path,
 ) -> None:
     loaded = settings(tmp_path)
@@ -358,13 +360,13 @@ def controller_at(host: str, tmp_path: Path, *extra: str) -> Loaded:
 
 
 @pytest.mark.parametrize("host", ["", "192.0.2.1"])
-def test_an_open_controller_listener_is_refused(host: str, tmp_path: Path) -> None:
+def test_open_controller_listener_is_refused(host: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ottla\.allow\.insecure\.controller\.listener"):
         asyncio.run(start_node(controller_at(host, tmp_path)))
     assert not (tmp_path / "data").exists()
 
 
-def test_an_open_controller_listener_is_warned_about(
+def test_open_controller_listener_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     loaded = controller_at("", tmp_path, "ottla.allow.insecure.controller.listener=true")

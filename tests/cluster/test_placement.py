@@ -1,4 +1,4 @@
-"""Replicas move between brokers and directories, by the command line, on whole nodes."""
+"""Moves of replicas between brokers and directories, by the command line, on whole nodes."""
 
 import json
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def test_replicas_move_between_brokers(tmp_path: Path) -> None:
         assert "unregistered" not in ottla("cluster", "unregister", "2", code=1)
 
 
-def test_a_throttled_move_is_held_back_and_leaves_no_throttle(tmp_path: Path) -> None:
+def test_throttled_move_is_slowed_and_leaves_no_throttle(tmp_path: Path) -> None:
     with run_cluster(3) as cluster:
         ottla = Ottla(cluster)
 
@@ -117,7 +117,7 @@ def test_a_throttled_move_is_held_back_and_leaves_no_throttle(tmp_path: Path) ->
             "1000000000",
             "-w",
         )
-        # Each broker is asked for its own, and may hear of the change later than others.
+        # Each broker is asked for its own configuration, and may see the change later than others.
         _wait(lambda: throttles() == [])
         assert len(ottla.consume("orders")) == 100
 
@@ -138,7 +138,7 @@ def test_preferred_leaders_are_elected(tmp_path: Path) -> None:
         assert ottla.json("topic", "elect", "orders", "-p", "0") == []
 
 
-def test_an_incomplete_replica_leads_when_it_is_asked_to(tmp_path: Path) -> None:
+def test_unclean_election_makes_an_incomplete_replica_leader(tmp_path: Path) -> None:
     with run_cluster(3, processes=True, controllers=1) as cluster:
         ottla = Ottla(cluster)
         ottla("topic", "create", "orders", "-p", "1", "-r", "1")
@@ -157,7 +157,7 @@ def test_an_incomplete_replica_leads_when_it_is_asked_to(tmp_path: Path) -> None
         assert len(ottla.consume("orders")) == 10, "what it did not have is lost"
 
 
-def test_a_broker_that_is_gone_is_unregistered() -> None:
+def test_stopped_broker_can_be_unregistered() -> None:
     with run_cluster(4, controllers=3) as cluster:
         ottla = Ottla(cluster)
         cluster.stop(4)

@@ -170,16 +170,16 @@ def test_three_brokers_replicate_shrink_elect_and_catch_up(tmp_path: Path) -> No
             )
             for node_id in (1, 2, 3):
                 assert values(cluster.partition(node_id)) == expected
-            # A broker goes; those that stay elect a leader, shrink and go on.
+            # A broker stops; the others elect a leader, shrink the ISR and continue.
             victim = leader_of(cluster) if leader_of(cluster) != 1 else 2
             await cluster.stop(victim)
             await eventually(lambda: leader_of(cluster) > 0)
             await eventually(lambda: len(cluster.partition(leader_of(cluster)).isr) == 2)
-            # Enough for answers that are appended while they come.
+            # Enough for fetch responses that are appended while they arrive.
             missed = [bytes((number,)) * 500_000 for number in range(30)]
             for value in missed:
                 assert await produce(cluster, value) is ErrorCode.NONE
-            # It comes back, catches up, and is in sync again.
+            # It comes back, catches up, and rejoins the ISR.
             await cluster.start(victim)
             await eventually(lambda: len(cluster.partition(leader_of(cluster)).isr) == 3)
             assert values(cluster.partition(victim)) == expected + missed
@@ -187,7 +187,7 @@ def test_three_brokers_replicate_shrink_elect_and_catch_up(tmp_path: Path) -> No
     asyncio.run(scenario())
 
 
-def test_a_deleted_topic_leaves_every_broker(tmp_path: Path) -> None:
+def test_deleted_topic_is_removed_from_every_broker(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with three(tmp_path) as cluster:
             await create(cluster)

@@ -1,6 +1,6 @@
 """A share group while leaders change: of its partition, of its state, of the group itself.
 
-What was acknowledged is not delivered again, and nothing is lost.
+Acknowledged records are not delivered again, and none is lost.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ CONFIG = {
 }
 
 
-# Whose leader ends, and how many records are acknowledged before it is back.
+# Whose leader stops, and how many records are acknowledged before it is back.
 CHANGES = {
     "stop": [
         ("orders", 20),
@@ -60,11 +60,11 @@ CHANGES = {
 
 
 class Moved(Exception):
-    """The leader is another by now."""
+    """The leader has changed."""
 
 
 class Member:
-    """A share consumer that follows its leader and keeps a history."""
+    """A share consumer that follows its leader and records a history."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -143,12 +143,12 @@ class Member:
 
     def _check(self, code: int) -> None:
         if code != ErrorCode.NONE:
-            self.leader = None  # begin a session anew
+            self.leader = None  # start a new session
             self.client.forget("orders")
             raise Moved(ErrorCode(code).name)
 
     async def work(self, is_enough: Callable[[], bool], seconds: float = 60) -> None:
-        """Go on until it is enough, whatever moves."""
+        """Continue until enough records are accepted, whatever moves."""
         async with asyncio.timeout(seconds):
             while not is_enough():
                 try:
@@ -175,7 +175,9 @@ def leader_of(cluster: Cluster, topic: str) -> int:
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_leaders_change_and_nothing_is_delivered_again_or_lost(tmp_path: Path, how: str) -> None:
+def test_share_records_survive_leader_changes_without_redelivery_or_loss(
+    tmp_path: Path, how: str
+) -> None:
     with run_cluster(3, processes=how == "kill", config=CONFIG) as cluster:
         command(cluster, "topic", "create", "orders", "-p", "1", "-r", "3")
         lines = tmp_path / "lines"

@@ -1,4 +1,4 @@
-"""Transactions over three brokers: markers go to other nodes, and coordinators die."""
+"""Transactions over three brokers: markers go to other nodes, and coordinators are killed."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def topic_of(cluster: Cluster, name: str) -> str:
 
 
 def coordinator_of(cluster: Cluster, transactional_id: str) -> int:
-    """The node that leads the id's partition of the log of transactions."""
+    """Return the node that leads the id's partition of the transaction log."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     topics = admin.list_topics(timeout=SECONDS_MAX).topics
     log = topics[TRANSACTION_STATE].partitions
@@ -48,7 +48,7 @@ def coordinator_of(cluster: Cluster, transactional_id: str) -> int:
 def read_committed(
     cluster: Cluster, topic: str, is_enough: Callable[[list[str]], bool]
 ) -> list[str]:
-    """What a consumer sees, in the order of partitions, until it is enough."""
+    """Return what a consumer reads, in the order of partitions, until it has enough."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -74,7 +74,7 @@ def read_committed(
 
 
 def send(producer: Producer, topic: str, value: str) -> None:
-    """One record to each partition, written before this returns."""
+    """Write one record to each partition; return once they are written."""
     for index in range(PARTITIONS):
         producer.produce(topic, f"{value}{index}".encode(), partition=index)
     assert producer.flush(SECONDS_MAX) == 0
@@ -86,13 +86,13 @@ def transactional(cluster: Cluster, name: str) -> Producer:
     return producer
 
 
-def test_a_coordinator_killed_in_a_transaction_loses_nothing_of_it(
+def test_transaction_survives_a_killed_coordinator(
     cluster: Cluster,
 ) -> None:
-    """Killed between the records and the end: the next coordinator knows what to end where.
+    """Killed between the records and the end: the next coordinator knows which partitions to end.
 
-    One producer goes on and commits; another comes back as a new process, and what it had left
-    open is aborted before it may begin.
+    One producer continues and commits; another comes back as a new process, and its open
+    transaction is aborted before it may start another.
     """
     topic = topic_of(cluster, "b1")
     going, coming = transactional(cluster, "b1"), transactional(cluster, "b6")

@@ -1,8 +1,8 @@
-"""Nodes and clusters for tests: real wire, temporary directories, and faults on demand.
+"""Nodes and clusters for tests: real connections, temporary directories, and faults on demand.
 
-What is here: a pytest plugin (`plugin.py`, found by itself once ``ottla`` is installed) and the
-plain context managers under it, for use without pytest. What is not here: simulated time or
-disks; that is what the repository's `simulation` does.
+Contents: a pytest plugin (`plugin.py`, active once ``ottla`` is installed) and the context managers
+under it, for use without pytest. Not here: simulated time or disks; those are in the repository's
+`simulation`.
 
     from ottla.testing import run_cluster
 
@@ -32,7 +32,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     # pytest imports this package in every run of a project that has ottla installed: a node's
-    # modules are loaded when a test first asks for one, not before.
+    # modules are loaded when a test first uses one, not before.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

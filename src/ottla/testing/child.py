@@ -1,9 +1,9 @@
-"""A node of a test cluster as a process of its own.
+"""A node of a test cluster in its own process.
 
     python -m ottla.testing.child '{"settings": "...", "sockets": {"PLAINTEXT": 5}, ...}'
 
-Says ``ready`` on one inherited pipe once every broker that it is to wait for is there, and ends
-when another, the lifeline, is closed: no node outlives the test run that started it.
+Writes ``ready`` to one inherited pipe once every expected broker serves, and exits when another
+pipe, the lifeline, is closed: no node outlives the test run that started it.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ READY = b"ready\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What a process is told. ``sockets``, ``ready`` and ``lifeline`` are file descriptors;
-    ``relays`` are ``host, port`` pairs: where a peer is, and where to dial instead.
+    """The arguments of a process. ``sockets``, ``ready`` and ``lifeline`` are file descriptors;
+    ``relays`` are pairs of addresses: that of a peer, and the one to dial instead.
     """
 
     settings: str
@@ -45,24 +45,24 @@ class Orders:
     lifeline: int
 
     def to_text(self) -> str:
-        """Return them as an argument."""
+        """Encode as a command line argument."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> "Orders":
-        """Read an argument."""
+        """Decode a command line argument."""
         return cls(**json.loads(text))
 
 
 def node_ports(sockets: dict[str, socket.socket], relays: Mapping[Address, Address]) -> NodePorts:
-    """Return the machine's own world, with bound sockets, and peers dialled through relays."""
+    """Return the system's ports, with bound sockets, and peers dialled through relays."""
     own = system_ports()
     network = RelayedNetwork(relays) if relays else own.network
     return replace(own, network=network, sockets=sockets)
 
 
 async def wait_brokers(node: Node, brokers: Iterable[int]) -> None:
-    """Wait until a node knows that brokers serve."""
+    """Wait until a node sees that brokers serve."""
     wanted = [NodeId(broker) for broker in brokers]
     await node.wait_image(lambda image: all(map(image.cluster.is_unfenced, wanted)))
 
@@ -90,7 +90,7 @@ async def _run(orders: Orders, loaded: Loaded) -> None:
 
 
 async def leave(node: Node) -> None:
-    """Stop a node in order, and anyway if nobody gives it leave."""
+    """Stop a node by controlled shutdown, or without it if no controller answers."""
     try:
         await node.controlled_shutdown(LEAVE_S_MAX)
     except ShutdownTimeout:
@@ -98,7 +98,7 @@ async def leave(node: Node) -> None:
 
 
 def main() -> None:
-    """Run one node until it is told to stop."""
+    """Run one node until it is stopped."""
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     orders = Orders.from_text(sys.argv[1])
     loaded = load(Path(orders.settings).read_text(encoding="utf-8"))

@@ -1,15 +1,14 @@
-"""A cluster for a test: started at once, on free ports and a directory of its own, and broken
-on demand.
+"""A cluster for a test: on free ports, in its own directory, with faults on demand.
 
     with run_cluster(3, processes=True) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap})
-        cluster.kill(2)                 # as a loss of power
-        cluster.partition(1, 3)         # they hear each other no more; clients reach both
+        cluster.kill(2)                 # as in a power loss
+        cluster.partition(1, 3)         # no traffic between them; clients reach both
         cluster.heal()
         cluster.start(2)
 
-Node ids count from 1. Everything here blocks until it is so, and may be called from any thread
-that is not one of the nodes' own.
+Node ids count from 1. All methods block until they are done, and may be called from any thread
+except the nodes' own.
 """
 
 import shutil
@@ -49,20 +48,20 @@ Nodes = int | Iterable[int]
 
 
 class Wires(Protocol):
-    """What lies between the nodes, and can be cut. A pair is who speaks and who shall hear."""
+    """The links between the nodes. A pair is the sender and the receiver."""
 
     def cut(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Let ways be silent."""
+        """Block the given pairs."""
         ...
 
     def heal(self) -> None:
-        """Mend all ways."""
+        """Unblock all pairs."""
         ...
 
 
 @dataclass(slots=True)
 class _Relays:
-    """Relays on loopback, and the thread they live on; a single node has none."""
+    """Relays on loopback, and the thread of their event loop; a single node has none."""
 
     thread: LoopThread
     links: Links
@@ -71,7 +70,7 @@ class _Relays:
         work()
 
     def _change(self, work: Callable[[], None]) -> None:
-        """Change the links on their own loop; returns when it is done."""
+        """Change the links on their own loop; return when it is done."""
         self.thread.run(self._do(work), OPEN_S_MAX)
 
     def cut(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -86,7 +85,7 @@ class _Relays:
 
 
 class Cluster:
-    """A running cluster. Made by `run_cluster`, `run_node` or a fixture."""
+    """A running cluster, created by `run_cluster`, `run_node` or a fixture."""
 
     def __init__(
         self, plan: ClusterPlan, sites: Mapping[int, Site], hosts: Mapping[int, Host], wires: Wires
@@ -110,7 +109,7 @@ class Cluster:
 
     @property
     def cluster_id(self) -> str:
-        """Its id."""
+        """The cluster's id."""
         return self._plan.cluster_id
 
     @property
@@ -124,7 +123,7 @@ class Cluster:
         return [node_id for node_id, host in self._hosts.items() if host.is_running]
 
     def address(self, node_id: int) -> str:
-        """Return where clients reach one node."""
+        """Return the address of one node for clients."""
         return self._plan.nodes[node_id].address
 
     def data(self, node_id: int) -> Path:
@@ -136,7 +135,7 @@ class Cluster:
         return _directories(self._plan, self._sites[node_id].root)
 
     def output(self, node_id: int) -> str:
-        """Return what a node's process has said so far; nothing from a thread."""
+        """Return the output of a node's process so far; empty for a thread."""
         log = self._sites[node_id].log
         return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
 
@@ -144,7 +143,7 @@ class Cluster:
         """Return the id of a node's process, None while it does not run.
 
         Raises:
-            NeedsProcesses: it is a thread.
+            NeedsProcesses: the node is a thread.
         """
         host = self._hosts[node_id]
         if not isinstance(host, ProcessHost):
@@ -157,7 +156,7 @@ class Cluster:
         """Start nodes again (all that do not run, if none is named); wait until they serve.
 
         Raises:
-            NodeFailed: one did not come up.
+            NodeFailed: a node did not start.
         """
         wanted = node_ids or [each for each in self._hosts if each not in self.running]
         for node_id in wanted:
@@ -166,42 +165,42 @@ class Cluster:
             self._hosts[node_id].wait_ready()
 
     def stop(self, *node_ids: int) -> None:
-        """Stop nodes in order, leaderships first (all, if none is named). Raises NodeFailed."""
+        """Stop nodes by controlled shutdown (all, if none is named). Raises NodeFailed."""
         for node_id in node_ids or self.running:
             self._hosts[node_id].stop()
 
     def restart(self, *node_ids: int) -> None:
-        """Stop nodes one after the other, each up again before the next. Raises NodeFailed."""
+        """Restart nodes one after the other, waiting for each. Raises NodeFailed."""
         for node_id in node_ids or self.running:
             self.stop(node_id)
             self.start(node_id)
 
     def kill(self, *node_ids: int) -> None:
-        """End nodes at once, all at the same time, as a loss of power would.
+        """End nodes at once, all at the same time, as in a power loss.
 
-        What the kernel has of their writes stays: it is the process that dies, not the machine.
+        Writes that have reached the kernel survive: the process is killed, not the machine.
 
         Raises:
-            NeedsProcesses: they are threads.
+            NeedsProcesses: the nodes are threads.
         """
         for node_id in node_ids:
             self._hosts[node_id].kill()
 
     def pause(self, *node_ids: int) -> None:
-        """Let nodes stand still, as in a long pause of the machine: SIGSTOP, or the loop held."""
+        """Pause nodes, as in a long pause of the machine: SIGSTOP, or a blocked event loop."""
         for node_id in node_ids:
             self._hosts[node_id].pause()
 
     def resume(self, *node_ids: int) -> None:
-        """Let nodes that were paused go on (all, if none is named)."""
+        """Resume paused nodes (all, if none is named)."""
         for node_id in node_ids or self._hosts:
             self._hosts[node_id].resume()
 
     def partition(self, side: Nodes, other: Nodes, *, one_way: bool = False) -> None:
-        """Cut nodes off from others; with ``one_way``, only what ``side`` says is not heard.
+        """Cut nodes off from others; with ``one_way``, only what ``side`` sends is blocked.
 
-        Covers everything that nodes say to each other. Clients still reach every node. See
-        `ottla.testing.links` for what happens to bytes on the way.
+        Covers all traffic between nodes. Clients still reach every node. See
+        `ottla.testing.links` for what happens to bytes in flight.
         """
         self._wires.cut(pairs_between(_ids(side), _ids(other), is_one_way=one_way))
 
@@ -210,7 +209,7 @@ class Cluster:
         self.partition(node_id, [each for each in self.node_ids if each != node_id])
 
     def heal(self) -> None:
-        """Mend everything that was cut."""
+        """Remove all cuts."""
         self._wires.heal()
 
 
@@ -228,20 +227,20 @@ def run_cluster(
     controllers: int | None = None,
     environment: Callable[[int], Mapping[str, str]] | None = None,
 ) -> Iterator[Cluster]:
-    """Run a cluster; stop whatever is left of it at the end, and delete what it wrote.
+    """Run a cluster; at the end stop all nodes and delete their data.
 
     Args:
         nodes: how many, 16 at most; all are brokers.
-        processes: whether each is a process of its own. In threads they start quicker, and
-            cannot be killed.
-        config: settings of all nodes beyond those that make them a cluster. Relative paths in
-            ``log.dirs`` are below each node's own directory.
-        directory: where their data goes, and then stays; a temporary directory otherwise.
-        controllers: how many nodes vote as well; by default 3, or 1 of fewer than 3.
-        environment: what a node's process, by its id, finds in its environment beyond ours.
+        processes: whether each node is a process. In threads they start faster, and cannot
+            be killed.
+        config: additional settings of all nodes. Relative paths in ``log.dirs`` are below
+            each node's own directory.
+        directory: where their data goes and is kept; a temporary directory otherwise.
+        controllers: how many nodes are voters as well; by default 3, or 1 of fewer than 3.
+        environment: additional environment variables of a node's process, by node id.
 
     Raises:
-        NodeFailed: a node did not come up. ValueError: so many nodes make no cluster.
+        NodeFailed: a node did not start. ValueError: a cluster of this size is impossible.
     """
     voters = voters_of(nodes) if controllers is None else controllers
     if not 1 <= voters <= nodes <= NODES_MAX:
@@ -328,12 +327,12 @@ def _open_wires(plan: ClusterPlan) -> _Relays:
 
 
 def _directories(plan: ClusterPlan, root: Path) -> list[Path]:
-    """Return the log directories of the node at ``root``; relative ones lie there."""
+    """Return the log directories of the node at ``root``; relative paths are below it."""
     return [root / name.strip() for name in plan.config.get("log.dirs", "data").split(",")]
 
 
 def format_sites(plan: ClusterPlan, sites: Mapping[int, Site]) -> None:
-    """Write every node's settings, and make its directory its own."""
+    """Write every node's settings, and format its directories."""
     random = SystemRandom()
     ids = {node.node_id: uuid_text(random.uuid()) for node in plan.controllers}
     voters = Quorum(initial_controllers=initial_controllers(plan, ids))

@@ -1,6 +1,6 @@
-"""Where a node of a test cluster runs: in a thread of the test's process, or in its own.
+"""Hosts for the nodes of a test cluster: a thread of the test's process, or a process.
 
-Both keep the node's directory and ports over restarts. A thread is quicker to start and can be
+Both keep the node's directory and ports across restarts. A thread starts faster and can be
 debugged; only a process can be killed.
 """
 
@@ -31,19 +31,19 @@ LOG_TAIL_CHARACTERS = 4000
 
 
 class NodeFailed(Exception):
-    """A node did not start, or did not stop; the text has what it said last."""
+    """A node did not start, or did not stop; the text has its last output."""
 
 
 class NeedsProcesses(Exception):
-    """What was asked for can be done to a process alone: ``run_cluster(..., processes=True)``."""
+    """The operation is only possible on a process: ``run_cluster(..., processes=True)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
     """What a node keeps while it does not run. ``relays``: how it reaches its peers.
 
-    ``environment``: what its process finds in its environment beyond ours; ``command``: what the
-    process is started by, as ``ip netns exec``.
+    ``environment``: additional environment variables of its process; ``command``: the prefix of its
+    command line, such as ``ip netns exec``.
     """
 
     node_id: int
@@ -60,11 +60,11 @@ class Site:
 
     @property
     def log(self) -> Path:
-        """Where a process writes what it says."""
+        """The file with the output of its process."""
         return self.root / "node.log"
 
     def sockets(self) -> dict[str, socket.socket]:
-        """Bind all its ports anew. Raises OSError as `HeldPort.socket`; then none stays bound."""
+        """Bind all its ports again. Raises OSError as `HeldPort.socket`; then none stays bound."""
         with contextlib.ExitStack() as undo:
             bound = {
                 name: undo.enter_context(contextlib.closing(port.socket()))
@@ -75,15 +75,15 @@ class Site:
 
 
 class Host(Protocol):
-    """A node that can be started and stopped again and again."""
+    """A node that can be started and stopped repeatedly."""
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not stopped."""
+        """Whether it was started and not stopped."""
         ...
 
     def begin(self, brokers: list[int]) -> None:
-        """Start it; returns before it is up. It is ready when it knows that ``brokers`` serve."""
+        """Start it; returns before it serves. It is ready when it sees that ``brokers`` serve."""
         ...
 
     def wait_ready(self) -> None:
@@ -91,28 +91,28 @@ class Host(Protocol):
         ...
 
     def stop(self) -> None:
-        """Stop it in order. Raises NodeFailed."""
+        """Stop it by controlled shutdown. Raises NodeFailed."""
         ...
 
     def kill(self) -> None:
-        """End it at once, as a loss of power would. Raises NeedsProcesses."""
+        """End it at once, as in a power loss. Raises NeedsProcesses."""
         ...
 
     def pause(self) -> None:
-        """Let it stand still: it neither answers nor notices time passing."""
+        """Pause it: it neither answers nor notices that time passes."""
         ...
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         ...
 
     def discard(self) -> None:
-        """End it somehow; nobody will ask for it again."""
+        """End it by any means; it is not used again."""
         ...
 
 
 class ThreadHost:
-    """A node on a loop of its own, in a thread of this process."""
+    """A node on its own loop, in a thread of this process."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -123,11 +123,11 @@ class ThreadHost:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not stopped."""
+        """Whether it was started and not stopped."""
         return self._thread is not None
 
     def begin(self, brokers: list[int]) -> None:
-        """Start it; returns before it is up."""
+        """Start it; returns before it serves."""
         self._thread = LoopThread(f"ottla-node-{self._site.node_id}")
         self._starting = self._thread.submit(self._start(brokers), START_S_MAX)
 
@@ -152,7 +152,7 @@ class ThreadHost:
             raise NodeFailed(f"node {self._site.node_id} did not start: {error!r}") from error
 
     def stop(self) -> None:
-        """Stop it in order. Raises NodeFailed."""
+        """Stop it by controlled shutdown. Raises NodeFailed."""
         node, thread = self._node, self._thread
         assert thread is not None
         self.resume()
@@ -166,7 +166,7 @@ class ThreadHost:
             thread.close()
 
     def kill(self) -> None:
-        """Refuse: a thread cannot be ended from outside."""
+        """Raise NeedsProcesses: a thread cannot be ended from outside."""
         raise NeedsProcesses("a node in a thread cannot be killed")
 
     def pause(self) -> None:
@@ -177,13 +177,13 @@ class ThreadHost:
             self._thread.block(self._resumed)
 
     def resume(self) -> None:
-        """Let its loop go on."""
+        """Unblock its loop."""
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
 
     def discard(self) -> None:
-        """End it without asking for leave."""
+        """End it without controlled shutdown."""
         self.resume()
         node, thread = self._node, self._thread
         self._node = self._thread = None
@@ -196,7 +196,7 @@ class ThreadHost:
 
 
 class ProcessHost:
-    """A node in a process of its own."""
+    """A node in its own process."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -208,7 +208,7 @@ class ProcessHost:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not stopped."""
+        """Whether it was started and not stopped."""
         return self._process is not None
 
     @property
@@ -217,7 +217,7 @@ class ProcessHost:
         return None if self._process is None else self._process.pid
 
     def begin(self, brokers: list[int]) -> None:
-        """Start it; returns before it is up."""
+        """Start it; returns before it serves."""
         sockets = self._site.sockets()
         self._ready, told = os.pipe()
         lifeline, self._lifeline = os.pipe()
@@ -243,7 +243,8 @@ class ProcessHost:
                     env={**os.environ, **self._site.environment},
                 )
         finally:
-            # The child has its own copies. One kept here would go on listening after its death.
+            # The child has its own copies. One kept here would stay listening after the child
+            # ended.
             for each in sockets.values():
                 each.close()
             os.close(told)
@@ -272,17 +273,17 @@ class ProcessHost:
             )
 
     def kill(self) -> None:
-        """End it by SIGKILL."""
+        """End it with SIGKILL."""
         self.discard()
 
     def pause(self) -> None:
-        """Stop it by SIGSTOP."""
+        """Stop it with SIGSTOP."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         self._is_paused = True
 
     def resume(self) -> None:
-        """Let it go on by SIGCONT."""
+        """Resume it with SIGCONT."""
         if self._is_paused and self._process is not None:
             self._process.send_signal(signal.SIGCONT)
         self._is_paused = False

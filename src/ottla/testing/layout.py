@@ -1,8 +1,8 @@
-"""The settings of every node of a test cluster, from what was asked for. Pure.
+"""The settings of every node of a test cluster. Pure.
 
-The first nodes are controllers and brokers at once, the others brokers alone. Times are short:
-a leader that is gone is replaced in about a second, which is what a test wants and production
-does not. Whatever the caller sets stands last and so wins.
+The first nodes are controllers and brokers, the others brokers only. Timeouts are short: a lost
+leader is replaced in about a second, which suits tests and not production. The caller's settings
+come last and so win.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,12 +40,12 @@ class NodePlan:
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """Its address for clients."""
         return f"{self.host}:{self.ports[CLIENTS]}"
 
     @property
     def controller_address(self) -> str:
-        """Where its peers reach it as a controller."""
+        """Its address as a controller."""
         return f"{self.host}:{self.ports[CONTROLLERS]}"
 
 
@@ -64,7 +64,7 @@ class ClusterPlan:
 
 
 def voters_of(nodes: int) -> int:
-    """Return how many of so many nodes vote: an odd number, three at most."""
+    """Return how many of ``nodes`` are voters: an odd number, three at most."""
     return min(VOTERS_MAX, nodes if nodes % 2 else nodes - 1)
 
 
@@ -101,7 +101,7 @@ def settings_text(plan: ClusterPlan, node: NodePlan, directory: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Keep a value on its line, and its backslashes, through a properties file."""
+    """Escape a value so that it keeps its newlines and backslashes in a properties file."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
@@ -116,10 +116,10 @@ def initial_controllers(plan: ClusterPlan, directory_ids: Mapping[int, str]) -> 
 def pairs_between(
     side: Sequence[int], other: Sequence[int], *, is_one_way: bool = False
 ) -> list[tuple[int, int]]:
-    """Return the ordered pairs that a cut closes: from one side to the other, and back.
+    """Return the ordered pairs that a cut blocks: from one side to the other, and back.
 
     Raises:
-        ValueError: a node stands on both sides.
+        ValueError: a node is on both sides.
     """
     both = sorted(set(side) & set(other))
     if both:

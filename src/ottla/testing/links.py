@@ -1,14 +1,14 @@
-"""The wires between the nodes of a test cluster, which can be cut.
+"""The links between the nodes of a test cluster, which can be cut.
 
-For every ordered pair (a, b) and every listener of b there is a relay on loopback; node a dials
-the relay where it means to dial b (`RelayedNetwork`), so all that nodes say to each other, raft
-as well as replication and forwarding, goes through a relay that knows who is speaking. Clients
-dial nodes directly and are never cut off.
+For every ordered pair (a, b) and every listener of b there is a relay on loopback; node a dials the
+relay instead of b (`RelayedNetwork`), so all traffic between nodes, of raft, replication and
+forwarding, goes through a relay that knows its sender. Clients dial nodes directly and are never
+cut off.
 
-While the way from a to b is cut, bytes from a to b are neither lost nor delivered: they wait, and
-arrive once it is healed, as with TCP over a network that comes back. A connection dialled during
-a cut is accepted and stays silent. Nothing is ever reset by a cut, so who waits notices by its
-own time limit alone.
+While the link from a to b is cut, bytes from a to b are neither lost nor delivered: they wait, and
+arrive once it is healed, as with TCP over a network that recovers. A connection dialled during a
+cut is accepted and stays silent. A cut never resets a connection, so a waiting node notices only by
+its own timeout.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ CHUNK_BYTES = 64 * 1024
 
 
 class RelayedNetwork(TcpNetwork):
-    """TCP that dials some addresses by way of a relay."""
+    """TCP that dials some addresses through a relay."""
 
     def __init__(self, relays: Mapping[Address, Address]) -> None:
         super().__init__()
@@ -36,48 +36,48 @@ class RelayedNetwork(TcpNetwork):
     async def dial(
         self, address: Address, connect: Callable[[], asyncio.BaseProtocol]
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect to the relay that stands for an address, or to the address."""
+        """Connect to the relay of an address, or to the address itself."""
         return await super().dial(self._relays.get(address, address), connect)
 
 
 class Gates:
-    """Which ways are open. All are at first."""
+    """The open directions; all at first."""
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
         self._gates = {pair: asyncio.Event() for pair in pairs}
         self.heal()
 
     def cut(self, pairs: Iterable[Pair]) -> None:
-        """Close ways."""
+        """Close directions."""
         for pair in pairs:
             self._gates[pair].clear()
 
     def heal(self) -> None:
-        """Open all ways."""
+        """Open all directions."""
         for gate in self._gates.values():
             gate.set()
 
     async def wait_open(self, pair: Pair) -> None:
-        """Wait until bytes may go this way."""
+        """Wait until bytes may pass in a direction."""
         await self._gates[pair].wait()
 
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Carries connections that ``pair[0]`` opens to one listener of ``pair[1]``."""
+    """Forward connections that ``pair[0]`` opens to one listener of ``pair[1]``."""
 
     pair: Pair
     target: Address
     gates: Gates
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection until either end closes it."""
+        """Forward one connection until either end closes it."""
         with closing(writer), suppress(OSError):
             await self.gates.wait_open(self.pair)
             far_reader, far_writer = await asyncio.open_connection(
                 self.target.host, self.target.port
             )
-            # Closing sends what is still on its way; there is nobody left to wait for.
+            # Closing sends the bytes in flight; there is nothing left to wait for.
             with closing(far_writer):
                 await self._carry_both((reader, far_writer), (far_reader, writer))
 
@@ -101,11 +101,11 @@ class Relay:
 
 
 class _Ended(Exception):
-    """One side has hung up; the other is hung up on too."""
+    """One side has closed; the other is closed too."""
 
 
 class Links:
-    """All relays of a cluster; lives on one event loop."""
+    """All relays of a cluster; runs on one event loop."""
 
     def __init__(self, gates: Gates) -> None:
         self.gates = gates
@@ -114,7 +114,7 @@ class Links:
 
     @classmethod
     async def open(cls, plan: ClusterPlan) -> "Links":
-        """Listen for every pair. Raises OSError where no port can be had; none stays open."""
+        """Listen for every pair. Raises OSError when no port is free; none stays open."""
         pairs = [(a, b) for a in plan.nodes for b in plan.nodes if a != b]
         links = cls(Gates(pairs))
         try:
@@ -134,10 +134,10 @@ class Links:
         self._relays.setdefault(pair[0], {})[target] = at
 
     def relays_of(self, node_id: int) -> dict[Address, Address]:
-        """Return by which relay a node reaches each listener of the others."""
+        """Return the relay by which a node reaches each listener of the others."""
         return self._relays.get(node_id, {})
 
     def close(self) -> None:
-        """Accept no more; what is open ends with the loop."""
+        """Stop accepting; open connections end with the loop."""
         for server in self._servers:
             server.close()

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, so that plain blocking code can use what runs on it."""
+"""An event loop in its own thread, for use by blocking code."""
 
 import asyncio
 import threading
@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# A loop that is asked to end cancels what runs on it; nothing of ours takes longer to give up.
+# Closing cancels what runs on the loop; no task here takes longer to finish.
 END_S_MAX = 30.0
 
 
 class LoopThread:
-    """Runs coroutines for other threads. Made running; `close` ends it."""
+    """Run coroutines for other threads. Running once created; `close` ends it."""
 
     def __init__(self, name: str) -> None:
         self._started = threading.Event()
@@ -33,20 +33,20 @@ class LoopThread:
         await self._stop.wait()
 
     def submit(self, work: Coroutine[Any, Any, T], timeout_s: float) -> "Future[T]":
-        """Begin a coroutine on the loop; it is cancelled when it takes longer."""
+        """Start a coroutine on the loop; it is cancelled when it takes longer."""
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(_bounded(work, timeout_s), self._loop)
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Run a coroutine on the loop; return its result or raise what it raised.
+        """Run a coroutine on the loop; return its result or raise its exception.
 
         Raises:
-            TimeoutError: it took longer; it has been cancelled.
+            TimeoutError: it took longer and was cancelled.
         """
         return self.submit(work, timeout_s).result()
 
     def block(self, until: threading.Event) -> None:
-        """Hold the loop still until an event is set; returns once it stands still."""
+        """Block the loop until an event is set; return once it is blocked."""
         assert self._loop is not None
         standing = threading.Event()
 
@@ -58,7 +58,7 @@ class LoopThread:
         standing.wait()
 
     def close(self) -> None:
-        """Cancel what still runs, and end the thread. Closing twice is fine."""
+        """Cancel what still runs, and end the thread. May be called twice."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(END_S_MAX)

@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there as soon as ``ottla`` is installed.
+"""Fixtures for pytest, available once ``ottla`` is installed.
 
     def test_orders(ottla_node):
         producer = Producer({"bootstrap.servers": ottla_node.bootstrap})
@@ -23,7 +23,7 @@ MARKER = "ottla"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         f"{MARKER}(nodes=3, *, processes=False, config=None, controllers=None): "
@@ -43,7 +43,7 @@ def _asked(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture
 def ottla_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Cluster]":
-    """A cluster of this test alone: 3 nodes in threads, unless the marker ``ottla`` says else."""
+    """A cluster for this test: 3 nodes in threads, unless the marker ``ottla`` says otherwise."""
     from ottla.testing.cluster import run_cluster
 
     asked = {"directory": tmp_path / "ottla", **_asked(request)}
@@ -53,7 +53,7 @@ def ottla_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[C
 
 @pytest.fixture
 def ottla_node(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Cluster]":
-    """A node of this test alone, in a thread, unless the marker ``ottla`` says else."""
+    """A node for this test only, in a thread, unless the marker ``ottla`` says otherwise."""
     from ottla.testing.cluster import run_cluster
 
     asked = {"nodes": 1, "directory": tmp_path / "ottla", **_asked(request)}
@@ -63,7 +63,7 @@ def ottla_node(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Clus
 
 @pytest.fixture(scope="session")
 def ottla_shared_node(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Cluster]":
-    """One node for the whole session: for tests that name their own topics and groups."""
+    """One node for the whole session, for tests that use unique topic and group names."""
     from ottla.testing.cluster import run_node
 
     with run_node(directory=tmp_path_factory.mktemp("ottla")) as node:

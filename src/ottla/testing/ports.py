@@ -1,9 +1,9 @@
-"""Ports that stay a node's own over its restarts.
+"""Ports that stay reserved for a node across its restarts.
 
-A port that was only looked up free may be taken by anybody a moment later. Here a socket stays
-bound to it and never listens, so nobody else is given the port; the socket that a node serves is
-bound beside it (``SO_REUSEPORT``). When the node dies its socket goes with it, and whoever
-connects is refused, as on a machine of its own.
+A port that was only found free may be taken by another process a moment later. Here a socket stays
+bound to it and never listens, so no other process gets the port; the socket that a node serves is
+bound beside it (``SO_REUSEPORT``). When the node exits its socket is closed with it, and
+connections are refused, as on a machine of its own.
 """
 
 import socket
@@ -14,7 +14,7 @@ from ottla.testing.layout import HOST
 
 @dataclass(slots=True)
 class HeldPort:
-    """A port of this machine, held until `close`."""
+    """A port of this machine, reserved until `close`."""
 
     _holder: socket.socket = field(default_factory=lambda: _bound(0))
 
@@ -24,15 +24,15 @@ class HeldPort:
         return int(self._holder.getsockname()[1])
 
     def socket(self) -> socket.socket:
-        """Return a socket bound to the port, to be handed to whoever will listen.
+        """Return a socket bound to the port, for the node to listen on.
 
         Raises:
-            OSError: somebody listens on it already.
+            OSError: another process listens on it already.
         """
         return _bound(self.number)
 
     def close(self) -> None:
-        """Let the port go."""
+        """Release the port."""
         self._holder.close()
 
 

@@ -1,11 +1,11 @@
-"""What can be wrong with a history, by name."""
+"""The anomalies of a history, by name."""
 
 import enum
 from dataclasses import dataclass
 
 
 class Label(enum.StrEnum):
-    """The promise that was broken. Names as Jepsen has them, where it has one."""
+    """The violated guarantee. Names as in Jepsen, where it has one."""
 
     INCONSISTENT_OFFSET = "inconsistent-offset"
     DUPLICATE = "duplicate"
@@ -30,7 +30,7 @@ class Label(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One broken promise. ``where``: the partition, group or transaction."""
+    """One violation. ``where``: the partition, group or transaction."""
 
     label: Label
     where: str

@@ -1,4 +1,4 @@
-"""Judges a whole history.
+"""Check a whole history.
 
 with open("history.jsonl", "rb") as lines:
     for anomaly in check(read_lines(lines)):
@@ -15,13 +15,13 @@ from ottla.testing.history.liveness import Liveness, recoveries
 
 
 def check(events: Iterable[AnyEvent], liveness: Liveness | None = None) -> list[Anomaly]:
-    """Return every promise that a history breaks; one cause may break several.
+    """Return every violation in a history; one cause may violate several guarantees.
 
-    Takes time in proportion to the events (sorting them aside), and memory likewise. Without
-    ``liveness`` no time is judged.
+    Time and memory are linear in the events (except for sorting). Without ``liveness`` recovery
+    times are not checked.
 
     Raises:
-        HistoryMalformed: the events contradict themselves.
+        HistoryMalformed: the events contradict each other.
     """
     ordered = in_order(events)
     facts = gather(ordered)

@@ -1,7 +1,7 @@
-"""Rules on what a cluster says of itself: what never falls, who leads, what replicas hold.
+"""Rules for a cluster's own statements: monotonic offsets, leaders, contents of replicas.
 
-What never falls is judged by real time: an answer to a question that was asked after a greater
-answer had come is a fall; two questions that were open together say nothing about each other.
+Monotonic offsets are checked in real time: an answer is too low if its request was sent after a
+higher answer had arrived; concurrent requests say nothing about each other.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,19 +22,19 @@ from ottla.testing.history.events import (
 
 @dataclass(slots=True)
 class Rising:
-    """A number that must not fall. ``floors``: what it was when a process asked."""
+    """A number that must not decrease. ``floors``: its value when a process asked."""
 
     highest: int = -1
     floors: dict[str, int] = field(default_factory=dict)
 
     def asked(self, process: str) -> None:
-        """A process asks for it now."""
+        """Record that a process asks for it now."""
         self.floors[process] = self.highest
 
     def answered(self, process: str, value: int) -> int | None:
-        """Take an answer in; return what it should have been at least, if it fell.
+        """Record an answer; return its required minimum, if it is below that.
 
-        A process that did not say when it asked asked after its own last answer.
+        A process that did not record its request asked after its own last answer.
         """
         floor = self.floors.get(process, -1)
         self.highest = max(self.highest, value)
@@ -42,13 +42,13 @@ class Rising:
         return floor if value < floor else None
 
     def lower(self, value: int) -> None:
-        """It is lowered on purpose, from now on at some time."""
+        """Record that it may be lowered from now on."""
         self.highest = min(self.highest, value)
         self.floors = {process: min(floor, value) for process, floor in self.floors.items()}
 
 
 def watermarks(events: Iterable[AnyEvent]) -> Iterator[Anomaly]:
-    """The high watermark and the last stable offset never fall."""
+    """Check that the high watermark and the last stable offset never decrease."""
     rising: dict[tuple[str, Label], Rising] = {}
     for event in events:
         if not isinstance(event, Watermark):
@@ -68,7 +68,9 @@ def watermarks(events: Iterable[AnyEvent]) -> Iterator[Anomaly]:
 
 
 def committed_offsets(events: Iterable[AnyEvent]) -> Iterator[Anomaly]:
-    """A group's offset never falls unless it is reset; in a transaction it counts at its commit."""
+    """Check that a group's offset never decreases unless reset; in a transaction it counts at its
+    commit.
+    """
     rising: dict[tuple[str, str], Rising] = {}
     waiting: dict[str, list[CommitOffset]] = {}
     for event in events:
@@ -108,7 +110,7 @@ def _fetch(mark: Rising, event: FetchOffset) -> Iterator[Anomaly]:
 
 
 def leaders(events: Iterable[AnyEvent]) -> Iterator[Anomaly]:
-    """An epoch has one leader."""
+    """Check that an epoch has one leader."""
     found: dict[tuple[str, int], dict[int, None]] = {}
     for event in events:
         if isinstance(event, Leader):
@@ -120,7 +122,7 @@ def leaders(events: Iterable[AnyEvent]) -> Iterator[Anomaly]:
 
 
 def replicas(events: Iterable[AnyEvent]) -> Iterator[Anomaly]:
-    """Replicas hold the same batches, from where all of them start to where all are committed."""
+    """Check that replicas hold the same batches, from the latest start to the committed end."""
     dumps: dict[str, list[Replica]] = {}
     for event in events:
         if isinstance(event, Replica):

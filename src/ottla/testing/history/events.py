@@ -1,12 +1,12 @@
-"""The events of a history: one JSON object a line, in any order, by one monotonic clock.
+"""The events of a history: one JSON object per line, in any order, by one monotonic clock.
 
     {"f": "send", "time": 17, "process": "p1", "phase": "invoke", "partition": "t-0", "value": "a"}
     {"f": "send", "time": 29, "process": "p1", "partition": "t-0", "value": "a", "offset": 0}
 
 ``f`` is the operation, ``time`` is in nanoseconds, ``phase`` is ``ok`` when absent. A process is
-one producer or one consumer from its start to its end: a client made anew has a new name, and
-does one thing at a time except for sends, which may be in flight together. A partition is named
-``topic-index``. Every value is sent once, by whatever client, in the whole history.
+one producer or one consumer from its start to its end: a recreated client has a new name. It does
+one thing at a time except for sends, which may be in flight together. A partition is named
+``topic-index``. Every value is sent once, by one client, in the whole history.
 """
 
 import enum
@@ -16,11 +16,11 @@ import msgspec
 
 
 class HistoryMalformed(Exception):
-    """What was written down is no history; nothing can be said about the cluster."""
+    """The input is not a valid history; nothing can be concluded about the cluster."""
 
 
 class Phase(enum.StrEnum):
-    """How far an operation is: begun, done, surely not done, or nobody knows."""
+    """The state of an operation: started, succeeded, failed for certain, or unknown."""
 
     INVOKE = "invoke"
     OK = "ok"
@@ -29,14 +29,14 @@ class Phase(enum.StrEnum):
 
 
 class Isolation(enum.StrEnum):
-    """Which records a consumer asked for."""
+    """The isolation level of a consumer."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="f", omit_defaults=True):
-    """What every event has."""
+    """The fields of every event."""
 
     time: int
     process: str
@@ -44,7 +44,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="f", omit_defau
 
 
 class Send(Event, frozen=True, kw_only=True, tag="send"):
-    """A value sent. ``offset``: where the acknowledgement says that it is, if it says so.
+    """A value was sent. ``offset``: its acknowledged offset, if known.
 
     ``txn`` names one transaction, not a transactional id, and is unique in the history.
     """
@@ -57,7 +57,7 @@ class Send(Event, frozen=True, kw_only=True, tag="send"):
 
 
 class Assign(Event, frozen=True, kw_only=True, tag="assign"):
-    """A consumer begins to read a partition, or seeks. ``position``: where, if it is known."""
+    """A consumer starts to read a partition, or seeks. ``position``: where, if known."""
 
     partition: str
     position: int | None = None
@@ -65,7 +65,7 @@ class Assign(Event, frozen=True, kw_only=True, tag="assign"):
 
 
 class Poll(Event, frozen=True, kw_only=True, tag="poll"):
-    """Records given to a consumer, as ``offset, value``. ``txn``: the one they were read in."""
+    """Records that a consumer received, as ``offset, value``; ``txn``: the one they are read in."""
 
     partition: str
     records: tuple[tuple[int, str], ...]
@@ -73,30 +73,30 @@ class Poll(Event, frozen=True, kw_only=True, tag="poll"):
 
 
 class Final(Event, frozen=True, kw_only=True, tag="final"):
-    """A consumer has read to the end. ``time``: when it asked where the end is, not when it came.
+    """A consumer has read to the end. ``time``: when it asked for the end, not when it reached it.
 
-    Whatever was acknowledged before that time, from its position on, it must have been given.
+    It must have received everything acknowledged before that time, from its position on.
     """
 
     partition: str
 
 
 class Trim(Event, frozen=True, kw_only=True, tag="trim"):
-    """What stands below an offset may be gone by right: retention, or DeleteRecords."""
+    """Records below an offset may be deleted legitimately: by retention, or DeleteRecords."""
 
     partition: str
     below: int
 
 
 class End(Event, frozen=True, kw_only=True, tag="end"):
-    """A transaction is to be committed, or aborted."""
+    """A transaction is being committed or aborted."""
 
     txn: str
     commit: bool
 
 
 class CommitOffset(Event, frozen=True, kw_only=True, tag="commit_offset"):
-    """A group's offset is to be written; ``is_reset`` when it may fall."""
+    """A group's offset is being written; ``is_reset`` when it may decrease."""
 
     group: str
     partition: str
@@ -106,7 +106,7 @@ class CommitOffset(Event, frozen=True, kw_only=True, tag="commit_offset"):
 
 
 class FetchOffset(Event, frozen=True, kw_only=True, tag="fetch_offset"):
-    """A group's offset was asked for, a stable one (KIP-447). None: there is none."""
+    """A group's offset was fetched, a stable one (KIP-447). None: there is none."""
 
     group: str
     partition: str
@@ -114,7 +114,7 @@ class FetchOffset(Event, frozen=True, kw_only=True, tag="fetch_offset"):
 
 
 class Watermark(Event, frozen=True, kw_only=True, tag="watermark"):
-    """What a partition's leader told a client of its high watermark and last stable offset."""
+    """The high watermark and last stable offset that a partition's leader reported to a client."""
 
     partition: str
     high: int | None = None
@@ -130,7 +130,7 @@ class Leader(Event, frozen=True, kw_only=True, tag="leader"):
 
 
 class Replica(Event, frozen=True, kw_only=True, tag="replica"):
-    """What a replica holds at the end: ``base offset, digest`` of each batch, in order."""
+    """The contents of a replica at the end: ``base offset, digest`` of each batch, in order."""
 
     partition: str
     node: int
@@ -139,13 +139,13 @@ class Replica(Event, frozen=True, kw_only=True, tag="replica"):
 
 
 class Fault(Event, frozen=True, kw_only=True, tag="fault"):
-    """Something was broken on purpose."""
+    """A fault was injected."""
 
     name: str
 
 
 class Heal(Event, frozen=True, kw_only=True, tag="heal"):
-    """Everything that was broken is whole again."""
+    """All faults are repaired."""
 
 
 AnyEvent = (
@@ -169,15 +169,15 @@ _DECODER: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 def to_line(event: AnyEvent) -> bytes:
-    """Return an event as its line, with the line's end."""
+    """Return an event as its line, including the newline."""
     return _ENCODER.encode(event) + b"\n"
 
 
 def read_lines(lines: Iterable[bytes]) -> list[AnyEvent]:
-    """Read events; empty lines are none.
+    """Read events; empty lines are skipped.
 
     Raises:
-        HistoryMalformed: a line is no event; the message has its number, from 1.
+        HistoryMalformed: a line is not an event; the message has its number, from 1.
     """
     events = []
     for number, line in enumerate(lines, 1):

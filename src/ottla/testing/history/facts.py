@@ -1,4 +1,4 @@
-"""What a history says, gathered in one pass over its events in order of time."""
+"""The facts of a history, gathered in one pass over its events in order of time."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ from ottla.testing.history.events import (
 
 @dataclass(slots=True)
 class Write:
-    """A value sent, and what became of it. ``ended`` is the time of the outcome."""
+    """A value that was sent, and its outcome. ``ended`` is the time of the outcome."""
 
     first: Send
     phase: Phase = Phase.INVOKE
@@ -29,12 +29,12 @@ class Write:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether its client was told that it is written."""
+        """Whether its client received the acknowledgement."""
         return self.phase is Phase.OK
 
 
 class Seen(NamedTuple):
-    """A value given to a consumer."""
+    """A value that a consumer received."""
 
     time: int
     offset: int
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class Reading:
-    """What one consumer was given of one partition since it was assigned or sought."""
+    """What one consumer received of one partition since it was assigned or sought."""
 
     assigned: Assign
     seen: list[Seen] = field(default_factory=list)
@@ -52,25 +52,25 @@ class Reading:
 
     @property
     def is_committed(self) -> bool:
-        """Whether it reads committed records alone."""
+        """Whether it reads with read_committed."""
         return self.assigned.isolation is Isolation.READ_COMMITTED
 
     @property
     def start(self) -> int | None:
-        """The first offset it stands for; None: nobody knows."""
+        """The first offset it covers; None if unknown."""
         if self.assigned.position is not None:
             return self.assigned.position
         return min((each.offset for each in self.seen), default=None)
 
     @property
     def end(self) -> int | None:
-        """The last offset it was given."""
+        """The last offset it received."""
         return max((each.offset for each in self.seen), default=None)
 
 
 @dataclass(slots=True)
 class Ending:
-    """How a transaction ended: which ends were asked for, and what came of a commit."""
+    """How a transaction ended: which ends were requested, and the outcome of a commit."""
 
     invoked: int
     is_commit_asked: bool = False
@@ -79,12 +79,12 @@ class Ending:
 
     @property
     def may_be_committed(self) -> bool:
-        """Whether a commit was asked for and not surely refused."""
+        """Whether a commit was requested and has not failed for certain."""
         return self.is_commit_asked and not self.is_commit_failed
 
 
 class Coverage:
-    """Which offsets of a partition somebody has read past, and until when all was read."""
+    """The offsets of a partition that consumers have read past, and until when all was read."""
 
     def __init__(self, readings: Iterable[Reading]) -> None:
         spans, self._complete = [], []
@@ -104,7 +104,7 @@ class Coverage:
                 self._ends.append(end)
 
     def is_due(self, write: Write) -> bool:
-        """Whether an acknowledged value must have been given to somebody."""
+        """Whether a consumer must have received an acknowledged value."""
         offset, at = write.first.offset, write.ended
         if offset is not None:
             span = bisect_right(self._starts, offset) - 1
@@ -118,8 +118,8 @@ class Coverage:
 
 @dataclass(slots=True)
 class Facts:
-    """Everything the rules ask for. ``places``: what stands where, by acknowledgements and polls,
-    values in the order in which they were first seen there.
+    """Everything that the rules need. ``places``: the values at each offset, by acknowledgements
+    and polls, in the order in which they were first seen there.
     """
 
     writes: dict[str, Write] = field(default_factory=dict)
@@ -133,18 +133,18 @@ class Facts:
     _current: dict[tuple[str, str], Reading] = field(default_factory=dict)
 
     def all_seen(self) -> Iterator[tuple[Reading, Seen]]:
-        """Return every record that was given to anybody."""
+        """Return every record that any consumer received."""
         for readings in self.readings.values():
             for reading in readings:
                 for seen in reading.seen:
                     yield reading, seen
 
     def is_trimmed(self, partition: str, offset: int | None) -> bool:
-        """Whether what stood there may be gone by right."""
+        """Whether records at an offset may be deleted legitimately."""
         return offset is not None and offset < self.trimmed.get(partition, 0)
 
     def add(self, event: AnyEvent) -> None:
-        """Take in the next event."""
+        """Add the next event."""
         match event:
             case Send():
                 self._send(event)
@@ -214,7 +214,7 @@ class Facts:
 
 
 def _joined(invoked: Send, outcome: Send) -> Send:
-    """Return what was sent, with where it went."""
+    """Return the sent values, with their partitions."""
     if (invoked.partition, invoked.process) != (outcome.partition, outcome.process):
         raise HistoryMalformed(f"value {outcome.value!r} was sent by two, or to two partitions")
     return Send(
@@ -229,13 +229,13 @@ def _joined(invoked: Send, outcome: Send) -> Send:
 
 
 def first_between(offsets: list[int], above: int, below: int) -> int | None:
-    """Return the first of some sorted offsets that stands strictly between two others."""
+    """Return the first of some sorted offsets strictly between two others."""
     at = bisect_right(offsets, above)
     return offsets[at] if at < len(offsets) and offsets[at] < below else None
 
 
 def in_order(events: Iterable[AnyEvent]) -> list[AnyEvent]:
-    """Return events by time; those of one time stay as they were written."""
+    """Return events by time; those of equal time keep their order."""
     return sorted(events, key=lambda event: event.time)
 
 

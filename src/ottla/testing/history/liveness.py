@@ -1,8 +1,8 @@
-"""Rules on what must come back after everything that was broken is whole again.
+"""Rules for recovery after all faults are repaired.
 
-Within ``within_ns`` of a heal there is a moment at which every acknowledged value has been seen;
-and from then on, acknowledgements come at no less than ``rate_share`` of the rate they came at
-before the first fault.
+Within ``within_ns`` of a repair there is a moment at which every acknowledged value was seen; and
+from then on, the rate of acknowledgements is at least ``rate_share`` of the rate before the first
+fault.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from ottla.testing.history.transactions import Transactions
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """How soon and how well. A share of 0 judges no rate."""
+    """How soon and how completely. A share of 0 checks no rate."""
 
     within_ns: int
     rate_share: float = 0.8
@@ -24,7 +24,7 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """From a heal to the next fault, or to the end."""
+    """From a repair to the next fault, or to the end."""
 
     start: int
     end: int
@@ -33,7 +33,7 @@ class _Span:
 def recoveries(
     facts: Facts, transactions: Transactions, events: list[AnyEvent], wanted: Liveness
 ) -> Iterator[Anomaly]:
-    """Judge each heal that was followed by enough quiet to be judged."""
+    """Check each repair that was followed by a long enough time without faults."""
     spans, first_fault = _quiet(events)
     for span in spans:
         if span.end - span.start < wanted.within_ns:
@@ -65,8 +65,7 @@ def _quiet(events: list[AnyEvent]) -> tuple[list[_Span], int]:
 def _least_unseen(facts: Facts, transactions: Transactions, start: int, end: int) -> int:
     """Return the smallest number of values acknowledged and not seen, at any time of a span.
 
-    Values of partitions that nobody reads, and of transactions that are not committed, are not
-    waited for.
+    Values of partitions without a reader, and of uncommitted transactions, are not counted.
     """
     changes = []
     for value, write in facts.writes.items():
@@ -101,7 +100,7 @@ def _rates(
 
 
 def _rate(writes: Iterable[Write], span: _Span) -> float | None:
-    """Return acknowledgements a nanosecond; None when there is no such time."""
+    """Return acknowledgements per nanosecond; None when the span is empty."""
     if span.end <= span.start:
         return None
     times = [each.ended for each in writes if each.is_acknowledged and each.ended is not None]

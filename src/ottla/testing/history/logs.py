@@ -1,4 +1,4 @@
-"""Rules on one partition's log, as producers and consumers saw it."""
+"""Rules for one partition's log, as producers and consumers saw it."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from ottla.testing.history.transactions import Transactions
 
 
 def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
-    """One offset holds one value, whoever asks and whenever."""
+    """Check that one offset always holds one value."""
     for partition, places in facts.places.items():
         for offset, values in places.items():
             if len(values) > 1:
@@ -18,7 +18,7 @@ def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
 
 
 def duplicates(facts: Facts) -> Iterator[Anomaly]:
-    """A value of an idempotent producer stands once."""
+    """Check that a value of an idempotent producer occurs once."""
     for value, write in facts.writes.items():
         offsets = facts.offsets.get(value, [])
         if write.first.idempotent and len(offsets) > 1:
@@ -27,7 +27,7 @@ def duplicates(facts: Facts) -> Iterator[Anomaly]:
 
 
 def strangers(facts: Facts) -> Iterator[Anomaly]:
-    """What was given to a consumer was sent to that partition, and not refused."""
+    """Check that a received value was sent to that partition, and not rejected."""
     told = set()
     for reading, seen in facts.all_seen():
         write, partition = facts.writes.get(seen.value), reading.assigned.partition
@@ -44,7 +44,7 @@ def strangers(facts: Facts) -> Iterator[Anomaly]:
 
 
 def reordered(facts: Facts) -> Iterator[Anomaly]:
-    """Values of one idempotent producer stand in the order in which it sent them."""
+    """Check that values of one idempotent producer are in the order in which it sent them."""
     last: dict[tuple[str, str], tuple[int, str]] = {}
     for value, write in facts.writes.items():
         sent, offsets = write.first, facts.offsets.get(value)
@@ -59,7 +59,7 @@ def reordered(facts: Facts) -> Iterator[Anomaly]:
 
 
 def lost_writes(facts: Facts, transactions: Transactions) -> Iterator[Anomaly]:
-    """What was acknowledged, and read past, was seen by somebody."""
+    """Check that what was acknowledged, and read past, was received by a consumer."""
     coverage = {partition: Coverage(each) for partition, each in facts.readings.items()}
     nothing = Coverage(())
     for value, write in facts.writes.items():
@@ -76,7 +76,7 @@ def lost_writes(facts: Facts, transactions: Transactions) -> Iterator[Anomaly]:
 
 
 def polls(facts: Facts, transactions: Transactions) -> Iterator[Anomaly]:
-    """A consumer goes forward, and leaves nothing out that is known to stand there."""
+    """Check that a consumer moves forward, and skips no value known to be there."""
     for partition, readings in facts.readings.items():
         places = facts.places.get(partition, {})
         known = sorted(each for each in places if not facts.is_trimmed(partition, each))

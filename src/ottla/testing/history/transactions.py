@@ -1,8 +1,8 @@
-"""Rules on transactions: all or nothing, and nothing before it is decided.
+"""Rules for transactions: atomic, and invisible before they are decided.
 
-A transaction is decided by what its client was told; where nobody knows (the commit's outcome is
-``info``), by what was seen of it: one part given to a consumer that reads committed records makes
-it committed, and the rest due. Offsets committed in a transaction are parts of it.
+The reply to its client decides a transaction; where the outcome is unknown (the commit's phase is
+``info``), what was seen decides: one part received by a read_committed consumer makes it committed,
+and the rest due. Offsets committed in a transaction are parts of it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from ottla.testing.history.facts import Coverage, Facts, Write
 
 @dataclass(slots=True)
 class OffsetPart:
-    """An offset committed in a transaction. ``seen``: when a fetch first gave just that one."""
+    """An offset committed in a transaction. ``seen``: when a fetch first returned it."""
 
     commit: CommitOffset
     seen: int | None = None
@@ -25,7 +25,7 @@ class OffsetPart:
 
 @dataclass(slots=True)
 class Transactions:
-    """Which transactions are committed, and the parts of each."""
+    """The committed transactions, and the parts of each."""
 
     parts: dict[str, list[Write]] = field(default_factory=dict)
     offset_parts: dict[str, list[OffsetPart]] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Transactions:
     committed: set[str] = field(default_factory=set)
 
     def is_visible(self, write: Write | None) -> bool:
-        """Whether one who reads committed records is to be given a value."""
+        """Whether a read_committed consumer has to receive a value."""
         return write is None or write.first.txn is None or write.first.txn in self.committed
 
 
@@ -60,9 +60,9 @@ def gather_transactions(facts: Facts, events: Iterable[AnyEvent]) -> Transaction
 
 
 def _offset_parts(events: Iterable[AnyEvent]) -> dict[str, list[OffsetPart]]:
-    """Gather acknowledged offsets of transactions, and what fetches gave of them.
+    """Gather acknowledged offsets of transactions, and the fetches that returned them.
 
-    An offset that two committed, or one outside a transaction, tells nothing about either.
+    An offset committed by two transactions, or outside of one, proves nothing about either.
     """
     parts: dict[str, list[OffsetPart]] = {}
     by_place: dict[tuple[str, str, int], list[OffsetPart | None]] = {}
@@ -105,7 +105,7 @@ def _note_fetches(
 
 
 def aborted_and_open_reads(facts: Facts, transactions: Transactions) -> Iterator[Anomaly]:
-    """G1a, and the last stable offset: no value of a transaction that is aborted, or not ended."""
+    """G1a and the last stable offset: no value of an aborted or open transaction is received."""
     for value, seen in facts.first_seen_committed.items():
         write = facts.writes.get(value)
         if write is None or write.first.txn is None:
@@ -127,7 +127,7 @@ def _early(facts: Facts, txn: str, seen: int, what: str) -> Iterator[Anomaly]:
 
 
 def torn(facts: Facts, transactions: Transactions) -> Iterator[Anomaly]:
-    """Of a transaction of which a part was seen, every acknowledged part is due."""
+    """Check that of a transaction of which a part was seen, every acknowledged part is seen."""
     coverage = {
         partition: Coverage(each for each in readings if each.is_committed)
         for partition, readings in facts.readings.items()
@@ -160,7 +160,7 @@ def _torn_offsets(txn: str, transactions: Transactions) -> Iterator[Anomaly]:
 
 
 def cycles(facts: Facts, transactions: Transactions) -> Iterator[Anomaly]:
-    """G1c: committed transactions that each read what the next one wrote, in a ring."""
+    """G1c: committed transactions that each read what the next one wrote, in a cycle."""
     readers: dict[str, dict[str, None]] = {}
     for _, seen in facts.all_seen():
         write = facts.writes.get(seen.value)
@@ -206,7 +206,7 @@ def strongly_connected(edges: dict[str, dict[str, None]]) -> Iterator[list[str]]
 
 
 def _leave(path: list[str], on_path: set[str], first: str) -> list[str]:
-    """Take a component off the path, from its first node on."""
+    """Remove a component from the path, from its first node on."""
     ring = [path.pop()]
     while ring[-1] != first:
         ring.append(path.pop())
