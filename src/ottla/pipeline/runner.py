@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 JAVA_MISSING: Final = (
     "Spark needs Java 17 or newer and there is none: `apt-get install openjdk-17-jre-headless`"
 )
-SPARK_MISSING: Final = "pipelines need Spark: `pip install 'ottla[spark]'`"
+SPARK_MISSING: Final = (
+    "pipelines need Spark: run `make spark`, or `pip install '.[spark]'` in a checkout"
+)
 _FLOW: Final = re.compile(
     r"^Flow (?P<flow>\S+) (?:is|has) (?P<state>[A-Z_]+)\.?\s*(?P<more>.*)", re.S
 )
