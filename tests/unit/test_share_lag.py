@@ -9,7 +9,7 @@ from consumer_harness import image_with
 
 from ottla.api.share_offsets import NO_LAG, lag_of
 from ottla.metadata.topics import Topic
-from ottla.node.partition_ends import LeadersEnds
+from ottla.node.partition_ends import LeaderHighWatermarks
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -70,7 +70,7 @@ def test_each_leader_gets_one_request_and_an_unreachable_one_returns_no_codes() 
     led = SimpleNamespace(is_leader=True, log=SimpleNamespace(high_watermark=7))
     partitions: Any = SimpleNamespace(by_id=lambda topic_id, index: led if index == 0 else None)
     links = FakeLinks()
-    ends = LeadersEnds(1, partitions, links)  # type: ignore[arg-type]
+    ends = LeaderHighWatermarks(1, partitions, links)  # type: ignore[arg-type]
 
     found = asyncio.run(_ends(ends, topic))
 
@@ -78,5 +78,5 @@ def test_each_leader_gets_one_request_and_an_unreachable_one_returns_no_codes() 
     assert sorted(links.asked) == [(2, [1, 2, 3]), (9, [4])]
 
 
-async def _ends(ends: LeadersEnds, topic: Topic) -> dict[int, int]:
+async def _ends(ends: LeaderHighWatermarks, topic: Topic) -> dict[int, int]:
     return dict(await ends.ends(topic, range(6)))

@@ -26,7 +26,7 @@ from ottla.metadata.metadata_versions import LATEST_PRODUCTION
 from ottla.node.context import NodeContext
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.controller_handlers import ControllerDependencies, controller_handlers
-from ottla.node.controller_registration import ControllerRegistering
+from ottla.node.controller_registration import ControllerRegistrar
 from ottla.node.image_loader import ImageLoader
 from ottla.node.listeners import build_server, listener_specs, node_features, spec_maker
 from ottla.node.quorum import NodeQuorum, build_auto_join
@@ -49,7 +49,7 @@ class NodeControllerParts(msgspec.Struct, frozen=True):
     controller: Controller
     recovery: UncleanRecovery
     listener: Server
-    registration: ControllerRegistering
+    registration: ControllerRegistrar
     auto_join: "AutoJoin | None"
 
     def is_active(self) -> bool:
@@ -114,7 +114,7 @@ def build_controller_parts(inputs: ControllerInputs) -> NodeControllerParts:
         controller,
         recovery,
         build_server(context.loaded, context.ports, specs, inputs.shared),
-        ControllerRegistering(inputs.channel, watch, registration),
+        ControllerRegistrar(inputs.channel, watch, registration),
         build_auto_join(context, quorum),
     )
 

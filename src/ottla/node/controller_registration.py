@@ -33,7 +33,7 @@ class Images(Protocol):
         ...
 
 
-class ControllerRegistering:
+class ControllerRegistrar:
     """Registers whenever the image lacks this incarnation of the controller."""
 
     name = "controller-registration"

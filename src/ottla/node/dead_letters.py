@@ -28,7 +28,7 @@ ENABLE = "ottla.errors.deadletterqueue.group.enable"
 ALL = -1
 
 
-class DeadLetterTopics(msgspec.Struct, frozen=True):
+class DeadLetterWriter(msgspec.Struct, frozen=True):
     """Reaches the leaders of dead-letter topics over the links between brokers."""
 
     image: Callable[[], Image]

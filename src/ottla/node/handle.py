@@ -24,7 +24,7 @@ from ottla.node.context import NodeContext
 from ottla.node.coordinators import CoordinatorServices
 from ottla.node.directories import all_directories
 from ottla.node.dynamic_config import DynamicConfig
-from ottla.node.listeners import SocketUnwanted, bind_listeners, handed_over
+from ottla.node.listeners import UnmatchedSocket, bind_listeners, sockets_by_listener
 from ottla.node.ports import NodePorts, system_ports
 from ottla.node.security import check_listeners
 from ottla.node.services import services_of
@@ -75,8 +75,8 @@ class Node:
         """
         loaded = config if isinstance(config, Loaded) else load(_properties(config))
         try:
-            given = handed_over(loaded, controller_listener, client_listener)
-        except SocketUnwanted as error:
+            given = sockets_by_listener(loaded, controller_listener, client_listener)
+        except UnmatchedSocket as error:
             raise StartFailed(str(error)) from None
         ports = system_ports(tcp_settings(loaded), given)
         return await start_node(loaded, ports)

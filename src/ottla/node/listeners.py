@@ -41,17 +41,17 @@ class Bound(msgspec.Struct, frozen=True):
             sock.close()
 
 
-class SocketUnwanted(Exception):
+class UnmatchedSocket(Exception):
     """No listener has the address of a socket that was passed in."""
 
 
-def handed_over(
+def sockets_by_listener(
     loaded: Loaded, controller: socket.socket | None, client: socket.socket | None
 ) -> dict[str, socket.socket]:
     """Return the sockets by listener name: each serves the listener of its kind with its address.
 
     Raises:
-        SocketUnwanted: there is no such listener.
+        UnmatchedSocket: there is no such listener.
     """
     found: dict[str, socket.socket] = {}
     for sock, is_controller in ((controller, True), (client, False)):
@@ -68,7 +68,7 @@ def handed_over(
         )
         if name is None:
             kind = "controller" if is_controller else "client"
-            raise SocketUnwanted(f"no {kind} listener is at {Address(host, port)}")
+            raise UnmatchedSocket(f"no {kind} listener is at {Address(host, port)}")
         found[name] = sock
     return found
 

@@ -22,7 +22,7 @@ LATEST: Final = -1
 CONSUMER: Final = -1
 
 
-class LeadersEnds(msgspec.Struct, frozen=True):
+class LeaderHighWatermarks(msgspec.Struct, frozen=True):
     """Sends one request to each leader; if one does not answer, its partitions are left out."""
 
     node_id: int

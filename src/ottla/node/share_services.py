@@ -29,9 +29,9 @@ from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import Publisher
 from ottla.node.coordinators import CoordinatorDependencies
-from ottla.node.dead_letters import DeadLetterTopics
+from ottla.node.dead_letters import DeadLetterWriter
 from ottla.node.leaderships import follow_leaderships
-from ottla.node.partition_ends import LeadersEnds
+from ottla.node.partition_ends import LeaderHighWatermarks
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.share_state_records import decode_share_state_record
 from ottla.protocol.records.batch import Compression
@@ -70,14 +70,14 @@ def build_share_services(
     led = SharePartitions(
         ShareDependencies(
             partitions,
-            KeptByCoordinator(persister),
+            CoordinatorStateStore(persister),
             clock,
             _terms_of(config, watch),
             Limits(
                 config.group_share_delivery_count_limit,
                 config.group_share_partition_max_record_locks,
             ),
-            DeadLetterTopics(
+            DeadLetterWriter(
                 dependencies.image,
                 links,
                 config.ottla_errors_deadletterqueue_topic_name_prefix,
@@ -101,7 +101,7 @@ def build_share_services(
         ShareStateHandlers(coordinator),
         ShareOffsetHandlers(
             shares,
-            LeadersEnds(int(context.node_id), partitions, links),
+            LeaderHighWatermarks(int(context.node_id), partitions, links),
             dependencies.image,
         ),
         (coordinator.runtime, led, _pruning(dependencies, coordinator)),
@@ -216,7 +216,7 @@ def _dead_letters_of(image: Image, group_id: str) -> DeadLetterConfig | None:
     return DeadLetterConfig(topic, copies == "true") if topic else None
 
 
-class KeptByCoordinator(msgspec.Struct, frozen=True):
+class CoordinatorStateStore(msgspec.Struct, frozen=True):
     """The share coordinator as the store of share-partition state."""
 
     persister: SharePersister
