@@ -1,8 +1,8 @@
-"""The only exceptions that may cross a room, and what each means to a client.
+"""The only exceptions that may cross package boundaries, each with its error code.
 
-A ``Fault`` is an expected failure of the world or of a peer. What the protocol itself refuses
-is a value in a pure module, not a fault; a bug of ours is neither and takes the node down.
-The message of a fault is for operators and may name what it concerns; a client sees the code.
+A ``Fault`` is an expected failure of the environment or of a peer. An error that a pure module
+decides is a value, not a fault; a bug is neither and stops the node. The message of a fault is for
+operators and may contain names; a client gets the code.
 """
 
 from typing import ClassVar
@@ -11,16 +11,16 @@ from ottla.protocol.errors import ErrorCode
 
 
 class Fault(Exception):
-    """An expected failure that a client is told about. Subclasses set ``code``."""
+    """An expected failure that is returned to a client. Subclasses set ``code``."""
 
     code: ClassVar[ErrorCode]
 
 
-# -- bytes that make no sense ------------------------------------------------
+# -- malformed bytes ---------------------------------------------------------
 
 
 class ProtocolFault(Fault):
-    """Bytes that are no message of this protocol; the connection they came by is closed."""
+    """Bytes that are not a message of this protocol; their connection is closed."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -38,19 +38,19 @@ class CorruptBatch(Fault):
 
 
 class UnsupportedMagic(Fault):
-    """A record batch in message format 0 or 1, which Kafka 4 no longer takes."""
+    """A record batch in message format 0 or 1, which Kafka 4 no longer accepts."""
 
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
 class UnsupportedCompression(Fault):
-    """A compression that this topic, version or node does not take."""
+    """A compression that this topic, version or node does not support."""
 
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 class InvalidRecord(Fault):
-    """A well-formed record that a rule of its topic forbids, as a null key under compaction."""
+    """A well-formed record that its topic rejects, such as a null key in a compacted topic."""
 
     code = ErrorCode.INVALID_RECORD
 
@@ -74,13 +74,13 @@ class BatchTooLargeForSegment(Fault):
 
 
 class InvalidRequiredAcks(Fault):
-    """A producer that wants other acknowledgements than none, the leader's or everybody's."""
+    """A value of ``acks`` other than 0, 1 and -1 (all)."""
 
     code = ErrorCode.INVALID_REQUIRED_ACKS
 
 
 class InvalidTopic(Fault):
-    """A topic's name that nobody may use, or an internal topic that the client may not change."""
+    """An invalid topic name, or an internal topic that the client may not change."""
 
     code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -104,13 +104,13 @@ class StorageFailed(Fault):
 
 
 class ReplicaDamaged(Fault):
-    """A batch that is damaged in this replica, while another one may have it: try again."""
+    """A batch that is damaged in this replica; another replica may have it, so retry."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class LogDirNotFound(Fault):
-    """A path that is none of this broker's ``log.dirs``."""
+    """A path that is not one of this broker's ``log.dirs``."""
 
     code = ErrorCode.LOG_DIR_NOT_FOUND
 
@@ -122,7 +122,7 @@ class ReplicaNotAvailable(Fault):
 
 
 class OffsetOutOfRange(Fault):
-    """An offset below the log's start or above what the reader may see."""
+    """An offset below the log start or above the end that the reader may read."""
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -134,7 +134,7 @@ class OffsetNotAvailable(Fault):
 
 
 class UnexpectedAppendOffset(Fault):
-    """Replicated batches that begin below the end of this log, or go back among themselves."""
+    """Replicated batches that begin below the end of this log, or are out of order."""
 
     code = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -155,13 +155,13 @@ class OutOfOrderSequence(Fault):
 
 
 class InvalidProducerEpoch(Fault):
-    """A batch of a producer incarnation that a newer one has replaced."""
+    """A batch of a producer epoch that a newer one has fenced."""
 
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 class InvalidTransactionState(Fault):
-    """A step of a transaction that does not follow from the one before."""
+    """An invalid transition of a transaction's state."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
@@ -172,7 +172,7 @@ class TransactionCoordinatorFenced(Fault):
     code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
-# -- who leads, who coordinates ----------------------------------------------
+# -- leaders and coordinators ------------------------------------------------
 
 
 class NotLeader(Fault):
@@ -194,13 +194,13 @@ class UnknownTopicId(Fault):
 
 
 class FencedLeaderEpoch(Fault):
-    """The peer speaks of a leader epoch that is over."""
+    """The peer has an old leader epoch."""
 
     code = ErrorCode.FENCED_LEADER_EPOCH
 
 
 class UnknownLeaderEpoch(Fault):
-    """The peer speaks of a leader epoch that this node has not heard of yet."""
+    """The peer has a leader epoch that this node does not know yet."""
 
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
 
@@ -218,42 +218,42 @@ class NotCoordinator(Fault):
 
 
 class CoordinatorLoading(Fault):
-    """This node will coordinate the group or transactional id once its state is read."""
+    """This node will coordinate the group or transactional id once its state is loaded."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 class CoordinatorNotAvailable(Fault):
-    """Nobody coordinates at the moment: no topic yet, no leader, or no majority to write to."""
+    """No coordinator is available: no topic yet, no leader, or too few replicas to write."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class NotEnoughReplicas(Fault):
-    """Fewer replicas in sync than ``min.insync.replicas``; nothing was written."""
+    """Fewer in-sync replicas than ``min.insync.replicas``; nothing was written."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 class NotEnoughReplicasAfterAppend(Fault):
-    """Written and replicated to who was left, which is fewer than ``min.insync.replicas``."""
+    """Written, but replicated to fewer replicas than ``min.insync.replicas``."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 class PolicyViolated(Fault):
-    """What a topic's configuration does not let anybody do, as deleting from a compacted log."""
+    """An operation that the topic's configuration forbids, such as DeleteRecords if compacted."""
 
     code = ErrorCode.POLICY_VIOLATION
 
 
 class RequestTimedOut(Fault):
-    """The condition the request waited for did not come true in time."""
+    """The condition that the request waited for was not met in time."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
-# -- who may -----------------------------------------------------------------
+# -- access ------------------------------------------------------------------
 
 
 class NotAuthorized(Fault):
@@ -281,5 +281,5 @@ class TransactionalIdNotAuthorized(NotAuthorized):
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """The code a client is told for ``error``; what nobody planned is an unknown server error."""
+    """Return the error code for ``error``; an unexpected one is UNKNOWN_SERVER_ERROR."""
     return error.code if isinstance(error, Fault) else ErrorCode.UNKNOWN_SERVER_ERROR

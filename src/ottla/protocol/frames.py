@@ -1,13 +1,12 @@
-"""Frames: what a connection carries, without the connection.
+"""Frames: splitting a byte stream, request headers, responses. No I/O.
 
     frame     length int32 > 0, then length bytes
     request   request header, body            (see `headers`)
     response  response header, body
 
-`FrameSplitter` cuts a stream into frames and never asks for more room than an accepted length.
-`parse_request_header` tells apart what the server must treat differently: a request, a request in
-a version that is not spoken (ApiVersions is answered, all else closes the connection), and bytes
-that are none. `response_frame` builds an answer.
+`FrameSplitter` splits a stream into frames and never allocates more than an accepted length.
+`parse_request_header` distinguishes a request, a request in an unsupported version (ApiVersions is
+answered, any other closes the connection), and malformed bytes. `response_frame` encodes a reply.
 """
 
 from collections.abc import Iterator
@@ -27,21 +26,21 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import Buffer
 
 LENGTH_SIZE: Final = 4
-# A buffer that is larger than usual is given up when so many frames had no need of it.
+# A larger buffer is released after this many frames that did not need it.
 SMALL_FRAMES_MAX: Final = 16
-# Frames of a kind differ a little: what is large is made a little larger than the first of them.
+# Similar frames differ a little in size: allocate a little more than the first one needed.
 _GROWTH_BYTES: Final = 1 << 20
 _LENGTH: Final = Struct(">i")
-_REQUEST_HEAD: Final = Struct(">hhih")  # up to and with the length of the client id
+_REQUEST_HEAD: Final = Struct(">hhih")  # up to and including the length of the client id
 _CORRELATION_ID: Final = Struct(">i")
-# What is spoken, by number and version, and whether its header has tagged fields.
+# The supported APIs by key and version, and whether their header has tagged fields.
 _SPOKEN: Final = {
     (int(key), version): (key, request_header_version(key, version) == 2)
     for key, api in APIS.items()
     for version in range(api.versions[0], api.versions[1] + 1)
 }
 
-# How other protocols begin, for the operator who mixed up two ports.
+# First bytes of other protocols, for a better error if a client uses the wrong port.
 _HINTS: Final = (
     ((b"\x16\x03",), "looks like TLS"),
     ((b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN"), "looks like HTTP"),
@@ -72,13 +71,12 @@ class FrameSplitter:
 
     A ``BufferedProtocol`` writes where `room` says, reports with `filled` and takes frames until
     `next_frame` has no more; only then may it ask for `room` again. ``need`` above zero means
-    that there is no frame yet and nothing to do. `feed` does all that for bytes at hand.
+    that there is no complete frame yet. `feed` does all of this for bytes in memory.
 
-    The buffer doubles each time that it is full, up to the size of the frame: a claimed length
-    costs no memory, only bytes that arrived do. It is kept for the next frame: up to ``size_kept``
-    for good, beyond it until `SMALL_FRAMES_MAX` frames did not need it. Frames are
-    views into it, good until `room` is called. After a fault a splitter is of no more use: nothing
-    says where the next frame begins.
+    The buffer doubles whenever it is full, up to the size of the frame: a claimed length costs no
+    memory, only received bytes do. It is kept for the next frame: up to ``size_kept`` always, above
+    that until `SMALL_FRAMES_MAX` frames did not need it. Frames are views into it, valid until
+    `room` is called. After a fault a splitter is unusable: the start of the next frame is unknown.
     """
 
     def __init__(self, size_max: int, size_start: int = 16 << 10, size_kept: int = 2 << 20) -> None:
@@ -87,23 +85,23 @@ class FrameSplitter:
         self._size_start = size_start
         self._size_kept = size_kept
         self._view = memoryview(bytearray(size_start))
-        self._start = 0  # of the frame under way, its length included
+        self._start = 0  # of the current frame, including its length
         self._end = 0  # of what was received
         self._length: int | None = None  # of that frame, once known
         self._small_frames = 0  # in a row, below ``size_kept``
 
     @property
     def need(self) -> int:
-        """Bytes missing before the next frame, or its length, is whole; above zero if any is."""
+        """Bytes missing until the next frame, or its length, is complete; 0 if it is."""
         return self._wanted() - (self._end - self._start)
 
     @property
     def is_between_frames(self) -> bool:
-        """Say whether the stream could end here without cutting a frame in two."""
+        """Return whether the stream could end here without truncating a frame."""
         return self._end == self._start
 
     def room(self) -> memoryview:
-        """Return where to write what comes next; never empty. Views of earlier frames are void."""
+        """Return memory for the next bytes; never empty. Invalidates views of earlier frames."""
         assert self.need > 0, "take the frames that are there first"
         pending = self._view[self._start : self._end]
         is_full = self._end == len(self._view)
@@ -119,7 +117,7 @@ class FrameSplitter:
         """Return the next whole frame without its length, or None.
 
         Raises:
-            ProtocolFault: the length of the next frame is refused.
+            ProtocolFault: the length of the next frame is invalid.
         """
         if self._length is None:
             if self._end - self._start < LENGTH_SIZE:
@@ -138,13 +136,13 @@ class FrameSplitter:
 
     @property
     def under_way(self) -> memoryview:
-        """What has come of a frame that is not whole, without its length; void as frames are."""
+        """The received part of an incomplete frame, without its length; invalidated like frames."""
         if self._length is None:
             return self._view[:0]
         return self._view[self._start + LENGTH_SIZE : self._end]
 
     def feed(self, data: Buffer) -> Iterator[memoryview]:
-        """Take bytes and yield the frames they complete, each good until the next is asked for.
+        """Add bytes and yield the completed frames, each valid until the next one is requested.
 
         Raises:
             ProtocolFault: as `next_frame`; the frames before were yielded.
@@ -160,7 +158,7 @@ class FrameSplitter:
                 yield frame
 
     def release(self) -> None:
-        """Give back the memory of a large frame, if none is under way: for a quiet connection."""
+        """Release the memory of a large frame, unless one is incomplete; for an idle connection."""
         if self.is_between_frames and len(self._view) > self._size_start:
             self._view = memoryview(bytearray(self._size_start))
             self._start = self._end = 0
@@ -172,7 +170,7 @@ class FrameSplitter:
         return self._start + self._wanted() > len(self._view)
 
     def _move_to_front(self, pending: memoryview) -> None:
-        """Begin the buffer with what is left, in a larger one if it is full of that."""
+        """Move the remaining bytes to the start of the buffer, or of a larger one if it is full."""
         fits = len(pending) < len(self._view)
         wanted = max(self._wanted(), self._size_start)
         if wanted > self._size_kept:
@@ -189,7 +187,7 @@ class FrameSplitter:
 
 
 class Request(NamedTuple):
-    """A request whose header is read: ``body`` is still bytes."""
+    """A request with a decoded header; ``body`` is still encoded."""
 
     key: ApiKey
     version: int
@@ -199,11 +197,11 @@ class Request(NamedTuple):
 
 
 class UnsupportedRequest(NamedTuple):
-    """A request of a known API in a version that is not spoken.
+    """A request of a known API in an unsupported version.
 
-    Only ApiVersions gets an answer, in version 0 with UNSUPPORTED_VERSION: the client learns what
-    it may ask. For any other key the connection is closed. The rest of the header is not read,
-    for its form depends on the version.
+    Only ApiVersions gets a reply, in version 0 with UNSUPPORTED_VERSION, which lists the supported
+    versions. For any other key the connection is closed. The rest of the header is not read,
+    since its form depends on the version.
     """
 
     key: ApiKey
@@ -248,7 +246,7 @@ def _read_client_id(view: memoryview, length: int) -> tuple[str | None, int]:
 
 
 def client_field(client_id: str | None) -> bytes:
-    """Return a client id as a request's header has it."""
+    """Return a client id as encoded in a request header."""
     if client_id is None:
         return b"\xff\xff"
     encoded = client_id.encode()
@@ -257,7 +255,7 @@ def client_field(client_id: str | None) -> bytes:
 
 def _skip_header_tags(view: memoryview, position: int) -> int:
     try:
-        if not view[position]:  # none, as nearly always
+        if not view[position]:  # no tags, as nearly always
             return position + 1
         return skip_tags(view, position, len(view))
     except IndexError:
@@ -270,7 +268,7 @@ def refuse_version(request: UnsupportedRequest) -> UnsupportedVersion:
 
 
 def request_frame(header: RequestHeader, body: Message) -> bytearray:
-    """Return a whole frame for a request; the header says which version the body takes."""
+    """Return the complete frame of a request; the header has the version of the body."""
     key = ApiKey(header.request_api_key)
     version = header.request_api_version
     out = bytearray(LENGTH_SIZE)
@@ -284,7 +282,7 @@ def request_frame(header: RequestHeader, body: Message) -> bytearray:
 
 
 def response_frame(key: ApiKey, version: int, correlation_id: int, body: Message) -> bytearray:
-    """Return a whole frame for a response, ready to be sent."""
+    """Return the complete frame of a response."""
     # By hand: length, correlation id, and for header v1 the count of tagged fields, none.
     out = bytearray(9 if response_header_version(key, version) else 8)
     _CORRELATION_ID.pack_into(out, LENGTH_SIZE, correlation_id)

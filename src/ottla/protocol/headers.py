@@ -1,4 +1,4 @@
-"""What stands before the body of a request and of a response.
+"""The headers of requests and responses.
 
     request header v1            request header v2          response header v0, v1
     request_api_key      int16   the same, then             correlation_id  int32
@@ -7,7 +7,7 @@
     client_id            nullable string, int16 length in both versions
 
 The version of a header follows from the api key and version in it: v2 (v1 for responses) where
-the body is flexible. One exception, so that any client can read the answer to its first
+the body is flexible. One exception, so that any client can read the reply to its first
 request: the response header of ApiVersions is always v0.
 """
 
@@ -48,10 +48,10 @@ class ResponseHeader(Message):
 
 
 def request_header_version(key: ApiKey, version: int) -> int:
-    """Return the version of the header that stands before a request."""
+    """Return the header version of a request."""
     return 2 if APIS[key].is_flexible(version) else 1
 
 
 def response_header_version(key: ApiKey, version: int) -> int:
-    """Return the version of the header that stands before a response."""
+    """Return the header version of a response."""
     return 1 if APIS[key].is_flexible(version) and key is not ApiKey.API_VERSIONS else 0

@@ -20,10 +20,10 @@
             ),
         )
 
-A schema lists fields in wire order and says in which versions each is there; all version
-ranges are inclusive. The default of a field is the class's default, stated once, there.
-A nested class has fields only: its versions and flexibility are those of the message that
-holds it. `codec` turns (class, version) into code; nothing here reads or writes a byte.
+A schema lists fields in wire order with the versions of each; all version ranges are inclusive.
+The default of a field is the class's default, stated once, there. A nested class has fields only:
+its versions and flexibility are those of the message that holds it. `codec` turns (class,
+version) into code; nothing here reads or writes a byte.
 
 Python types: integers ``int``, ``STRING`` ``str``, ``BYTES`` ``bytes``, ``RECORDS`` any buffer
 (decoded: a view into the frame), ``UUID`` a `Uuid` whose absence is ``ZERO_UUID``, arrays
@@ -61,25 +61,25 @@ class Kind(enum.Enum):
 SECRET_FIELDS: Final = frozenset(
     {"auth_bytes", "hmac", "salt", "salted_password", "server_key", "stored_key"}
 )
-"""Names of fields, in any message, that let whoever reads them pose as somebody."""
+"""Names of fields, in any message, that hold credentials."""
 
 
 OWN_TAG_FIRST: Final = 10_000
-"""Tags from here on are ours, in messages of Kafka's: far above those that Kafka gives out."""
+"""The first tag of our own fields in Kafka's messages: far above the tags that Kafka uses."""
 
 
 class Message(msgspec.Struct, gc=False):
     """Base of every message and nested struct. Mutable; equal when all fields are.
 
     Every field has Kafka's default, so ``FetchRequest()`` is a valid message. A field that
-    a version lacks is ignored when encoding and has its default after decoding. Messages are
-    trees and must stay so: the garbage collector does not look into them.
+    a version lacks is ignored when encoding and has its default after decoding. Messages
+    must be trees: the garbage collector does not traverse them.
     """
 
     SCHEMA: ClassVar["Schema"]
 
     def __repr__(self) -> str:
-        """Show every field but the secret ones: a message may end up in a log."""
+        """Return every field except credentials: messages may be logged."""
         shown = (
             f"{name}={'[hidden]' if name in SECRET_FIELDS else repr(getattr(self, name))}"
             for name in self.__struct_fields__
@@ -88,7 +88,7 @@ class Message(msgspec.Struct, gc=False):
 
 
 class Type(msgspec.Struct, frozen=True):
-    """The type of a field: a kind, and for arrays and structs what they are made of."""
+    """The type of a field: a kind, and the element type of an array or the class of a struct."""
 
     kind: Kind
     element: "Type | None" = None
@@ -118,7 +118,7 @@ class Schema(msgspec.Struct, frozen=True):
     """The layout of a message over its versions; fields in wire order.
 
     ``flexible`` is the first version with compact lengths and tagged fields (KIP-482), None
-    for never. ``versions`` is None for a nested struct, ``api_key`` None for what is no API.
+    for never. ``versions`` is None for a nested struct, ``api_key`` is None if it is not an API.
     """
 
     fields: tuple[Field, ...]
@@ -154,5 +154,5 @@ def array_of(element: Type | type[Message]) -> Type:
 
 
 def covers(versions: Versions | None, version: int) -> bool:
-    """Say whether a range includes a version; None includes nothing."""
+    """Return whether a range includes a version; None includes nothing."""
     return versions is not None and versions[0] <= version <= versions[1]

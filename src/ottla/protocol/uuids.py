@@ -2,7 +2,7 @@
 
 `ZERO_UUID` means "none". Kafka gives meaning to the lowest values (zero and one for topics, the
 first hundred for log directories), so a random UUID must not be one of them; nor may its text
-begin with ``-``, which tools would take for an option.
+begin with ``-``, which tools would parse as an option.
 """
 
 import base64
@@ -19,17 +19,17 @@ _TEXT_LENGTH_MAX: Final = 24  # Kafka's own limit: padding is tolerated
 
 
 def uuid_text(value: Uuid) -> str:
-    """Return the 22 characters that Kafka prints."""
+    """Return Kafka's text form, 22 characters."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def parse_uuid(text: str) -> Uuid:
-    """Read what `uuid_text` wrote.
+    """Parse the text form.
 
     Raises:
         ValueError: not 16 bytes in URL-safe base64.
     """
-    # The decoder would also take the two characters of the plain alphabet.
+    # The decoder would also accept the two characters of the standard alphabet.
     if len(text) > _TEXT_LENGTH_MAX or not text.isascii() or "+" in text or "/" in text:
         raise ValueError(f"not a UUID: {text[:_TEXT_LENGTH_MAX]!r}")
     try:
@@ -42,5 +42,5 @@ def parse_uuid(text: str) -> Uuid:
 
 
 def is_reserved(value: Uuid) -> bool:
-    """Say whether Kafka keeps this value for itself, so that no topic or directory may have it."""
+    """Return whether Kafka reserves this value, so that no topic or directory may have it."""
     return int.from_bytes(value) < RESERVED_LIMIT

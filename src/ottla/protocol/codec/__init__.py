@@ -1,12 +1,12 @@
-"""Messages to bytes and back. Code is written for each (message, version) on first use.
+"""Encodes and decodes messages. Code is generated per (message, version) on first use.
 
-`decode` takes bytes from strangers: every length is compared with the bytes that remain before
-anything is made, nothing but a `ProtocolFault` comes out, and memory stays within a constant
-times the size of the buffer. `encode` takes messages of ours: one that cannot travel is our bug
-and raises ``ValueError`` naming message, field and value.
+`decode` reads untrusted bytes: every length is compared with the remaining bytes before anything is
+allocated, the only exception is a `ProtocolFault`, and memory stays within a constant times the
+size of the buffer. `encode` writes our own messages: one that cannot be encoded is a bug and raises
+``ValueError`` naming message, field and value.
 
-Start at `compiled.py` for the entrances, `layout.py` for what a version looks like,
-`reading.py` and `writing.py` for the code that is written, `primitives.py` for what it calls.
+Start at `compiled.py` for the entry points, `layout.py` for the layout of a version, `reading.py`
+and `writing.py` for the generated code, `primitives.py` for the functions it calls.
 """
 
 from ottla.protocol.codec.compiled import (

@@ -1,4 +1,4 @@
-"""The codec's entrances, and the store of what was written for each (message, version).
+"""The codec's entry points, and the cache of generated code per (message, version).
 
 encode(message, version) -> bytes          encode_into(out, message, version)
 decode(Message, version, buffer)           decode_prefix(Message, version, buffer, position)
@@ -24,9 +24,9 @@ View = Callable[[Buffer], Buffer]
 StepReader = Callable[[Buffer, int, int], Generator[None, None, tuple[Message, int]]]
 StepWriter = Callable[[bytearray, Message], Generator[None, None, None]]
 
-# What a reader raises for bytes that are no message.
+# Exceptions of a generated reader for malformed bytes.
 _BAD_BYTES = (IndexError, struct_error, UnicodeDecodeError)
-# Bounded by the messages and versions there are; nothing from outside adds a key.
+# Bounded by the number of messages and versions; no input adds a key.
 _readers: dict[tuple[type[Message], int], tuple[Reader, View]] = {}
 _writers: dict[tuple[type[Message], int], Writer] = {}
 _step_readers: dict[tuple[type[Message], int], tuple[StepReader, View]] = {}
@@ -70,10 +70,10 @@ def encode_into(out: bytearray, message: Message, version: int) -> None:
 def decode(message: type[M], version: int, buffer: Buffer) -> M:
     """Read a message that fills the buffer.
 
-    Records are views into ``buffer``: they live, and change, as it does. All else is copied.
+    Records are views into ``buffer``; all other values are copies.
 
     Raises:
-        ProtocolFault: the bytes are no such message, or there are bytes behind it.
+        ProtocolFault: the message is malformed, or followed by other bytes.
         UnsupportedVersion: the message has no such version.
     """
     decoded, position = decode_prefix(message, version, buffer)
@@ -147,7 +147,7 @@ def _fault(message: type[Message], version: int, error: Exception) -> ProtocolFa
 
 
 def is_flexible(message: type[Message], version: int) -> bool:
-    """Say whether a version of a message has compact lengths and tagged fields."""
+    """Return whether a version of a message has compact lengths and tagged fields."""
     first = message.SCHEMA.flexible
     return first is not None and version >= first
 
@@ -156,7 +156,7 @@ def _reader(message: type[Message], version: int) -> tuple[Reader, View]:
     if not covers(message.SCHEMA.versions, version):
         raise UnsupportedVersion(f"{message.__name__} has no version {version}")
     reader = cast("Reader", write_reader(message, version, is_flexible(message, version)))
-    # Bytes are quicker to index and slice; records must not be copied.
+    # Bytes are faster to index and slice; records must not be copied.
     view: View = memoryview if has_records(message, version) else bytes
     entry = _readers[message, version] = reader, view
     return entry

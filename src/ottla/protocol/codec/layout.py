@@ -1,6 +1,6 @@
-"""What one version of a message looks like on the wire, worked out from its schema.
+"""The wire layout of one version of a message, derived from its schema.
 
-Everything that depends on the version is decided here; `reading` and `writing` only follow.
+Everything that depends on the version is decided here, not in `reading` and `writing`.
 """
 
 from functools import cache
@@ -10,7 +10,7 @@ import msgspec
 
 from ottla.protocol.schema import Field, Kind, Message, Type, covers
 
-# Kinds of a fixed size: their format for `struct`, big-endian. A byte that is not 0 is true.
+# Kinds of a fixed size with their big-endian `struct` format. A non-zero byte is true.
 FORMATS = {
     Kind.BOOL: "?",
     Kind.INT8: "b",
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(struct: type[Message], version: int, is_flexible: bool) -> Layout:
-    """Lay a message or nested struct out for a version."""
+    """Return the layout of a message or nested struct in a version."""
     names = tuple(field.name for field in struct.SCHEMA.fields)
     assert sorted(names) == sorted(struct.__struct_fields__), struct
     parts = []
@@ -80,13 +80,13 @@ def _part(field: Field, version: int, is_flexible: bool) -> Part:
 
 
 def element_layout(type_: Type, version: int, is_flexible: bool) -> Layout:
-    """Lay out the struct that a field, or an element of an array, is."""
+    """Return the layout of a struct field or array element."""
     assert type_.struct is not None
     return layout_of(type_.struct, version, is_flexible)
 
 
 def size_min(type_: Type, version: int, is_flexible: bool) -> int:
-    """Return the fewest bytes that a value of a type, not null, takes in a version."""
+    """Return the minimum bytes of a non-null value of a type in a version."""
     if type_.kind in SIZES:
         return SIZES[type_.kind]
     if type_.kind is Kind.STRUCT:
@@ -98,7 +98,7 @@ def size_min(type_: Type, version: int, is_flexible: bool) -> int:
 
 
 def struct_size_min(layout: Layout, version: int) -> int:
-    """Return the fewest bytes that a struct takes in a version; zero only if it has no field."""
+    """Return the minimum bytes of a struct in a version; zero only if it has no field."""
     size = 1 if layout.is_flexible else 0
     for part in layout.parts:
         is_null_smaller = part.is_nullable and part.type.kind is Kind.STRUCT
@@ -108,7 +108,7 @@ def struct_size_min(layout: Layout, version: int) -> int:
 
 @cache
 def has_records(struct: type[Message], version: int) -> bool:
-    """Say whether a message carries record batches, which are handed out as views."""
+    """Return whether a message carries record batches, which are returned as views."""
     for field in struct.SCHEMA.fields:
         if not covers(field.versions, version):
             continue

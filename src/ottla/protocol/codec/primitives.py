@@ -1,4 +1,4 @@
-"""What the written codecs call where a line of their own would not do: varints, tags, refusals.
+"""Functions that generated codecs call: varints, tags, length errors.
 
 Unsigned varint: seven bits per byte, lowest first, the high bit says that more follow. Kafka
 reads at most 5 bytes for 32 bits and 10 for 64. Signed ones are zigzag: 0, -1, 1, -2, ...
@@ -22,7 +22,7 @@ STRING_LENGTH_MAX: Final = 0x7FFF
 """Bytes of a string, in the compact form too: Kafka's own limit on both sides."""
 
 TAGS_MAX: Final = 1000
-"""Tagged fields of one struct. No schema comes near; a stranger could send millions to skip."""
+"""Tagged fields of one struct: far above any schema, and a limit for untrusted input."""
 
 _UINT32_MAX: Final = 0xFFFFFFFF
 
@@ -99,7 +99,7 @@ def read_tag_count(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: Buffer, position: int, end: int) -> int:
-    """Step over tagged fields that this version does not know; return where they end."""
+    """Skip tagged fields that this version does not know; return where they end."""
     count, position = read_tag_count(buffer, position, end)
     last = -1
     for _ in range(count):
@@ -108,19 +108,19 @@ def skip_tags(buffer: Buffer, position: int, end: int) -> int:
 
 
 def refuse_length(field: str, length: int, remaining: int) -> NoReturn:
-    """Refuse a string, byte string or array that the rest of the buffer cannot hold, or null."""
+    """Raise for a length that exceeds the rest of the buffer, or null where it is not allowed."""
     if length == -1:
         raise ProtocolFault(f"{field}: null")
     raise ProtocolFault(f"{field}: length {length} where {remaining} bytes remain")
 
 
 def refuse_tag(field: str, position: int, stop: int) -> NoReturn:
-    """Refuse a tagged field whose value does not end where its size says."""
+    """Raise for a tagged field whose value does not match its size."""
     raise ProtocolFault(f"{field}: tagged field ends at byte {position}, not {stop}")
 
 
 def require_uuid(value: bytes) -> bytes:
-    """Return ``value``, which must be 16 bytes: packing would cut or pad it in silence."""
+    """Return ``value``, which must be 16 bytes: packing would truncate or pad it silently."""
     if len(value) != 16:
         raise ValueError(f"UUID of {len(value)} bytes")
     return value

@@ -1,4 +1,4 @@
-"""Writes the function that decodes one version of a message.
+"""Generates the function that decodes one version of a message.
 
 It has the shape ``read(buffer, position, end) -> (message, position)`` and no calls but to
 `struct` and `primitives`. Neighbouring fields of a fixed size are unpacked together, and so is
@@ -232,7 +232,7 @@ class _ReaderWriter:
     def _elements(self, part: Part, path: str, variable: str, count: str) -> None:
         element = part.type.element
         assert element is not None
-        # An element without a single byte still counts as one, or 2^31 of them would be free.
+        # An element of zero bytes counts as one byte, or 2^31 of them would be allowed.
         least = max(1, size_min(element, self._version, part.is_compact))
         scaled = count if least == 1 else f"{count} * {least}"
         with self.source.block(f"if {count} < 0 or {scaled} > end - position:"):

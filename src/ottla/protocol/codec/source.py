@@ -1,4 +1,4 @@
-"""Python source being written: lines, indentation, names that are used once, and constants."""
+"""Python source under construction: lines, indentation, unique names and constants."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ VALUES_PER_STEP: Final = 8192
 
 
 class _Packings(dict[int, object]):
-    """Bound methods by count: small counts are kept, any other is made when it is asked for."""
+    """Bound methods by count: those of small counts are cached, others made on demand."""
 
     COUNT_KEPT = 64
 
@@ -59,7 +59,7 @@ class Source:
             self.line("yield")
 
     def fresh(self, stem: str) -> str:
-        """Return a name that nothing else has; ``stem`` is for whoever reads the source."""
+        """Return a unique name; ``stem`` makes the source readable."""
         self._used += 1
         return f"{stem}_{self._used}"
 
@@ -85,7 +85,7 @@ class Source:
         return self._formats[key]
 
     def function(self, name: str, title: str) -> object:
-        """Compile what was written and return the function of that name."""
+        """Compile the source and return the function of that name."""
         code = compile("\n".join(self.lines) + "\n", f"<{title}>", "exec")
         exec(code, self.names)  # noqa: S102 - our own schema's names, nothing from outside
         return self.names[name]

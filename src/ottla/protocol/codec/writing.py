@@ -1,4 +1,4 @@
-"""Writes the function that encodes one version of a message.
+"""Generates the function that encodes one version of a message.
 
 It has the shape ``write(out, message)``, appends to the bytearray ``out``, and mirrors
 `reading`: fields of a fixed size and the length behind them are packed in one call, elements
