@@ -70,7 +70,7 @@ class ClusterWatch:
         self._leaders: dict[tuple[int, int], int] = {}
         self._looked: dict[tuple[str, int, int], int] = {}
 
-    # -- what clients are told -------------------------------------------------
+    # -- replies to clients ----------------------------------------------------
 
     def acked(self, index: int, offset: int, values: Iterable[Value]) -> None:
         """Record that a producer's values were acknowledged from ``offset`` on."""

@@ -79,7 +79,7 @@ class ControllerWatch(QuorumWatch):
             self._ever.update(name for name in image.topics.ids if name not in self._ever)
             self.newest = image
 
-    # -- what clients are told -------------------------------------------------
+    # -- replies to clients ----------------------------------------------------
 
     def wanted(self, topic: str) -> None:
         """Record that a client wants a topic."""

@@ -76,11 +76,11 @@ CONSUMER_STEPS: Final = (
     "join written",
     "join committed",
     "join told",
-    "revocation told",
+    "revocation received",
     "let go",
     "release written",
     "release committed",
-    "given told",
+    "assignment received",
     "taken",
 )
 FAULTS: Final = {
@@ -232,9 +232,9 @@ class RebalanceStepsScenario(SteppedScenario):
         assert isinstance(joiner, ConsumerMember)
         own = {
             "join told": joiner.epoch > 0,
-            "revocation told": owner.is_told,
+            "revocation received": owner.is_assignment_pending,
             "let go": owner.owned < ALL,
-            "given told": joiner.is_told,
+            "assignment received": joiner.is_assignment_pending,
             "taken": bool(joiner.owned),
         }
         if step in own:

@@ -229,9 +229,9 @@ class ConsumerMember:
     async def settle(self) -> bool:
         """Send a heartbeat, then apply the assignment, and report it with the next."""
         await self._say()
-        if self.is_told:
+        if self.is_assignment_pending:
             await self._client.rest()  # the work on revoked partitions is completed first
-        if self.is_told:
+        if self.is_assignment_pending:
             wanted, self._wanted = self._wanted, None
             assert wanted is not None
             for index in sorted(self.owned - wanted):
@@ -279,7 +279,7 @@ class ConsumerMember:
             self._topic_id = topics[0].topic_id if topics else self._topic_id
 
     @property
-    def is_told(self) -> bool:
+    def is_assignment_pending(self) -> bool:
         """Whether it has received an assignment that it has not applied yet."""
         return self._wanted is not None and self._wanted != self.owned
 

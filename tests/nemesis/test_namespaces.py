@@ -35,32 +35,32 @@ def net() -> Iterator[Net]:
         yield made
 
 
-def hears(net: Net, speaker: int, hearer: int) -> bool:
+def receives(net: Net, sender: int, receiver: int) -> bool:
     """Return whether a datagram gets from one node's network into another's."""
     ear = subprocess.Popen(
-        [*net.command(hearer), sys.executable, "-S", "-c", HEAR, net.host(hearer), str(WAIT_S)],
+        [*net.command(receiver), sys.executable, "-S", "-c", HEAR, net.host(receiver), str(WAIT_S)],
         stdout=subprocess.PIPE,
         text=True,
     )
     assert ear.stdout is not None
     assert ear.stdout.readline() == "listening\n"
-    say = [*net.command(speaker), sys.executable, "-S", "-c", SAY, net.host(hearer)]
+    say = [*net.command(sender), sys.executable, "-S", "-c", SAY, net.host(receiver)]
     subprocess.run(say, check=False, timeout=10, stderr=subprocess.DEVNULL)
     received = ear.communicate(timeout=10)[0]
     return received == "hello\n"
 
 
 def test_one_direction_is_cut_and_healed(net: Net) -> None:
-    assert hears(net, 1, 2) and hears(net, 2, 1)
+    assert receives(net, 1, 2) and receives(net, 2, 1)
     net.cut([(1, 2)])
-    assert not hears(net, 1, 2)
-    assert hears(net, 2, 1), "only one way was cut"
+    assert not receives(net, 1, 2)
+    assert receives(net, 2, 1), "only one way was cut"
     net.heal()
-    assert hears(net, 1, 2)
+    assert receives(net, 1, 2)
 
 
 def test_link_is_unplugged_and_plugged_in(net: Net) -> None:
     net.unplug(2)
-    assert not hears(net, 1, 2)
+    assert not receives(net, 1, 2)
     net.heal()
-    assert hears(net, 1, 2)
+    assert receives(net, 1, 2)

@@ -63,7 +63,7 @@ def watermarks(events: Iterable[AnyEvent]) -> Iterator[Anomaly]:
             elif event.phase is Phase.OK and value is not None:
                 floor = mark.answered(event.process, value)
                 if floor is not None:
-                    detail = f"{event.process} was told {value} after {floor}"
+                    detail = f"{event.process} received {value} after {floor}"
                     yield Anomaly(label, event.partition, detail)
 
 
@@ -105,7 +105,7 @@ def _fetch(mark: Rising, event: FetchOffset) -> Iterator[Anomaly]:
         value = -1 if event.offset is None else event.offset
         floor = mark.answered(event.process, value)
         if floor is not None:
-            detail = f"{event.partition}: {event.process} was told {value} after {floor}"
+            detail = f"{event.partition}: {event.process} received {value} after {floor}"
             yield Anomaly(Label.COMMITTED_OFFSET_REGRESS, event.group, detail)
 
 
