@@ -49,7 +49,7 @@ class History:
         self.harness = Harness(settings=lenient(max_size=3, offsets_retention_ms=50_000))
         self.futures: list[Any] = []
         self.assigned: dict[tuple[int, str, str], bytes] = {}
-        self.reigns = 0
+        self.leaderships = 0
 
     @property
     def group(self) -> ClassicGroup | None:
@@ -149,7 +149,7 @@ class History:
         self.harness = harness.reload()
         self.harness.ids = harness.ids
         self.futures.clear()
-        self.reigns += 1
+        self.leaderships += 1
 
     # -- what always holds -------------------------------------------------------
 
@@ -194,8 +194,8 @@ class History:
                 continue
             expected = f"{generation}/".encode()
             assert future.reply.error_code == ErrorCode.NONE
-            assert future.reply.assignment.startswith(expected) or self.reigns
-            key = (self.reigns, member, str(generation))
+            assert future.reply.assignment.startswith(expected) or self.leaderships
+            key = (self.leaderships, member, str(generation))
             seen = self.assigned.setdefault(key, future.reply.assignment)
             assert seen == future.reply.assignment
 

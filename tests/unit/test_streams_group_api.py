@@ -278,7 +278,7 @@ def test_topics_are_made_once_and_failures_are_kept_for_a_while() -> None:
 
 
 async def wait(is_so: Any) -> None:
-    while not is_so():  # noqa: ASYNC110 - whoever works does so in this very loop
+    while not is_so():  # noqa: ASYNC110 - the work runs on this event loop
         await asyncio.sleep(0)
 
 
