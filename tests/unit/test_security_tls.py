@@ -232,14 +232,14 @@ def test_reload_takes_the_new_certificate_and_keeps_the_old_one_on_error(tmp_pat
     path = tmp_path / "node.pem"
     path.write_bytes(KEY + CHAIN)
     contexts = TlsContexts(TlsSettings(key_store=StoreSettings(location=str(path))), server_context)
-    first = contexts.current
+    first = contexts.get()
     assert not contexts.has_changed_files()
 
     path.write_bytes(b"damaged")
     assert contexts.has_changed_files()
     with pytest.raises(BadTls):
         contexts.reload()
-    assert contexts.current is first
+    assert contexts.get() is first
     assert not contexts.has_changed_files(), "a bad file is not tried again until it changes"
 
     renewed = OTHER_CA.issue_cert("localhost")
@@ -250,7 +250,7 @@ def test_reload_takes_the_new_certificate_and_keeps_the_old_one_on_error(tmp_pat
     assert contexts.has_changed_files()
     contexts.reload()
     trust = StoreSettings(certificates=OTHER_CA.cert_pem.bytes())
-    shake(contexts.current, client_context(TlsSettings(trust_store=trust)))
+    shake(contexts.get(), client_context(TlsSettings(trust_store=trust)))
 
 
 def test_client_properties_are_read() -> None:

@@ -80,7 +80,7 @@ def dynamic_problems(old: Layers, new: Layers) -> list[Problem]:
 
 def _refused_values(new: Layers) -> Iterator[Problem]:
     for level in (new.dynamic_broker, new.dynamic_cluster):
-        yield from unenforced_problems(level)
+        yield from unenforced_problems(level, is_dynamic=True)
         for name, text in level.items():
             key = _BROKER.get(name) or base_of_listener_key(name)
             if key is None:

@@ -20,6 +20,8 @@ def broker_dial(
     config, own = context.loaded.broker, context.loaded.listeners.inter_broker
     listener = own or (config.inter_broker_listener_name or config.security_inter_broker_protocol)
 
+    options = context.security.peer_options(listener)
+
     async def dial(broker_id: int) -> Connection:
         broker = image().cluster.brokers.get(broker_id)
         endpoints = {} if broker is None else broker.listeners
@@ -29,6 +31,8 @@ def broker_dial(
         if endpoint is None:
             raise ConnectionRefusedError(f"broker {broker_id} has no listener {listener}")
         address = Address(endpoint.host, endpoint.port)
-        return await Connection.open(context.ports.network, address, client_id=client_id)
+        return await Connection.open(
+            context.ports.network, address, client_id=client_id, options=options
+        )
 
     return dial

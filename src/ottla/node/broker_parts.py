@@ -20,7 +20,7 @@ from ottla.node.dynamic_listeners import DynamicListeners, ListenerChecks, OpenL
 from ottla.node.feature_gates import hidden_at
 from ottla.node.gauges import ScrubCounts
 from ottla.node.incarnation import load_incarnation
-from ottla.node.listeners import build_server, listener_specs, node_features, spec_maker
+from ottla.node.listeners import SpecInputs, build_server, listener_specs, node_features
 from ottla.node.quorum import NodeQuorum
 from ottla.node.registrations import broker_registration
 from ottla.node.replica_manager import ReplicaManager, build_replica_manager, scrub_counts
@@ -108,7 +108,14 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     routes = Routes(
         Listener.BROKER, bind_routes(Listener.BROKER, handlers, gate), hidden_at(watch.current)
     )
-    spec_of = spec_maker(context.bound, routes, node_features(watch, inputs.quorum))
+    spec_of = SpecInputs(
+        context.bound,
+        routes,
+        node_features(watch, inputs.quorum),
+        context.security,
+        watch.current,
+        context.meters.requests,
+    ).spec
     specs = listener_specs(loaded, spec_of, is_controller=False)
     server = build_server(loaded, ports, specs, inputs.shared)
     dynamic_listeners = DynamicListeners(loaded, open_listeners, server, spec_of)

@@ -15,7 +15,12 @@ from ottla.metadata.snapshot_policy import SnapshotLimits
 from ottla.node.broker_parts import BrokerInputs, BrokerParts, build_broker_parts
 from ottla.node.connection_limits import ConnectionLimits, limits_of, request_memory_max
 from ottla.node.context import NodeContext
-from ottla.node.controller_channel import ControllerChannel, client_id, leader_address
+from ottla.node.controller_channel import (
+    CONNECT_MS_MAX,
+    ControllerChannel,
+    client_id,
+    leader_address,
+)
 from ottla.node.controller_parts import (
     ControllerInputs,
     NodeControllerParts,
@@ -25,6 +30,7 @@ from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.meters import Meters
 from ottla.node.metrics import NodeView, build_metrics
 from ottla.node.quorum import NodeQuorum, build_quorum, voter_address
+from ottla.node.security_port import Security
 from ottla.node.snapshotter import Snapshotter
 from ottla.observability.http_service import HttpService
 from ottla.runtime.ports import Address
@@ -44,6 +50,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     broker: BrokerParts | None
     meters: Meters
     metrics: HttpService | None
+    security: Security
 
 
 def build_node(context: NodeContext) -> NodeParts:
@@ -86,6 +93,7 @@ def build_node(context: NodeContext) -> NodeParts:
         controller=controller,
         broker=broker,
         meters=meters,
+        security=context.security,
         metrics=build_metrics(
             context,
             _view(context, quorum, watch, controller, broker),
@@ -111,7 +119,11 @@ def _channel(context: NodeContext, quorum: NodeQuorum, watch: ImageWatch) -> Con
     def leader() -> Address | None:
         return leader_address(quorum.driver.describe(), watch.image, quorum.listener, configured)
 
-    return ControllerChannel(context.ports.network, leader, client_id(context.node_id))
+    listener = context.loaded.broker.controller_listener_names[0]
+    options = msgspec.structs.replace(
+        context.security.peer_options(listener), connect_timeout_ms=CONNECT_MS_MAX
+    )
+    return ControllerChannel(context.ports.network, leader, client_id(context.node_id), options)
 
 
 def _shared(context: NodeContext) -> SharedResources:

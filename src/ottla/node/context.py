@@ -8,6 +8,7 @@ from ottla.node.dynamic_config import DynamicConfig
 from ottla.node.listeners import Bound
 from ottla.node.meters import Meters
 from ottla.node.ports import NodePorts
+from ottla.node.security_port import NoSecurity, Security
 from ottla.protocol.types import NodeId
 from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.runtime.ports import Committer
@@ -27,6 +28,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     bound: Bound
     committer: Committer
     dynamic: DynamicConfig
+    security: Security = msgspec.field(default_factory=NoSecurity)
     meters: Meters = msgspec.field(default_factory=Meters)
     close_hooks: ConnectionCloseHooks = msgspec.field(default_factory=ConnectionCloseHooks)
     repair: Repair = NO_REPAIR

@@ -28,7 +28,7 @@ from ottla.node.controller_channel import ControllerChannel
 from ottla.node.controller_handlers import ControllerDependencies, controller_handlers
 from ottla.node.controller_registration import ControllerRegistrar
 from ottla.node.image_loader import ImageLoader
-from ottla.node.listeners import build_server, listener_specs, node_features, spec_maker
+from ottla.node.listeners import SpecInputs, build_server, listener_specs, node_features
 from ottla.node.quorum import NodeQuorum, build_auto_join
 from ottla.node.recovery import build_recovery
 from ottla.node.registrations import controller_registration
@@ -105,7 +105,14 @@ def build_controller_parts(inputs: ControllerInputs) -> NodeControllerParts:
         )
     )
     routes = with_envelope(Routes(Listener.CONTROLLER, bind_routes(Listener.CONTROLLER, handlers)))
-    spec_of = spec_maker(context.bound, routes, node_features(watch, quorum))
+    spec_of = SpecInputs(
+        context.bound,
+        routes,
+        node_features(watch, quorum),
+        context.security,
+        watch.current,
+        context.meters.requests,
+    ).spec
     specs = listener_specs(context.loaded, spec_of, is_controller=True)
     registration = controller_registration(
         context.loaded, context.bound, context.ports.random.uuid()

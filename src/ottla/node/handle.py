@@ -27,6 +27,7 @@ from ottla.node.dynamic_config import DynamicConfig
 from ottla.node.listeners import UnmatchedSocket, bind_listeners, sockets_by_listener
 from ottla.node.ports import NodePorts, system_ports
 from ottla.node.security import check_listeners
+from ottla.node.security_port import Security, build_security
 from ottla.node.services import services_of
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import NodeId, Offset
@@ -245,7 +246,8 @@ async def start_node(
     ports = ports or system_ports(tcp_settings(loaded))
     # One clock for the whole node: everything that expires uses the same trusted time.
     ports = msgspec.structs.replace(ports, clock=TrustedClock.of(ports.clock))
-    context = await _prepare(loaded, ports, repair)
+    security = build_security(loaded, ports.clock, ports.random)
+    context = await _prepare(loaded, ports, security, repair)
     parts: NodeParts | None = None
     try:
         parts = build_node(context)
@@ -265,7 +267,9 @@ async def start_node(
     return Node(context, parts, running)
 
 
-async def _prepare(loaded: Loaded, ports: NodePorts, repair: Repair) -> NodeContext:
+async def _prepare(
+    loaded: Loaded, ports: NodePorts, security: Security, repair: Repair
+) -> NodeContext:
     """Lock the directories and bind the listeners; on failure neither is held."""
     log_dir_ports = LogDirPorts(ports.disk, ports.clock, ports.random)
     paths = all_directories(loaded.broker)
@@ -291,6 +295,7 @@ async def _prepare(loaded: Loaded, ports: NodePorts, repair: Repair) -> NodeCont
         bound=bound,
         committer=ports.committer(paths[0]),
         dynamic=DynamicConfig(loaded),
+        security=security,
         repair=repair,
         offline_paths=tuple(opened.offline),
     )

@@ -11,11 +11,14 @@ from ottla.api.routes import Routes
 from ottla.config.listeners import Listener
 from ottla.config.loading import Loaded
 from ottla.metadata.features import KRAFT_VERSION, supported_features
+from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
 from ottla.node.connection_limits import server_settings
 from ottla.node.ports import NodePorts
+from ottla.node.security_port import Security
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import Features
+from ottla.server.events import ServerEvents
 from ottla.server.listener import ListenerSpec, Server, SharedResources
 
 
@@ -133,15 +136,33 @@ SpecOf = Callable[[Listener], ListenerSpec]
 """Returns the specification of a listener."""
 
 
-def spec_maker(bound: Bound, routes: Routes, features: Callable[[], Features]) -> SpecOf:
-    """Return a function from a listener to its specification, with its bound socket if any."""
-    return lambda listener: ListenerSpec(
-        listener.name,
-        Address(listener.bind.host, listener.bind.port),
-        routes,
-        features=features,
-        handed_over=bound.sockets.get(listener.name),
-    )
+class SpecInputs(msgspec.Struct, frozen=True):
+    """What the specifications of all listeners of one kind are made from."""
+
+    bound: Bound
+    routes: Routes
+    features: Callable[[], Features]
+    security: Security
+    image: Callable[[], Image]
+    events: ServerEvents
+
+    def spec(self, listener: Listener) -> ListenerSpec:
+        """Return a listener's specification; its socket is taken over where it is bound.
+
+        Raises:
+            ConfigError: the listener's security settings cannot be used.
+        """
+        security = self.security.of_listener(listener)
+        return ListenerSpec(
+            listener.name,
+            Address(listener.bind.host, listener.bind.port),
+            self.routes,
+            tls=security.tls,
+            authenticator=security.authenticator(self.image, self.events),
+            certificate_principal=security.certificate_principal,
+            features=self.features,
+            handed_over=self.bound.sockets.get(listener.name),
+        )
 
 
 def listener_specs(loaded: Loaded, spec_of: SpecOf, *, is_controller: bool) -> list[ListenerSpec]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ottla.client.connection import Options
 from ottla.config.addresses import parse_host_port, parse_voter
 from ottla.config.loading import Loaded
 from ottla.node.context import NodeContext
@@ -108,6 +109,7 @@ def build_quorum(context: NodeContext, listener: MetadataListener) -> NodeQuorum
                 ports.network,
                 f"ottla-quorum-{context.node_id}",
                 config.controller_quorum_request_timeout_ms,
+                lambda address: _options(context),
             ),
             clock=ports.clock,
             random=ports.random,
@@ -132,7 +134,13 @@ def build_auto_join(context: NodeContext, quorum: NodeQuorum) -> "auto_join.Auto
         auto_join.AutoJoinedFile(context.ports.disk, _log_path(context), quorum.settings),
         context.ports.network,
         [Address(server.host, server.port) for server in servers],
+        lambda address: _options(context),
     )
+
+
+def _options(context: NodeContext) -> Options:
+    """Return how to connect to a controller: as its first listener asks for."""
+    return context.security.peer_options(context.loaded.broker.controller_listener_names[0])
 
 
 def _log_path(context: NodeContext) -> str:

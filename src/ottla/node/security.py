@@ -1,12 +1,9 @@
-"""Checks that a node does not open listeners that would let any client change the cluster.
+"""Which listeners a node refuses to open, and which it warns about.
 
-A client that reaches a controller listener without encryption and authentication can change the
-metadata. On a loopback address the node logs a warning; on any other address it does not start,
-unless ``ottla.allow.insecure.controller.listener`` is set.
-
-Settings for security features that this version does not have are rejected as well: TLS, SASL,
-delegation tokens and an authorizer. A node that accepted them would be open to every client while
-its configuration says otherwise.
+A client that reaches a controller listener without authentication can change the metadata of the
+cluster. On a loopback address that is warned about; on any other the node does not start, unless
+``ottla.allow.insecure.controller.listener`` allows it. A client listener without authentication on
+an address that other machines reach is warned about in one line.
 """
 
 import ipaddress
@@ -15,56 +12,78 @@ from collections.abc import Iterator
 from ottla.config.addresses import SecurityProtocol
 from ottla.config.generated import BrokerConfig
 from ottla.config.listeners import Listener, Listeners
-from ottla.config.loading import Loaded
+from ottla.config.loading import Loaded, for_listener
 from ottla.config.problems import ConfigError, Problem
 from ottla.config.unenforced import unenforced_problems
 
 ALLOW_KEY = "ottla.allow.insecure.controller.listener"
+REQUIRED = "required"
 
 
 def check_listeners(loaded: Loaded) -> list[str]:
     """Return warnings for the operator.
 
     Raises:
-        ConfigError: a listener may not be opened as configured.
+        ConfigError: a listener may not be opened so.
     """
     problems = [
         *unenforced_problems(loaded.static),
-        *listener_security_problems(loaded.listeners, loaded.broker),
+        *(
+            problem
+            for listener in loaded.listeners.all
+            if (problem := _problem(listener, for_listener(loaded, listener.name))) is not None
+        ),
     ]
     if problems:
         raise ConfigError(problems)
-    return [
-        f"controller listener {listener.name} at {listener.bind} is {listener.protocol.name}: "
-        "ANYBODY WHO REACHES IT CAN CHANGE THE CLUSTER'S METADATA"
-        for listener in loaded.listeners.all
-        if listener.is_controller and not listener.protocol.uses_tls
-    ]
+    return list(_warnings(loaded))
 
 
 def listener_security_problems(listeners: Listeners, config: BrokerConfig) -> list[Problem]:
-    """Return which listeners may not be opened, and why."""
-    return list(_protocols(listeners, config))
+    """Return which listeners may not be opened, and why; ``config`` is the node's."""
+    found = (_problem(listener, config) for listener in listeners.all)
+    return [problem for problem in found if problem is not None]
 
 
-def _protocols(listeners: Listeners, config: BrokerConfig) -> Iterator[Problem]:
-    known = {listener.name for listener in listeners.all}
-    for name in map(str.upper, config.controller_listener_names):
-        protocol = listeners.protocols.get(name, SecurityProtocol.PLAINTEXT)
-        if name not in known and protocol is not SecurityProtocol.PLAINTEXT:
-            rule = f"{protocol.name} is not spoken yet; only PLAINTEXT is"
-            yield Problem("controller.listener.names", name, rule)
-    is_allowed = config.ottla_allow_insecure_controller_listener
-    for listener in listeners.all:
-        if listener.protocol is not SecurityProtocol.PLAINTEXT:
-            rule = f"{listener.protocol.name} is not served yet; only PLAINTEXT is"
-            yield Problem("listeners", listener.name, rule)
-        elif listener.is_controller and not is_allowed and not is_loopback(listener):
-            rule = (
-                f"is a PLAINTEXT controller listener that other machines can reach; secure it, "
-                f"bind it to a loopback address, or set {ALLOW_KEY}=true"
+def _problem(listener: Listener, config: BrokerConfig) -> Problem | None:
+    if not listener.is_controller or is_loopback(listener) or authenticates(listener, config):
+        return None
+    if config.ottla_allow_insecure_controller_listener:
+        return None
+    rule = (
+        f"is a {listener.protocol.name} controller listener without authentication that other "
+        "machines can reach; use SASL or ssl.client.auth=required, bind it to a loopback address, "
+        f"or set {ALLOW_KEY}=true"
+    )
+    return Problem("listeners", f"{listener.name}://{listener.bind}", rule)
+
+
+def authenticates(listener: Listener, config: BrokerConfig) -> bool:
+    """Say whether a listener knows its clients; ``config`` is as the listener sees it."""
+    if listener.protocol.uses_sasl:
+        return True
+    return listener.protocol.uses_tls and config.ssl_client_auth == REQUIRED
+
+
+def _warnings(loaded: Loaded) -> Iterator[str]:
+    for listener in loaded.listeners.all:
+        if authenticates(listener, for_listener(loaded, listener.name)):
+            if listener.protocol is SecurityProtocol.SASL_PLAINTEXT and not is_loopback(listener):
+                yield (
+                    f"listener {listener.name} at {listener.bind} is SASL_PLAINTEXT: PASSWORDS AND "
+                    "RECORDS CROSS THE NETWORK UNENCRYPTED"
+                )
+        elif listener.is_controller:
+            yield (
+                f"controller listener {listener.name} at {listener.bind} is "
+                f"{listener.protocol.name}: ANYBODY WHO REACHES IT CAN CHANGE THE CLUSTER'S "
+                "METADATA"
             )
-            yield Problem("listeners", f"{listener.name}://{listener.bind}", rule)
+        elif not is_loopback(listener):
+            yield (
+                f"listener {listener.name} at {listener.bind} is {listener.protocol.name} without "
+                "authentication: ANYBODY WHO REACHES IT CAN READ, WRITE AND DELETE EVERYTHING"
+            )
 
 
 def is_loopback(listener: Listener) -> bool:

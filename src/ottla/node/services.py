@@ -14,7 +14,8 @@ from ottla.runtime.supervisor import Service
 def services_of(parts: NodeParts) -> list[Service]:
     """Return the services; those of a role that the node does not have are left out."""
     controller, broker = parts.controller, parts.broker
-    services: list[Service | None] = [parts.meters.loop, parts.metrics, parts.quorum.driver]
+    services: list[Service | None] = [parts.meters.loop, *parts.security.services, parts.metrics]
+    services.append(parts.quorum.driver)
     if controller is not None:
         services += [controller.controller, controller.recovery]
     services.append(parts.snapshotter)

@@ -153,9 +153,8 @@ class TlsContexts:
         self._stamp = _stamp_of(settings)
         self._context = make(settings)
 
-    @property
-    def current(self) -> ssl.SSLContext:
-        """The newest context; ask for it at every handshake."""
+    def get(self) -> ssl.SSLContext:
+        """Return the newest context; ask for it at every handshake."""
         return self._context
 
     @property

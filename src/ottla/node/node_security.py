@@ -1,0 +1,274 @@
+"""TLS contexts, users and credentials of one node, constructed before anything is opened.
+
+A listener has its own settings (``listener.name.<name>.ssl.*`` and ``.sasl.*`` override the general
+ones). To other nodes this one connects as the settings of the inter-broker listener, or of the
+controller listener, say. Settings or files that cannot be used keep the node from starting.
+
+Loaded only where a listener uses TLS or SASL; see `ottla.node.security_port`.
+"""
+
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from ottla.client.connection import Options
+from ottla.config.addresses import SecurityProtocol
+from ottla.config.generated import BrokerConfig
+from ottla.config.listeners import Listener
+from ottla.config.loading import Loaded, for_listener
+from ottla.config.problems import ConfigError, Problem
+from ottla.metadata.image import Image
+from ottla.node.oauth import build_oauth_validator
+from ottla.node.scram_accounts import ScramAccounts
+from ottla.node.tls_reload import TlsReload
+from ottla.runtime.ports import Clock, Random
+from ottla.runtime.supervisor import Service
+from ottla.security.certificate_principal import CertificatePrincipal
+from ottla.security.jaas import BadJaas, parse_jaas
+from ottla.security.principal import BadMappingRules
+from ottla.security.sasl import oauthbearer, plain
+from ottla.security.sasl.client import BadCredentials, credentials_from
+from ottla.security.sasl.credentials import Credentials
+from ottla.security.sasl.exchange import Exchange, Mechanisms
+from ottla.security.sasl.oauthbearer import OAuthBearerExchange, Validator
+from ottla.security.sasl.plain import PlainExchange
+from ottla.security.sasl.scram import ScramMechanism
+from ottla.security.sasl.session import SaslSession
+from ottla.security.tls import TlsContexts, client_context, server_context
+from ottla.security.tls_settings import BadTls, tls_settings_of
+from ottla.server.authenticator import Authenticator
+from ottla.server.events import ServerEvents
+from ottla.server.sasl_authenticator import SaslAuthenticator
+
+log = logging.getLogger(__name__)
+
+_SCRAM: Final = {str(each): each for each in ScramMechanism}
+SUPPORTED: Final = (plain.NAME, *_SCRAM, oauthbearer.NAME)
+CONNECT_MS_MAX: Final = 10_000
+
+
+class SecuredListener:
+    """`ListenerSecurity` of a listener with TLS, SASL or both."""
+
+    def __init__(
+        self,
+        contexts: TlsContexts | None,
+        certificate_principal: CertificatePrincipal | None,
+        sasl: "_Sasl | None",
+    ) -> None:
+        self._contexts = contexts
+        self._certificate_principal = certificate_principal
+        self._sasl = sasl
+
+    @property
+    def tls(self) -> Callable[[], ssl.SSLContext] | None:
+        """Returns the context of a handshake that begins now; None without TLS."""
+        return None if self._contexts is None else self._contexts.get
+
+    @property
+    def certificate_principal(self) -> Callable[[bytes | None], str] | None:
+        """Returns the principal of a certificate; None where certificates do not identify."""
+        return self._certificate_principal
+
+    def authenticator(
+        self, image: Callable[[], Image], events: ServerEvents
+    ) -> Callable[[], Authenticator] | None:
+        """Return what makes the authenticator of a connection; None without SASL."""
+        return None if self._sasl is None else self._sasl.authenticator(image, events)
+
+
+class _Sasl(msgspec.Struct, frozen=True):
+    """The SASL settings of a listener."""
+
+    config: BrokerConfig
+    clock: Clock
+    mechanisms: Callable[[Callable[[], Image]], Mechanisms]
+
+    def authenticator(
+        self, image: Callable[[], Image], events: ServerEvents
+    ) -> Callable[[], Authenticator]:
+        mechanisms, config = self.mechanisms(image), self.config
+
+        def make() -> Authenticator:
+            session = SaslSession(mechanisms, self.clock, config.connections_max_reauth_ms)
+            return SaslAuthenticator(
+                session,
+                events,
+                frame_bytes_max=config.sasl_server_max_receive_size,
+                failure_delay_ms=config.connection_failed_authentication_delay_ms,
+            )
+
+        return make
+
+
+class NodeSecurity:
+    """The security of all listeners of a node, and of its connections to other nodes."""
+
+    def __init__(self, loaded: Loaded, clock: Clock, random: Random) -> None:
+        self._loaded = loaded
+        self._clock = clock
+        self._random = random
+        # Salts of unknown users depend on it; a node that restarts may change them.
+        self._scram_secret = random.bytes(32)
+        self._peers: dict[str, Options] = {}
+        self._contexts: list[TlsContexts] = []
+        self._reload = TlsReload(self._contexts, loaded.broker.ottla_ssl_reload_interval_ms)
+        self.services: list[Service] = [self._reload]
+        problems: list[Problem] = []
+        self._listeners: dict[str, SecuredListener] = {}
+        for listener in loaded.listeners.all:
+            try:
+                self._listeners[listener.name] = self._secured(listener)
+            except ConfigError as error:
+                problems += error.problems
+        for name, mechanism in self._peer_listeners():
+            try:
+                self._peers[name] = self._peer_options(name, mechanism)
+            except ConfigError as error:
+                problems += error.problems
+        if problems:
+            raise ConfigError(problems)
+
+    def of_listener(self, listener: Listener) -> SecuredListener:
+        """Return the security of a listener; one that is added later is made now.
+
+        Raises:
+            ConfigError: its settings cannot be used.
+        """
+        found = self._listeners.get(listener.name)
+        if found is None:
+            found = self._listeners[listener.name] = self._secured(listener)
+        return found
+
+    def peer_options(self, listener: str) -> Options:
+        """Return how to connect to a listener of this name on another node."""
+        return self._peers[listener.upper()]
+
+    def reload_tls(self) -> None:
+        """Make every TLS context anew from its files.
+
+        Raises:
+            BadTls: the first that could not be; it stays. ConfigError: no listener uses TLS.
+        """
+        if not self._contexts:
+            raise ConfigError([Problem("listeners", None, "no listener uses TLS")])
+        self._reload.reload_all()
+
+    # -- listeners ---------------------------------------------------------------
+
+    def _secured(self, listener: Listener) -> SecuredListener:
+        config = for_listener(self._loaded, listener.name)
+        tls = principal = None
+        if listener.protocol.uses_tls:
+            tls = self._tls(listener.name, config, is_server=True)
+            if not listener.protocol.uses_sasl:
+                principal = _certificate_principal(config)
+        if not listener.protocol.uses_sasl:
+            return SecuredListener(tls, principal, None)
+        return SecuredListener(
+            tls, None, _Sasl(config, self._clock, self._mechanisms(listener.name, config))
+        )
+
+    def _tls(self, name: str, config: BrokerConfig, *, is_server: bool) -> TlsContexts:
+        make = server_context if is_server else client_context
+        try:
+            contexts = TlsContexts(tls_settings_of(config), make)
+        except BadTls as error:
+            raise ConfigError([Problem(f"ssl.* of listener {name}", None, str(error))]) from error
+        self._contexts.append(contexts)
+        return contexts
+
+    def _mechanisms(
+        self, name: str, config: BrokerConfig
+    ) -> Callable[[Callable[[], Image]], Mechanisms]:
+        enabled = config.sasl_enabled_mechanisms
+        unsupported = [each for each in enabled if each not in SUPPORTED]
+        if unsupported or not enabled:
+            rule = f"must be some of {', '.join(SUPPORTED)}"
+            key = f"sasl.enabled.mechanisms of listener {name}"
+            raise ConfigError([Problem(key, ",".join(enabled), rule)])
+        users = self._plain_users(name) if plain.NAME in enabled else {}
+        validator = self._validator(name) if oauthbearer.NAME in enabled else None
+
+        def mechanisms(image: Callable[[], Image]) -> Mechanisms:
+            accounts = ScramAccounts(image, config.delegation_token_secret_key, self._clock)
+            made = {
+                plain.NAME: lambda: PlainExchange(users.get),
+                oauthbearer.NAME: lambda: _bearer(validator),
+                **{str(each): self._scram(each, accounts) for each in ScramMechanism},
+            }
+            return {each: made[each] for each in enabled}
+
+        return mechanisms
+
+    def _scram(self, mechanism: ScramMechanism, accounts: ScramAccounts) -> Callable[[], Exchange]:
+        return lambda: accounts.exchange(mechanism, self._random, self._scram_secret)
+
+    def _plain_users(self, name: str) -> Mapping[str, str]:
+        text = for_listener(self._loaded, name, plain.NAME).sasl_jaas_config
+        key = f"listener.name.{name.lower()}.plain.sasl.jaas.config"
+        if text is None:
+            rule = 'must be set: PLAIN needs users, as in user_alice="password"'
+            raise ConfigError([Problem(key, None, rule)])
+        try:
+            users = parse_jaas(text.reveal())[0].users
+        except BadJaas as error:
+            raise ConfigError([Problem(key, None, str(error))]) from error
+        if not users:
+            log.warning("listener %s has PLAIN enabled and no user in %s", name, key)
+        return users
+
+    def _validator(self, name: str) -> Validator:
+        validator, service = build_oauth_validator(self._loaded, name, self._clock)
+        if service is not None:
+            self.services.append(service)
+        return validator
+
+    # -- other nodes -------------------------------------------------------------
+
+    def _peer_listeners(self) -> list[tuple[str, str]]:
+        """Return the names of listeners that this node connects to, with the SASL mechanism."""
+        config, listeners = self._loaded.broker, self._loaded.listeners
+        found = {
+            name.upper(): config.sasl_mechanism_controller_protocol
+            for name in config.controller_listener_names
+        }
+        broker = listeners.inter_broker or config.inter_broker_listener_name
+        if broker is None:
+            broker = config.security_inter_broker_protocol
+        found.setdefault(broker.upper(), config.sasl_mechanism_inter_broker_protocol)
+        return list(found.items())
+
+    def _peer_options(self, name: str, mechanism: str) -> Options:
+        protocol = self._loaded.listeners.protocols.get(name, SecurityProtocol.PLAINTEXT)
+        tls = login = None
+        if protocol.uses_tls:
+            contexts = self._tls(name, for_listener(self._loaded, name), is_server=False)
+            tls = contexts.get
+        if protocol.uses_sasl:
+            login = self._credentials(name, mechanism)
+        return Options(connect_timeout_ms=CONNECT_MS_MAX, tls=tls, login=login)
+
+    def _credentials(self, name: str, mechanism: str) -> Credentials:
+        jaas = for_listener(self._loaded, name, mechanism).sasl_jaas_config
+        text = None if jaas is None else jaas.reveal()
+        try:
+            return credentials_from(mechanism, text, self._random)
+        except (BadCredentials, BadJaas) as error:
+            key = f"listener.name.{name.lower()}.{mechanism.lower()}.sasl.jaas.config"
+            raise ConfigError([Problem(key, None, str(error))]) from error
+
+
+def _certificate_principal(config: BrokerConfig) -> CertificatePrincipal:
+    try:
+        return CertificatePrincipal(config.ssl_principal_mapping_rules)
+    except BadMappingRules as error:
+        raise ConfigError([Problem("ssl.principal.mapping.rules", None, str(error))]) from error
+
+
+def _bearer(validator: Validator | None) -> Exchange:
+    assert validator is not None, "OAUTHBEARER is enabled only with a validator"
+    return OAuthBearerExchange(validator)

@@ -1,0 +1,117 @@
+"""What the parts of a node need to know about security, and a node without any.
+
+`ottla.node.node_security` is the other implementation, loaded only where a listener uses TLS or
+SASL: its libraries would double the time to start.
+"""
+
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ottla.client.connection import Options
+from ottla.config.addresses import SecurityProtocol
+from ottla.config.listeners import Listener
+from ottla.config.loading import Loaded
+from ottla.config.problems import ConfigError, Problem
+from ottla.metadata.image import Image
+from ottla.runtime.ports import Clock, Random
+from ottla.runtime.supervisor import Service
+from ottla.server.authenticator import Authenticator
+from ottla.server.events import ServerEvents
+
+
+class ListenerSecurity(Protocol):
+    """How one listener encrypts, and how it identifies its clients."""
+
+    @property
+    def tls(self) -> Callable[[], ssl.SSLContext] | None:
+        """Returns the context of a handshake that begins now; None without TLS."""
+        ...
+
+    @property
+    def certificate_principal(self) -> Callable[[bytes | None], str] | None:
+        """Returns the principal of a certificate; None where certificates do not identify."""
+        ...
+
+    def authenticator(
+        self, image: Callable[[], Image], events: ServerEvents
+    ) -> Callable[[], Authenticator] | None:
+        """Return what makes the authenticator of a connection; None without SASL."""
+        ...
+
+
+class Security(Protocol):
+    """The security of a node's listeners, and of its connections to other nodes."""
+
+    @property
+    def services(self) -> Sequence[Service]:
+        """What runs as long as the node does, such as the refresh of keys."""
+        ...
+
+    def of_listener(self, listener: Listener) -> ListenerSecurity:
+        """Return the security of a listener. Raises ConfigError."""
+        ...
+
+    def peer_options(self, listener: str) -> Options:
+        """Return how to connect to the listener of this name on another node."""
+        ...
+
+    def reload_tls(self) -> None:
+        """Make every TLS context anew from its files.
+
+        Raises:
+            BadTls: the old contexts stay. ConfigError: no listener uses TLS.
+        """
+        ...
+
+
+class _NoListenerSecurity:
+    tls = None
+    certificate_principal = None
+
+    def authenticator(
+        self, image: Callable[[], Image], events: ServerEvents
+    ) -> Callable[[], Authenticator] | None:
+        return None
+
+
+class NoSecurity:
+    """Every listener is PLAINTEXT and serves all clients as ``User:ANONYMOUS``."""
+
+    services: Sequence[Service] = ()
+
+    def of_listener(self, listener: Listener) -> ListenerSecurity:
+        """Return no security; a listener of another protocol cannot be added at run time."""
+        if listener.protocol is not SecurityProtocol.PLAINTEXT:
+            rule = f"{listener.protocol.name} needs a restart of a node that had PLAINTEXT only"
+            raise ConfigError([Problem("listeners", listener.name, rule)])
+        return _NoListenerSecurity()
+
+    def peer_options(self, listener: str) -> Options:
+        """Return plain connections."""
+        return Options()
+
+    def reload_tls(self) -> None:
+        """Refuse: there is nothing to reload."""
+        raise ConfigError([Problem("listeners", None, "no listener uses TLS")])
+
+
+def build_security(loaded: Loaded, clock: Clock, random: Random) -> Security:
+    """Return the security that the settings ask for.
+
+    Raises:
+        ConfigError: settings, certificates or credentials that cannot be used.
+    """
+    used = {listener.protocol for listener in loaded.listeners.all}
+    config = loaded.broker
+    names = [*config.controller_listener_names, config.inter_broker_listener_name or ""]
+    used |= {
+        loaded.listeners.protocols[name.upper()]
+        for name in names
+        if name.upper() in loaded.listeners.protocols
+    }
+    if used <= {SecurityProtocol.PLAINTEXT}:
+        return NoSecurity()
+    from ottla.node.node_security import NodeSecurity  # loads cryptography
+
+    return NodeSecurity(loaded, clock, random)
