@@ -68,8 +68,14 @@ def test_tests_named_in_documents_exist() -> None:
     assert missing == []
 
 
-def test_every_adr_is_in_the_index() -> None:
-    index = (ROOT / "docs" / "adr" / "README.md").read_text()
-    pages = sorted(p.name for p in (ROOT / "docs" / "adr").glob("0*.md"))
-    assert pages
-    assert [page for page in pages if f"({page})" not in index] == []
+def test_adr_file_names_and_index_follow_the_titles() -> None:
+    folder = ROOT / "docs" / "adr"
+    rows = []
+    for page in sorted(folder.glob("0*.md")):
+        number, title = re.match(r"# (\d{4}): (.+)\n", page.read_text()).groups()  # type: ignore[union-attr]
+        words = re.sub(r"[^a-z0-9]+", "-", title.lower().replace("'", ""))
+        assert page.name == f"{number}-{words}.md"
+        rows.append((number, page.name, title))
+    index = (folder / "README.md").read_text()
+    assert rows
+    assert re.findall(r"\| \[(\d{4})\]\((.+?)\) \| (.+) \|", index) == rows
