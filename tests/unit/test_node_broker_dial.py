@@ -8,6 +8,7 @@ import pytest
 from ottla.config.loading import load
 from ottla.metadata.registrations import Endpoint
 from ottla.node.broker_dial import broker_dial
+from ottla.node.security_port import NoSecurity
 
 CONTROLLER = """
 process.roles=controller
@@ -39,7 +40,9 @@ def dialled(settings: str, *listeners: str) -> list[str]:
     broker = SimpleNamespace(listeners=endpoints)
     image = SimpleNamespace(cluster=SimpleNamespace(brokers={2: broker}))
     network = Network()
-    context = SimpleNamespace(loaded=load(settings), ports=SimpleNamespace(network=network))
+    context = SimpleNamespace(
+        loaded=load(settings), ports=SimpleNamespace(network=network), security=NoSecurity()
+    )
     with pytest.raises(ConnectionRefusedError):
         asyncio.run(broker_dial(context, lambda: image, "test")(2))
     return network.dialled

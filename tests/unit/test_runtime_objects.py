@@ -152,5 +152,5 @@ def test_failure_of_the_store_raises_os_error() -> None:
 
 def test_import_error_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
-    with pytest.raises(ImportError, match=r"ottla\[objects\]"):
+    with pytest.raises(ImportError, match=r"\.\[objects\]"):
         ObstoreObjects.in_memory()

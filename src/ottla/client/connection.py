@@ -19,7 +19,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import msgspec
 
@@ -32,15 +32,16 @@ from ottla.protocol.frames import FrameSplitter, parse_response_header, request_
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages import response_class
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ottla.protocol.messages.sasl_authenticate import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-)
-from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.schema import Message, Versions, covers
+from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address, Network
-from ottla.security.sasl.credentials import Credentials, LoginFailed
-from ottla.security.sasl.scram import ScramFailed
+from ottla.security.sasl.credentials import Credentials
+
+# Clients of plaintext nodes never log in.
+if TYPE_CHECKING:
+    from ottla.client import sasl_login
+else:
+    sasl_login = LazyModule("ottla.client.sasl_login")
 
 TIMEOUT_MS: Final = 30_000
 """Kafka's ``request.timeout.ms``."""
@@ -278,34 +279,16 @@ class Connection:
 
     async def _log_in(self, credentials: Credentials) -> None:
         """Log in, at first or again before the session ends (KIP-368)."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        handshake = SaslHandshakeRequest(credentials.mechanism)
-        chosen = await (await self._begin(handshake, ApiKey.SASL_HANDSHAKE, 1)).reply
-        assert isinstance(chosen, SaslHandshakeResponse)
-        if chosen.error_code:
-            offered = ", ".join(chosen.mechanisms) or "none"
-            raise LoginFailed(
-                f"{self.address}: {credentials.mechanism} is not enabled there; offered: {offered}"
-            )
-        version = self.version_for(ApiKey.SASL_AUTHENTICATE)
-        exchange = credentials.start()
-        challenge: bytes | None = None
-        lifetime_ms = 0
-        try:
-            while (token := exchange.step(challenge)) is not None:
-                request = SaslAuthenticateRequest(token)
-                sent = await self._begin(request, ApiKey.SASL_AUTHENTICATE, version)
-                reply = await sent.reply
-                assert isinstance(reply, SaslAuthenticateResponse)
-                if reply.error_code:
-                    raise LoginFailed(f"{self.address}: {reply.error_message or 'login failed'}")
-                challenge, lifetime_ms = bytes(reply.auth_bytes), reply.session_lifetime_ms
-        except ScramFailed as error:
-            raise LoginFailed(f"{self.address}: {error}") from error
-        self._login_ends = (
-            began + lifetime_ms / 1000 * REAUTHENTICATION_FACTOR if lifetime_ms else None
-        )
+        began = asyncio.get_running_loop().time()
+        lifetime_ms = await sasl_login.log_in(credentials, str(self.address), self._ask)
+        usable_s = lifetime_ms / 1000 * REAUTHENTICATION_FACTOR
+        self._login_ends = began + usable_s if lifetime_ms else None
+
+    async def _ask(self, request: Message) -> Message:
+        """Send a request of the login; unlike `send` it does not log in first."""
+        assert request.SCHEMA.api_key is not None, "only a request has an api key"
+        key = ApiKey(request.SCHEMA.api_key)
+        return await (await self._begin(request, key, self.version_for(key))).reply
 
     async def _keep_logged_in(self) -> None:
         """Log in again if the session ends soon; until then requests use the old session."""

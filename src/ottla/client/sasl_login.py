@@ -1,0 +1,42 @@
+"""Logs a connection in by SASL: SaslHandshake, then SaslAuthenticate until both sides agree."""
+
+from collections.abc import Awaitable, Callable
+
+from ottla.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ottla.protocol.schema import Message
+from ottla.security.sasl.credentials import Credentials, LoginFailed
+from ottla.security.sasl.scram import ScramFailed
+
+
+async def log_in(
+    credentials: Credentials, address: str, send: Callable[[Message], Awaitable[Message]]
+) -> int:
+    """Log in; return the lifetime of the session in milliseconds, 0 for no end.
+
+    Raises:
+        LoginFailed: the server refused, or did not prove itself; the message holds no secret.
+    """
+    chosen = await send(SaslHandshakeRequest(credentials.mechanism))
+    assert isinstance(chosen, SaslHandshakeResponse)
+    if chosen.error_code:
+        offered = ", ".join(chosen.mechanisms) or "none"
+        raise LoginFailed(
+            f"{address}: {credentials.mechanism} is not enabled there; offered: {offered}"
+        )
+    exchange = credentials.start()
+    challenge: bytes | None = None
+    lifetime_ms = 0
+    try:
+        while (token := exchange.step(challenge)) is not None:
+            reply = await send(SaslAuthenticateRequest(token))
+            assert isinstance(reply, SaslAuthenticateResponse)
+            if reply.error_code:
+                raise LoginFailed(f"{address}: {reply.error_message or 'login failed'}")
+            challenge, lifetime_ms = bytes(reply.auth_bytes), reply.session_lifetime_ms
+    except ScramFailed as error:
+        raise LoginFailed(f"{address}: {error}") from error
+    return lifetime_ms
