@@ -1,5 +1,5 @@
 """Inject faults into real clusters: python -m tests.nemesis [--seconds N] [--nodes N] [--seed N]
-[--faults A,B]
+[--faults A,B] [--security sasl_ssl]
 
 Rounds of all faults, in an order given by the seed, until the time is up; then the history is
 checked. A failed run keeps its directory: the history, and the output of every node.
@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 
 from tests.nemesis.faults import FAULTS, plan
+from tests.nemesis.security import MODES, PLAINTEXT
 from tests.nemesis.trial import Shape, run_trial
 
 
@@ -38,6 +39,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--hold", type=float, default=6.0)
     parser.add_argument("--relays", action="store_true", help="no networks of their own")
+    parser.add_argument("--security", choices=MODES, default=PLAINTEXT)
     parser.add_argument("--directory", type=Path)
     arguments = parser.parse_args()
     root = arguments.directory or Path(tempfile.mkdtemp(prefix="nemesis-"))
@@ -48,6 +50,7 @@ def main() -> int:
         rate=arguments.rate,
         hold_s=arguments.hold,
         is_apart=not arguments.relays,
+        security=arguments.security,
     )
     names = arguments.faults.split(",")
     faults = endless(names, arguments.seed, arguments.seconds)

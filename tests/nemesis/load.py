@@ -8,7 +8,7 @@ unknown outcome.
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import (
@@ -93,7 +93,7 @@ class PacedProducer(Worker):
         self,
         name: str,
         recorder: Recorder,
-        bootstrap: str,
+        settings: Mapping[str, Any],
         topic: str,
         partitions: int,
         rate: float,
@@ -102,7 +102,7 @@ class PacedProducer(Worker):
         self._topic, self._partitions, self._rate = topic, partitions, rate
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **settings,
                 "client.id": name,
                 "enable.idempotence": True,
                 "linger.ms": 5,
@@ -164,11 +164,13 @@ class Consuming(Worker):
 
     isolation = Isolation.READ_UNCOMMITTED
 
-    def __init__(self, name: str, recorder: Recorder, bootstrap: str, group: str) -> None:
+    def __init__(
+        self, name: str, recorder: Recorder, settings: Mapping[str, Any], group: str
+    ) -> None:
         super().__init__(name, recorder)
         self._consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                **settings,
                 "client.id": name,
                 "group.id": group,
                 "enable.auto.commit": False,
@@ -226,9 +228,13 @@ class Reader(Consuming):
     """Read every partition from its start, without a group."""
 
     def __init__(
-        self, name: str, recorder: Recorder, bootstrap: str, at: Sequence[TopicPartition]
+        self,
+        name: str,
+        recorder: Recorder,
+        settings: Mapping[str, Any],
+        at: Sequence[TopicPartition],
     ) -> None:
-        super().__init__(name, recorder, bootstrap, "unused")
+        super().__init__(name, recorder, settings, "unused")
         self._at = [TopicPartition(each.topic, each.partition, 0) for each in at]
 
     def run(self) -> None:
@@ -259,9 +265,9 @@ class Member(Consuming):
     isolation = Isolation.READ_COMMITTED
 
     def __init__(
-        self, name: str, recorder: Recorder, bootstrap: str, group: str, topic: str
+        self, name: str, recorder: Recorder, settings: Mapping[str, Any], group: str, topic: str
     ) -> None:
-        super().__init__(name, recorder, bootstrap, group)
+        super().__init__(name, recorder, settings, group)
         self._group, self._topic = group, topic
         self._read: dict[tuple[str, int], int] = {}
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.randomness import SystemRandom
+from ottla.testing.access import PLAINTEXT, ClusterAccess
 from ottla.testing.cluster import Cluster, begin_all, format_sites
 from ottla.testing.hosts import Host, ProcessHost, Site
 from ottla.testing.layout import CLIENTS, CONTROLLERS, ClusterPlan, NodePlan, voters_of
@@ -157,6 +158,7 @@ def run_apart(
     config: Mapping[str, object],
     directory: Path,
     environment: Callable[[int], Mapping[str, str]],
+    access: ClusterAccess = PLAINTEXT,
 ) -> Iterator[Cluster]:
     """Run a cluster of processes, each in its own network. Raises NodeFailed."""
     voters = voters_of(len(net.nodes))
@@ -167,7 +169,7 @@ def run_apart(
             each: NodePlan(each, each <= voters, _ports(each <= voters), net.host(each))
             for each in net.nodes
         },
-        config={**INSECURE, **texts},
+        config={**INSECURE, **texts, **access.config},
     )
     sites = {
         each: Site(
@@ -179,10 +181,10 @@ def run_apart(
         )
         for each in net.nodes
     }
-    format_sites(plan, sites)
+    format_sites(plan, sites, access.scram)
     hosts: dict[int, Host] = {each: ProcessHost(site) for each, site in sites.items()}
     with ExitStack() as stack:
-        yield begin_all(Cluster(plan, sites, hosts, net), hosts, stack)
+        yield begin_all(Cluster(plan, sites, hosts, net, access), hosts, stack)
 
 
 def _ports(is_controller: bool) -> dict[str, int]:

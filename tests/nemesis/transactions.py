@@ -5,6 +5,7 @@ cluster may force a client to abort (the client reports it); it must not fence t
 """
 
 import time
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -24,7 +25,12 @@ class TransactionalProducer(Worker):
     """``acknowledged`` are the values of transactions that were committed."""
 
     def __init__(
-        self, name: str, recorder: Recorder, bootstrap: str, topic: str, partitions: int
+        self,
+        name: str,
+        recorder: Recorder,
+        settings: Mapping[str, Any],
+        topic: str,
+        partitions: int,
     ) -> None:
         super().__init__(name, recorder)
         self._topic, self._partitions = topic, partitions
@@ -33,7 +39,7 @@ class TransactionalProducer(Worker):
         self.acknowledged: set[str] = set()
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **settings,
                 "client.id": name,
                 "transactional.id": f"{name}-id",
                 "linger.ms": 5,

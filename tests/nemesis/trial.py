@@ -21,6 +21,7 @@ from tests.nemesis.load import LOGGER, Consuming, Member, PacedProducer, Reader,
 from tests.nemesis.namespaces import Net
 from tests.nemesis.recorder import Recorder, now
 from tests.nemesis.replicas import dump
+from tests.nemesis.security import PLAINTEXT, TrialSecurity, secure
 from tests.nemesis.transactions import TransactionalProducer
 from tests.nemesis.watch import Watcher, partitions_of, wait_until
 
@@ -28,6 +29,7 @@ from ottla.testing import Cluster, NodeFailed, run_cluster
 from ottla.testing.history.anomalies import Anomaly
 from ottla.testing.history.check import check
 from ottla.testing.history.events import Fault, Final, Heal, Phase, Poll, Send
+from ottla.testing.layout import HOST
 
 # A fault has to last longer than these timeouts in sequence, or no leader is ever replaced: a
 # lost controller is noticed first, and its successor waits a whole session. With shorter
@@ -49,7 +51,8 @@ SEEN_S_MAX = 30.0
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """The parameters of a run. ``rate`` is records per second, of all producers together;
-    ``is_apart``: each node in its own network, where that is permitted.
+    ``is_apart``: each node in its own network, where that is permitted; ``security``: a name of
+    `tests.nemesis.security.MODES`, between nodes and to clients.
     """
 
     nodes: int = 3
@@ -62,6 +65,7 @@ class Shape:
     rest_s: float = 3.0
     is_apart: bool = True
     has_transactions: bool = True
+    security: str = PLAINTEXT
     config: dict[str, object] = field(default_factory=lambda: dict(QUICK))
 
 
@@ -94,6 +98,7 @@ class ClusterEnvironment:
 
     nodes: NodeEnvironment
     net: Net | None
+    security: TrialSecurity
 
 
 def _end(workers: Sequence[Worker]) -> None:
@@ -115,7 +120,8 @@ class Trial:
         seed: int,
     ) -> None:
         self.cluster, self.shape, self.recorder = cluster, shape, recorder
-        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap}, logger=LOGGER)
+        self._settings = environment.security.client_settings(cluster.bootstrap)
+        self._admin = AdminClient(dict(self._settings), logger=LOGGER)
         self._watcher = Watcher(recorder, cluster, TOPIC, shape.partitions)
         self.producers: list[PacedProducer | TransactionalProducer] = []
         self.members: list[Member] = []
@@ -140,7 +146,7 @@ class Trial:
         self.wait_whole()
 
     def _make_workers(self) -> None:
-        shape, recorder, where = self.shape, self.recorder, self.cluster.bootstrap
+        shape, recorder, where = self.shape, self.recorder, self._settings
         rate = shape.rate / shape.producers
         self.producers = [
             PacedProducer(f"p{each}", recorder, where, TOPIC, shape.partitions, rate)
@@ -218,7 +224,7 @@ class Trial:
 
     def _finish(self) -> None:
         self.wait_whole()
-        reader = Reader("final", self.recorder, self.cluster.bootstrap, self._at)
+        reader = Reader("final", self.recorder, self._settings, self._at)
         reader.begin()
         asked = now()
         ends = self._ends()
@@ -263,9 +269,9 @@ def run_trial(
             stack.callback(shutil.rmtree, root, ignore_errors=True)
         recorder = Recorder(root / "history.jsonl")
         stack.callback(recorder.close)
-        environment = ClusterEnvironment(
-            prepare(root / "cluster", shape.nodes, stack), _networks(shape, stack)
-        )
+        nodes, net = prepare(root / "cluster", shape.nodes, stack), _networks(shape, stack)
+        hosts = [HOST] if net is None else [net.host(node_id) for node_id in net.nodes]
+        environment = ClusterEnvironment(nodes, net, secure(shape.security, root, hosts))
         cluster = stack.enter_context(_cluster(shape, environment, root / "cluster"))
         trial = Trial(cluster, environment, shape, recorder, seed)
         try:
@@ -290,13 +296,16 @@ def _cluster(
 ) -> AbstractContextManager[Cluster]:
     variables = environment.nodes.environment
     if environment.net is not None:
-        return namespaces.run_apart(environment.net, shape.config, directory, variables)
+        return namespaces.run_apart(
+            environment.net, shape.config, directory, variables, environment.security.access
+        )
     return run_cluster(
         shape.nodes,
         processes=True,
         config=shape.config,
         directory=directory,
         environment=variables,
+        access=environment.security.access,
     )
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from msgspec.structs import replace
 from tests.nemesis.load import Worker, title
 from tests.nemesis.recorder import Recorder, now
 
@@ -47,6 +48,7 @@ from ottla.protocol.messages.metadata import (
 from ottla.protocol.schema import Message
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
+from ottla.security.sasl.credentials import LoginFailed
 from ottla.testing import Cluster
 from ottla.testing.history.events import Leader, Phase, Watermark
 
@@ -65,21 +67,25 @@ def address_of(cluster: Cluster, node_id: int) -> Address:
     return Address(host, int(port))
 
 
-async def _ask(address: Address, request: Message) -> Message | None:
-    options = Options(connect_timeout_ms=ASK_MS_MAX)
+def options_of(cluster: Cluster) -> Options:
+    """Return how to connect to a node, with a short timeout."""
+    return replace(cluster.access.options, connect_timeout_ms=ASK_MS_MAX)
+
+
+async def _ask(address: Address, request: Message, options: Options) -> Message | None:
     try:
         connection = await Connection.open(TcpNetwork(), address, options=options)
         try:
             return await connection.send(request, timeout_ms=ASK_MS_MAX)
         finally:
             await connection.close()
-    except (OSError, Fault):
+    except (OSError, Fault, LoginFailed):
         return None
 
 
 def ask(cluster: Cluster, node_id: int, request: Message) -> Message | None:
     """Send a request to one node; None when it does not answer."""
-    return asyncio.run(_ask(address_of(cluster, node_id), request))
+    return asyncio.run(_ask(address_of(cluster, node_id), request, options_of(cluster)))
 
 
 def partitions_of(cluster: Cluster, node_id: int, topic: str) -> list[MetadataResponsePartition]:
@@ -119,7 +125,7 @@ class Watcher(Worker):
 
     async def _watch_node(self, node_id: int) -> None:
         connection: Connection | None = None
-        options = Options(connect_timeout_ms=ASK_MS_MAX)
+        options = options_of(self._cluster)
         while not self.stopping.is_set():
             try:
                 if connection is None or not connection.is_open:
@@ -130,7 +136,7 @@ class Watcher(Worker):
                     await self._learn(connection)
                 else:
                     await self._look(node_id, connection)
-            except (OSError, Fault):
+            except (OSError, Fault, LoginFailed):
                 pass
             await asyncio.sleep(EVERY_S)
         if connection is not None:

@@ -26,6 +26,7 @@ from ottla.protocol.uuids import uuid_text
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
+from ottla.testing.access import PLAINTEXT, ClusterAccess
 from ottla.testing.hosts import Host, NeedsProcesses, ProcessHost, Site, ThreadHost
 from ottla.testing.layout import (
     CONTROLLERS,
@@ -88,8 +89,14 @@ class Cluster:
     """A running cluster, created by `run_cluster`, `run_node` or a fixture."""
 
     def __init__(
-        self, plan: ClusterPlan, sites: Mapping[int, Site], hosts: Mapping[int, Host], wires: Wires
+        self,
+        plan: ClusterPlan,
+        sites: Mapping[int, Site],
+        hosts: Mapping[int, Host],
+        wires: Wires,
+        access: ClusterAccess = PLAINTEXT,
     ) -> None:
+        self.access = access
         self._plan = plan
         self._sites = sites
         self._hosts = hosts
@@ -226,6 +233,7 @@ def run_cluster(
     directory: Path | None = None,
     controllers: int | None = None,
     environment: Callable[[int], Mapping[str, str]] | None = None,
+    access: ClusterAccess = PLAINTEXT,
 ) -> Iterator[Cluster]:
     """Run a cluster; at the end stop all nodes and delete their data.
 
@@ -238,6 +246,7 @@ def run_cluster(
         directory: where their data goes and is kept; a temporary directory otherwise.
         controllers: how many nodes are voters as well; by default 3, or 1 of fewer than 3.
         environment: additional environment variables of a node's process, by node id.
+        access: how nodes and clients authenticate; its settings win over ``config``.
 
     Raises:
         NodeFailed: a node did not start. ValueError: a cluster of this size is impossible.
@@ -253,7 +262,8 @@ def run_cluster(
             node_id: {name: _hold(stack) for name in listeners_of(node_id, voters)}
             for node_id in range(1, nodes + 1)
         }
-        plan = _plan(held, {key: _text(value) for key, value in (config or {}).items()})
+        texts = {key: _text(value) for key, value in (config or {}).items()}
+        plan = _plan(held, {**texts, **access.config})
         wires = _open_wires(plan)
         stack.callback(wires.close)
         sites = {
@@ -266,12 +276,12 @@ def run_cluster(
             )
             for node_id, ports in held.items()
         }
-        format_sites(plan, sites)
+        format_sites(plan, sites, access.scram)
         hosts = {
             node_id: ProcessHost(site) if processes else ThreadHost(site)
             for node_id, site in sites.items()
         }
-        yield begin_all(Cluster(plan, sites, hosts, wires), hosts, stack)
+        yield begin_all(Cluster(plan, sites, hosts, wires, access), hosts, stack)
 
 
 def begin_all(cluster: Cluster, hosts: Mapping[int, Host], stack: ExitStack) -> Cluster:
@@ -331,8 +341,8 @@ def _directories(plan: ClusterPlan, root: Path) -> list[Path]:
     return [root / name.strip() for name in plan.config.get("log.dirs", "data").split(",")]
 
 
-def format_sites(plan: ClusterPlan, sites: Mapping[int, Site]) -> None:
-    """Write every node's settings, and format its directories."""
+def format_sites(plan: ClusterPlan, sites: Mapping[int, Site], scram: tuple[str, ...] = ()) -> None:
+    """Write every node's settings, and format its directories with the users of ``scram``."""
     random = SystemRandom()
     ids = {node.node_id: uuid_text(random.uuid()) for node in plan.controllers}
     voters = Quorum(initial_controllers=initial_controllers(plan, ids))
@@ -345,7 +355,9 @@ def format_sites(plan: ClusterPlan, sites: Mapping[int, Site]) -> None:
         text = settings_text(replace(plan, config=shared), node, directories)
         site.settings.write_text(text, encoding="utf-8")
         options = FormatOptions(
-            cluster_id=plan.cluster_id, quorum=voters if node.is_controller else observer
+            cluster_id=plan.cluster_id,
+            quorum=voters if node.is_controller else observer,
+            scram=scram,
         )
         made = plan_format(load(text), options, random)
         format_node(RealDisk(), random, SystemClock().now(), made)
