@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from ottla.cli.connection_options import add_connection_options
 from ottla.cli.options import Common, OutputOption
 
 COMMANDS: Final = {
@@ -19,6 +20,7 @@ COMMANDS: Final = {
     "group": "ottla.cli.group_command",
     "share": "ottla.cli.share_command",
     "txn": "ottla.cli.txn_command",
+    "profile": "ottla.cli.profile_command",
     "pipeline": "ottla.cli.pipeline_command",
     "logdir": "ottla.cli.logdir_command",
     "log": "ottla.cli.log_command",
@@ -40,6 +42,7 @@ class _Table(TyperGroup):
             return None
         command = typer.main.get_command(import_module(module).app)
         command.name = cmd_name
+        add_connection_options(command)
         return command
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
 from ottla.cli.doctor import (
     Directory,
     Judgement,
@@ -62,7 +63,9 @@ def doctor(
     output: OutputOption = None,
 ) -> None:
     """Look for what commonly goes wrong; exit 1 where something will."""
-    addresses = parse_bootstrap(bootstrap)
+    properties = client_properties()
+    addresses = parse_bootstrap(resolve_bootstrap(bootstrap, properties))
+    connection = options_of(properties, Options(connect_timeout_ms=_CONNECT_MS))
     node_id = None
     if config is not None:
         loaded = load_settings(config, [])
@@ -71,7 +74,7 @@ def doctor(
     else:
         nodes = sorted(data.absolute().glob("node-*/data"))
         paths = nodes or [data.absolute()]
-    found = asyncio.run(_examine(addresses, paths, node_id))
+    found = asyncio.run(_examine(addresses, connection, paths, node_id))
     found += [
         judge_java(find_java()),
         judge_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
@@ -89,9 +92,9 @@ def doctor(
 
 
 async def _examine(
-    addresses: list[Address], paths: list[Path], node_id: int | None
+    addresses: list[Address], connection: Options, paths: list[Path], node_id: int | None
 ) -> list[Judgement]:
-    options = ClientOptions(connection=Options(connect_timeout_ms=_CONNECT_MS))
+    options = ClientOptions(connection=connection)
     cluster_id, reached = None, dict[str, str | None]()
     damaged = dict[int, int | None]()
     try:

@@ -10,7 +10,8 @@ import typer
 from ottla.cli.output import Output
 from ottla.cli.rendering import Answer, Row, render
 
-BOOTSTRAP_DEFAULT: Final = "localhost:9092"
+BOOTSTRAP_DEFAULT: Final = ""
+"""Not given: taken from the client settings, see `ottla.cli.connection_settings`."""
 
 OutputOption = Annotated[
     Output | None, typer.Option("--output", "-o", help="How to print: table, json or yaml.")
@@ -18,7 +19,11 @@ OutputOption = Annotated[
 BootstrapOption = Annotated[
     str,
     typer.Option(
-        "--bootstrap", "-b", envvar="OTTLA_BOOTSTRAP", help="Brokers to ask: host:port,..."
+        "--bootstrap",
+        "-b",
+        envvar="OTTLA_BOOTSTRAP",
+        show_default="bootstrap.servers of the client settings, or localhost:9092",
+        help="Brokers to ask: host[:port],... The port is 9092 unless given.",
     ),
 ]
 

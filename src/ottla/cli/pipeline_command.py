@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.connection_settings import client_properties, resolve_bootstrap
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.pipeline_progress import Lags, flow_rows
@@ -59,6 +60,7 @@ def init(
 ) -> None:
     """Make a project that runs as it is: a topic, a streaming table, a view."""
     root = Path(name)
+    bootstrap = resolve_bootstrap(bootstrap, client_properties())
     try:
         files = write_project(root, root.name, bootstrap)
     except BadProject as error:

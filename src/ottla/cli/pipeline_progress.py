@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from ottla.cli.connection_settings import client_properties
 from ottla.cli.rendering import Row
 from ottla.client.cluster import NoBroker, Refused
 from ottla.pipeline.broker import LATEST, client_for
@@ -34,7 +35,9 @@ def latest(flows: Iterable[FlowProgress], bootstrap: str) -> dict[TopicPartition
     if not asked:
         return {}
     settings = ClientSettings(
-        tuple(bootstrap.split(",")), "ottla-pipeline", {"default.api.timeout.ms": _PATIENCE_MS}
+        tuple(bootstrap.split(",")),
+        "ottla-pipeline",
+        {**client_properties(), "default.api.timeout.ms": _PATIENCE_MS},
     )
     try:
         return client_for(settings).list_offsets(asked, committed=True)

@@ -1,32 +1,41 @@
-"""Running a command against a cluster: connect, do, and say what went wrong in one line."""
+"""Runs a command against a cluster: connects, works, and reports a failure in one line."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import typer
 
+from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
 from ottla.cli.settings_file import fail
 from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, NoBroker, Refused
-from ottla.config.addresses import BadAddress, parse_host_port
+from ottla.config.addresses import BadAddress, HostPort, parse_host_port
 from ottla.protocol.faults import Fault
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
+from ottla.security.sasl.credentials import LoginFailed
 
+PORT_DEFAULT: Final = 9092
 T = TypeVar("T")
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """Read ``host:port,...``; a wrong one is an error of usage."""
+    """Read ``host[:port],...``; a wrong one is an error of usage."""
     try:
-        found = [parse_host_port(each.strip()) for each in text.split(",") if each.strip()]
+        found = [_parse_broker(each.strip()) for each in text.split(",") if each.strip()]
     except BadAddress as error:
         raise typer.BadParameter(str(error), param_hint="--bootstrap") from error
     if not found:
         raise typer.BadParameter("must name a broker: host:port", param_hint="--bootstrap")
     return [Address(each.host, each.port) for each in found]
+
+
+def _parse_broker(text: str) -> HostPort:
+    """Read ``host:port`` or ``host``; an IPv6 address without a port is in brackets."""
+    has_port = ":" in text.rpartition("]")[2]
+    return parse_host_port(text if has_port else f"{text}:{PORT_DEFAULT}")
 
 
 def client_ports() -> ClientPorts:
@@ -36,10 +45,13 @@ def client_ports() -> ClientPorts:
 
 def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
     """Do ``work`` with a cluster and return what it returns; exit 1 where that fails."""
-    addresses = parse_bootstrap(bootstrap)
+    properties = client_properties()
+    addresses = parse_bootstrap(resolve_bootstrap(bootstrap, properties))
+    options = ClientOptions(
+        client_id=properties.get("client.id") or "ottla-cli", connection=options_of(properties)
+    )
 
     async def main() -> T:
-        options = ClientOptions(client_id="ottla-cli")
         async with await Cluster.open(client_ports(), addresses, options) as cluster:
             return await work(cluster)
 
@@ -47,7 +59,24 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
         return asyncio.run(main())
     except BrokenPipeError:
         raise  # stdout's: whoever reads our answer has gone, the cluster is fine
+    except LoginFailed as error:
+        fail(f"login failed: {error}")
     except NoBroker as error:
-        fail(f"{error}; start one with `ottla up`, or say where it is with --bootstrap")
+        fail(f"{error}; {_advice(str(error), options)}")
     except (Refused, Fault, OSError) as error:
         fail(str(error) or type(error).__name__)
+
+
+def _advice(failure: str, options: ClientOptions) -> str:
+    """Return what to try next, by what the connection failed of."""
+    if "CERTIFICATE_VERIFY_FAILED" in failure:
+        return (
+            "the broker's certificate is not trusted: name its authority with ssl.ca.location (or "
+            "ssl.truststore.location), and connect by a name that the certificate has"
+        )
+    is_open = options.connection.tls is None and options.connection.login is None
+    if is_open and "closed by peer" in failure:
+        return "if the listener wants TLS or SASL, set security.protocol (see docs/security.md)"
+    if "SSL" in failure:
+        return "if the listener does not use TLS, set security.protocol accordingly"
+    return "start one with `ottla up`, or say where it is with --bootstrap"

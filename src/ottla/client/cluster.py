@@ -28,6 +28,7 @@ from ottla.protocol.messages.metadata import (
 from ottla.protocol.schema import Message
 from ottla.protocol.types import ZERO_UUID, NodeId, TopicPartition, Uuid
 from ottla.runtime.ports import Address, Clock, Network, Random
+from ottla.security.sasl.credentials import LoginFailed
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -257,12 +258,15 @@ class Cluster:
 
         Raises:
             NoBroker: no broker responds. UnsupportedVersion: the request is not served.
+            LoginFailed: a broker refused the credentials.
             ConnectionLost, RequestTimedOut: as `send_to`, if the request may not be repeated.
         """
         failures: list[str] = []
         for address in dict.fromkeys((*self._addresses.values(), *self._bootstrap)):
             try:
                 connection = await self._open(address)
+            except LoginFailed:
+                raise  # as Kafka's clients: another broker knows the same users
             except (OSError, RequestTimedOut) as error:
                 failures.append(f"{address}: {_reason(error)}")
                 continue
@@ -289,6 +293,8 @@ class Cluster:
             raise NoBroker(f"broker {node_id} is not known")
         try:
             return await self._open(address)
+        except LoginFailed:
+            raise
         except (OSError, RequestTimedOut) as error:
             raise NoBroker(f"broker {node_id} at {address}: {_reason(error)}") from error
 

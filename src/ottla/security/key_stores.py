@@ -52,7 +52,11 @@ def read_key_store(store: StoreSettings) -> KeyMaterial | None:
         return _pem_material("ssl.keystore.key", store.key + b"\n" + store.certificates, store)
     if store.location is None:
         return None
-    data = _read(store, "ssl.keystore.location")
+    if store.key_location is not None:
+        chain = _read(store.location, "ssl.certificate.location")
+        key = _read(store.key_location, "ssl.key.location")
+        return _pem_material(store.key_location, key + b"\n" + chain, store)
+    data = _read(store.location, "ssl.keystore.location")
     if _is_pkcs12(store, data):
         return _pkcs12_material(store, data)
     return _pem_material(store.location, data, store)
@@ -68,7 +72,7 @@ def read_trust_store(store: StoreSettings) -> bytes | None:
         return _certificates("ssl.truststore.certificates", store.certificates)
     if store.location is None:
         return None
-    data = _read(store, "ssl.truststore.location")
+    data = _read(store.location, "ssl.truststore.location")
     if not _is_pkcs12(store, data):
         return _certificates(store.location, data)
     loaded = _load_pkcs12(store, data)
@@ -80,13 +84,12 @@ def read_trust_store(store: StoreSettings) -> bytes | None:
     return b"".join(each.public_bytes(Encoding.PEM) for each in found)
 
 
-def _read(store: StoreSettings, key: str) -> bytes:
-    assert store.location is not None, "only a store in a file is read"
+def _read(location: str, key: str) -> bytes:
     try:
-        with open(store.location, "rb") as file:
+        with open(location, "rb") as file:
             return file.read()
     except OSError as error:
-        raise BadTls(f"{key}: cannot read {store.location}: {error.strerror}") from error
+        raise BadTls(f"{key}: cannot read {location}: {error.strerror}") from error
 
 
 def _is_pkcs12(store: StoreSettings, data: bytes) -> bool:

@@ -21,10 +21,14 @@ class BadTls(ValueError):
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where keys or trusted certificates are: a file, or PEM in the settings themselves."""
+    """Where keys or trusted certificates are: a file, or PEM in the settings themselves.
+
+    With ``key_location``, ``location`` has the certificate chain only, and this file the key.
+    """
 
     type: str = "JKS"
     location: str | None = None
+    key_location: str | None = None
     password: str | None = None
     key: bytes | None = None
     key_password: str | None = None
@@ -47,8 +51,9 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def files(self) -> tuple[str, ...]:
         """The files that a context is made of; when one changes, the context is made anew."""
-        stores = (self.key_store, self.trust_store)
-        return tuple(store.location for store in stores if store.location is not None)
+        keys, trusted = self.key_store, self.trust_store
+        found = (keys.location, keys.key_location, trusted.location)
+        return tuple(path for path in found if path is not None)
 
 
 def tls_settings_of(config: BrokerConfig) -> TlsSettings:
@@ -76,7 +81,11 @@ def tls_settings_of(config: BrokerConfig) -> TlsSettings:
 
 
 def client_tls_settings(properties: Mapping[str, str]) -> TlsSettings:
-    """Return the settings of a client from Kafka's client properties (``ssl.*``)."""
+    """Return the settings of a client from Kafka's client properties (``ssl.*``).
+
+    ``ssl.certificate.location`` and ``ssl.key.location`` are librdkafka's: a chain and its key, in
+    two files. So is the identification algorithm ``none``, which is empty in Kafka.
+    """
 
     def get(name: str) -> str | None:
         return properties.get(PREFIX + name) or None
@@ -84,10 +93,12 @@ def client_tls_settings(properties: Mapping[str, str]) -> TlsSettings:
     def items(name: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in (get(name) or "").split(",") if part.strip())
 
+    identification = properties.get(f"{PREFIX}endpoint.identification.algorithm", HTTPS)
     return TlsSettings(
         key_store=StoreSettings(
             type=get("keystore.type") or "JKS",
-            location=get("keystore.location"),
+            location=get("certificate.location") or get("keystore.location"),
+            key_location=get("key.location"),
             password=get("keystore.password"),
             key=_bytes(get("keystore.key")),
             key_password=get("key.password"),
@@ -101,7 +112,7 @@ def client_tls_settings(properties: Mapping[str, str]) -> TlsSettings:
         ),
         protocols=items("enabled.protocols") or PROTOCOLS,
         cipher_suites=items("cipher.suites"),
-        endpoint_identification=properties.get(f"{PREFIX}endpoint.identification.algorithm", HTTPS),
+        endpoint_identification="" if identification.lower() == NONE else identification,
     )
 
 

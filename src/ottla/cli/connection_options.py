@@ -1,0 +1,88 @@
+"""The options about the connection, added to every command that has ``--bootstrap``."""
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from ottla.cli.connection_settings import Given, given_now, remember
+from ottla.cli.pairs import parse_pairs
+
+PANEL: Final = "Connection"
+
+
+def add_connection_options(command: Any) -> None:  # noqa: ANN401 - typer brings its own click
+    """Add the options to a command, or to every command of a group."""
+    for inner in getattr(command, "commands", {}).values():
+        add_connection_options(inner)
+    if any(param.name == "bootstrap" for param in command.params):
+        command.params += _options()
+
+
+def _options() -> list[Any]:
+    """Return new options; they reach the command through `remember`, not as arguments."""
+    found = [param for param in typer.main.get_command(_template).params if param.name != "help"]
+    for param in found:
+        param.expose_value = False
+    return found
+
+
+# Callbacks run for each command line, also where an option is not given: nothing of an earlier
+# command in the same process is kept.
+
+
+def _take_file(value: str | None) -> None:
+    now = given_now()
+    remember(Given(now.profile, value, now.settings))
+
+
+def _take_settings(value: list[str] | None) -> None:
+    now = given_now()
+    remember(Given(now.profile, now.command_config, parse_pairs(value, "-X")))
+
+
+def _take_profile(value: str | None) -> None:
+    now = given_now()
+    remember(Given(value, now.command_config, now.settings))
+
+
+_template = typer.Typer(add_completion=False)
+
+
+@_template.command()
+def _declare(
+    *,
+    command_config: Annotated[
+        str | None,
+        typer.Option(
+            "--command-config",
+            envvar="OTTLA_COMMAND_CONFIG",
+            metavar="FILE",
+            callback=_take_file,
+            help="A file of Kafka client properties, as for kafka-topics.sh.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-X",
+            "--property",
+            metavar="KEY=VALUE",
+            callback=_take_settings,
+            help="A Kafka client property; may be given more than once.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            envvar="OTTLA_PROFILE",
+            metavar="NAME",
+            callback=_take_profile,
+            help="Settings kept by `ottla profile set`.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None,
+) -> None:
+    """Declare the options; this command is never run."""

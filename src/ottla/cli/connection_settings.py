@@ -1,0 +1,109 @@
+"""How a command connects: Kafka's client properties from every place that may set them.
+
+From weak to strong: the profile, the file of ``--command-config``, variables of the environment
+(``OTTLA_SECURITY_PROTOCOL`` is ``security.protocol``), ``-X key=value``, and ``--bootstrap``.
+"""
+
+import os
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Final
+
+import msgspec
+import typer
+
+from ottla.cli.profiles import BadProfiles, read_profiles
+from ottla.client.client_security import PREFIXES, BadClientSecurity, connection_options
+from ottla.client.connection import Options
+from ottla.config.properties import BadProperties, from_text
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.randomness import SystemRandom
+
+BOOTSTRAP: Final = "bootstrap.servers"
+BOOTSTRAP_FALLBACK: Final = "localhost:9092"
+VARIABLE_PREFIX: Final = "OTTLA_"
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What the command line says about the connection, besides ``--bootstrap``."""
+
+    profile: str | None = None
+    command_config: str | None = None
+    settings: Mapping[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"Given(profile={self.profile!r}, {sorted(self.settings)})"
+
+
+_given: ContextVar[Given] = ContextVar("connection", default=Given())  # noqa: B039 - frozen
+
+
+def remember(given: Given) -> None:
+    """Set what the command that runs now was given."""
+    _given.set(given)
+
+
+def given_now() -> Given:
+    """Return what the command that runs now was given."""
+    return _given.get()
+
+
+def client_properties(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the merged properties; a bad profile or file is an error of usage."""
+    given, variables = _given.get(), os.environ if environment is None else environment
+    found: dict[str, str] = {}
+    if given.profile is not None:
+        found |= _profile(given.profile)
+    if given.command_config is not None:
+        found |= read_properties(given.command_config, "--command-config")
+    return found | properties_of_environment(variables) | dict(given.settings)
+
+
+def properties_of_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the security settings among the ``OTTLA_*`` variables."""
+    found = {}
+    for name in sorted(environment):
+        if name.startswith(VARIABLE_PREFIX):
+            key = name.removeprefix(VARIABLE_PREFIX).lower().replace("_", ".")
+            if key.startswith(PREFIXES):
+                found[key] = environment[name]
+    return found
+
+
+def read_properties(path: str, option: str) -> dict[str, str]:
+    """Read a properties file of a client; a file that cannot be read is an error of usage."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return {each.key: each.value for each in from_text(file.read())}
+    except (OSError, UnicodeDecodeError, BadProperties) as error:
+        raise typer.BadParameter(f"{path}: {_reason(error)}", param_hint=option) from error
+
+
+def resolve_bootstrap(bootstrap: str | None, properties: Mapping[str, str]) -> str:
+    """Return ``--bootstrap`` where it was given, else ``bootstrap.servers``, else localhost."""
+    return bootstrap or properties.get(BOOTSTRAP) or BOOTSTRAP_FALLBACK
+
+
+def options_of(properties: Mapping[str, str], options: Options | None = None) -> Options:
+    """Return how to connect with these properties; bad ones are an error of usage."""
+    try:
+        return connection_options(properties, SystemRandom(), SystemClock(), options)
+    except BadClientSecurity as error:
+        raise typer.BadParameter(str(error), param_hint="client settings") from error
+
+
+def _profile(name: str) -> dict[str, str]:
+    try:
+        profiles = read_profiles()
+    except BadProfiles as error:
+        raise typer.BadParameter(str(error), param_hint="--profile") from error
+    if name not in profiles:
+        known = ", ".join(sorted(profiles)) or "none; make one with `ottla profile set`"
+        raise typer.BadParameter(
+            f"there is no profile {name!r}; known: {known}", param_hint="--profile"
+        )
+    return dict(profiles[name])
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,110 @@
+"""``ottla profile``: named client settings, for ``--profile`` of every other command."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.cli.connection_settings import BOOTSTRAP, options_of, read_properties
+from ottla.cli.options import OutputOption, answer
+from ottla.cli.pairs import parse_pairs
+from ottla.cli.profiles import BadProfiles, Profiles, profiles_path, read_profiles, write_profiles
+from ottla.cli.rendering import Row
+from ottla.cli.settings_file import fail
+from ottla.client.client_security import PROTOCOL, is_secret
+
+app = typer.Typer(
+    help="Named client settings, kept in a file of yours.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+NameArgument = Annotated[str, typer.Argument(help="The profile's name.")]
+
+
+@app.command("list")
+def list_profiles(context: typer.Context, *, output: OutputOption = None) -> None:
+    """List profiles, and where each one connects."""
+    rows: list[Row] = [
+        {
+            "profile": name,
+            "bootstrap": settings.get(BOOTSTRAP),
+            "protocol": settings.get(PROTOCOL, "PLAINTEXT"),
+        }
+        for name, settings in sorted(_read().items())
+    ]
+    answer(context, output, rows)
+
+
+@app.command("show")
+def show(context: typer.Context, name: NameArgument, *, output: OutputOption = None) -> None:
+    """Show the settings of a profile; secrets are hidden."""
+    answer(context, output, _rows(_existing(name)))
+
+
+@app.command("set")
+def change(
+    context: typer.Context,
+    name: NameArgument,
+    settings: Annotated[list[str] | None, typer.Argument(help="key=value ...")] = None,
+    *,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="Take over a file of Kafka client properties."),
+    ] = None,
+    delete: Annotated[
+        list[str] | None, typer.Option("--delete", "-d", help="Remove a setting: key.")
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """Create a profile, or change settings of one. Use --file for passwords."""
+    profiles = _read()
+    changed = dict(profiles.get(name, {}))
+    if file is not None:
+        changed |= read_properties(str(file), "--file")
+    changed |= parse_pairs(settings, "SETTINGS")
+    for key in delete or ():
+        if changed.pop(key, None) is None:
+            fail(f"profile {name}: {key} is not set")
+    if not changed:
+        raise typer.BadParameter("give key=value, or --file")
+    options_of(changed)
+    profiles[name] = changed
+    _write(profiles)
+    answer(context, output, _rows(changed))
+
+
+@app.command("remove")
+def remove(context: typer.Context, name: NameArgument, *, output: OutputOption = None) -> None:
+    """Remove a profile."""
+    _existing(name)
+    _write({each: settings for each, settings in _read().items() if each != name})
+    answer(context, output, [{"removed": name}])
+
+
+def _rows(settings: dict[str, str]) -> list[Row]:
+    return [
+        {"key": key, "value": "(hidden)" if is_secret(key) else value}
+        for key, value in sorted(settings.items())
+    ]
+
+
+def _existing(name: str) -> dict[str, str]:
+    profiles = _read()
+    if name not in profiles:
+        fail(f"there is no profile {name!r} in {profiles_path()}")
+    return profiles[name]
+
+
+def _read() -> Profiles:
+    try:
+        return read_profiles()
+    except BadProfiles as error:
+        fail(str(error))
+
+
+def _write(profiles: Profiles) -> None:
+    try:
+        write_profiles(profiles)
+    except OSError as error:
+        fail(f"{profiles_path()}: {error.strerror}")
