@@ -68,6 +68,32 @@ def test_tests_named_in_documents_exist() -> None:
     assert missing == []
 
 
+def defined(module: Path) -> set[str]:
+    """Return the functions and classes of a module, and methods as ``Class.method``."""
+    names: set[str] = set()
+    for node in ast.parse(module.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+            names |= {
+                f"{node.name}.{each.name}" for each in node.body if isinstance(each, functions)
+            }
+    return names
+
+
+def test_functions_named_in_documents_exist() -> None:
+    missing = []
+    for page in (ROOT / "ARCHITECTURE.md", ROOT / "docs" / "reading.md"):
+        named = re.findall(r"`(\w+/[\w/]+\.py)(?::([\w.]+))?`", page.read_text())
+        assert len(named) > 40
+        for path, name in named:
+            module = ROOT / path if path.startswith("simulation/") else SRC / path
+            if not module.exists() or (name and name not in defined(module)):
+                missing.append(f"{page.name}: {path}:{name}")
+    assert missing == []
+
+
 def test_adr_file_names_and_index_follow_the_titles() -> None:
     folder = ROOT / "docs" / "adr"
     rows = []
