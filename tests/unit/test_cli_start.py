@@ -4,11 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ottla.cli.output import Output
-from ottla.cli.server_words import ServerWords, read_words
+from ottla.cli.server_arguments import ServerArguments, parse_arguments
 
 # Modules of ours and of others that serving may load: what is there now and some room to grow.
 # Each costs a fraction of a millisecond of every start, and memory for as long as a node runs.
@@ -17,9 +15,9 @@ MODULES_MAX = 590
 UNWANTED = {"typer", "click", "rich", "pydantic", "email", "importlib.metadata", "yaml"}
 
 
-def test_a_server_loads_no_command_line_and_not_too_much() -> None:
+def test_server_loads_no_command_line_library_and_few_modules() -> None:
     code = (
-        "import sys; import ottla.cli.main, ottla.cli.server_words, ottla.cli.serving;"
+        "import sys; import ottla.cli.main, ottla.cli.server_arguments, ottla.cli.serving;"
         "print(len(sys.modules), *sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -31,15 +29,15 @@ def test_a_server_loads_no_command_line_and_not_too_much() -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["a"], ServerWords("a")),
-        (["a", "-o", "json"], ServerWords("a", output=Output.JSON)),
-        (["--output", "yaml", "a"], ServerWords("a", output=Output.YAML)),
-        (["--stop-at-end-of-input", "a"], ServerWords("a", is_bound_to_input=True)),
-        (["a", "--override", "x=1", "--override", "y="], ServerWords("a", ("x=1", "y="))),
+        (["a"], ServerArguments("a")),
+        (["a", "-o", "json"], ServerArguments("a", output=Output.JSON)),
+        (["--output", "yaml", "a"], ServerArguments("a", output=Output.YAML)),
+        (["--stop-at-end-of-input", "a"], ServerArguments("a", is_bound_to_input=True)),
+        (["a", "--override", "x=1", "--override", "y="], ServerArguments("a", ("x=1", "y="))),
     ],
 )
-def test_plain_words_are_read_at_once(words: list[str], expected: ServerWords) -> None:
-    assert read_words(words) == expected
+def test_arguments_are_read(words: list[str], expected: ServerArguments) -> None:
+    assert parse_arguments(words) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,51 +46,55 @@ def test_plain_words_are_read_at_once(words: list[str], expected: ServerWords) -
         [],
         ["a", "b"],
         [""],
-        ["--help"],
-        ["a", "--help"],
         ["-a"],
         ["a", "--override"],
         ["a", "--override", "x"],
-        ["a", "--override=x=1"],
         ["a", "-o"],
         ["a", "-o", "xml"],
-        ["--", "a"],
+        ["a", "--over", "x=1"],
+        ["a", "--truncate-metadata-at", "-1"],
+        ["a", "--truncate-metadata-at", "1", "--rejoin-quorum"],
     ],
 )
-def test_other_words_are_left_to_the_library(words: list[str]) -> None:
-    assert read_words(words) is None
+def test_wrong_arguments_exit_with_usage(words: list[str], capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments(words)
+    assert caught.value.code == 2
+    assert "usage: ottla server" in capsys.readouterr().err
 
 
-WORDS = st.sampled_from(
-    ["a", "b", "-o", "json", "table", "--override", "k=v", "k", "--stop-at-end-of-input", "--help"]
-)
+@pytest.mark.parametrize("words", [["--help"], ["a", "-h"]])
+def test_help_names_every_option(words: list[str], capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments(words)
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    for option in ("--override", "--stop-at-end-of-input", "--rejoin-quorum", "--output"):
+        assert option in shown
 
 
-@given(st.lists(WORDS, max_size=6))
-def test_what_is_read_at_once_is_what_the_library_reads(words: list[str]) -> None:
+def test_list_of_commands_leads_to_the_same_parser() -> None:
     from unittest import mock
 
     from typer.testing import CliRunner
 
     from ottla.cli import server_command
 
-    seen: list[ServerWords] = []
-    with mock.patch.object(server_command, "serve_words", seen.append):
-        done = CliRunner().invoke(server_command.app, words)
-    plain = read_words(words)
-    if plain is not None:
-        assert done.exit_code == 0
-        assert seen == [plain]
+    seen: list[ServerArguments] = []
+    with mock.patch.object(server_command, "serve_node", seen.append):
+        done = CliRunner().invoke(server_command.app, ["a", "--override", "x=1", "-o", "json"])
+    assert done.exit_code == 0
+    assert seen == [ServerArguments("a", ("x=1",), output=Output.JSON)]
 
 
-def test_a_wrong_word_ends_with_a_sentence_of_the_library() -> None:
-    command = [sys.executable, "-m", "ottla.cli.main", "server", "--no-such-option"]
+def test_unknown_option_is_named() -> None:
+    command = [sys.executable, "-m", "ottla.cli.main", "server", "a", "--no-such-option"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--no-such-option" in done.stderr
 
 
-def test_a_file_that_is_not_there_ends_with_a_sentence() -> None:
+def test_missing_file_is_named_without_a_traceback() -> None:
     command = [sys.executable, "-m", "ottla.cli.main", "server", "no-such-file"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -14,14 +14,13 @@ def main() -> None:
         from ottla.runtime.collector import hold
 
         hold()
-        from ottla.cli.server_words import read_words
+        from ottla.cli.server_arguments import parse_arguments
 
-        words = read_words(sys.argv[2:])
-        if words is not None:
-            from ottla.cli.serving import serve
+        arguments = parse_arguments(sys.argv[2:])
+        from ottla.cli.serving import serve
 
-            serve(words)
-            return
+        serve(arguments)
+        return
     from ottla.cli.app import app
 
     app()

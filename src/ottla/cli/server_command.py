@@ -1,57 +1,18 @@
-"""``ottla server`` as the command line's library reads it; see `ottla.cli.server_words`."""
-
-from pathlib import Path
-from typing import Annotated
+"""``ottla server`` in the list of commands; `ottla.cli.server_arguments` reads its arguments."""
 
 import typer
 
-from ottla.cli.options import OutputOption, chosen
-from ottla.cli.server_words import ServerWords
-from ottla.cli.serving import serve as serve_words
-from ottla.cli.settings_file import fail
+from ottla.cli.server_arguments import parse_arguments
+from ottla.cli.serving import serve as serve_node
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command("server")
-def serve(
-    context: typer.Context,
-    config: Annotated[Path, typer.Argument(help="The server.properties.")],
-    *,
-    override: Annotated[
-        list[str] | None, typer.Option("--override", help="A setting of its own: key=value.")
-    ] = None,
-    stop_at_end_of_input: Annotated[
-        bool,
-        typer.Option("--stop-at-end-of-input", help="Stop when whoever holds stdin is gone."),
-    ] = False,
-    rejoin_quorum: Annotated[
-        bool,
-        typer.Option(
-            "--rejoin-quorum",
-            help="Set damaged metadata aside and fetch it again from the other voters.",
-        ),
-    ] = False,
-    truncate_metadata_at: Annotated[
-        int | None,
-        typer.Option(
-            "--truncate-metadata-at",
-            min=0,
-            help="Give up all metadata from this offset on, where the log is damaged there.",
-        ),
-    ] = None,
-    output: OutputOption = None,
-) -> None:
+@app.command(
+    "server",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def serve(context: typer.Context) -> None:
     """Run a node; SIGTERM and SIGINT stop it in order."""
-    if rejoin_quorum and truncate_metadata_at is not None:
-        fail("--rejoin-quorum and --truncate-metadata-at exclude each other.")
-    serve_words(
-        ServerWords(
-            str(config),
-            tuple(override or ()),
-            stop_at_end_of_input,
-            chosen(context, output),
-            rejoin_quorum,
-            truncate_metadata_at,
-        )
-    )
+    serve_node(parse_arguments(context.args))

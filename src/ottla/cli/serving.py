@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from ottla.cli.output import Output
-from ottla.cli.server_words import ServerWords
+from ottla.cli.server_arguments import ServerArguments
 from ottla.cli.settings_file import fail, load_settings
 from ottla.cli.warming import warm
 from ottla.config.loading import Loaded
@@ -26,13 +26,13 @@ CONTROLLED_SHUTDOWN_S = 30.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
-def serve(words: ServerWords) -> None:
+def serve(arguments: ServerArguments) -> None:
     """Run a node; SIGTERM and SIGINT stop it in order. Exits 1 with a sentence on a failure."""
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    loaded = load_settings(words.config, list(words.overrides))
+    loaded = load_settings(arguments.config, list(arguments.overrides))
 
     def started(node: Node) -> None:
-        sys.stdout.write(_greeting(node, words.output))
+        sys.stdout.write(_greeting(node, arguments.output))
         sys.stdout.flush()
 
     try:
@@ -40,8 +40,8 @@ def serve(words: ServerWords) -> None:
             run_until_stopped(
                 loaded,
                 started,
-                is_bound_to_input=words.is_bound_to_input,
-                repair=_repair(words),
+                is_bound_to_input=arguments.is_bound_to_input,
+                repair=_repair(arguments),
             )
         )
     except ConfigError as error:
@@ -50,9 +50,9 @@ def serve(words: ServerWords) -> None:
         fail(start_error(error))
 
 
-def _repair(words: ServerWords) -> Repair:
-    at = words.truncate_metadata_at
-    return Repair(words.is_rejoining, None if at is None else Offset(at))
+def _repair(arguments: ServerArguments) -> Repair:
+    at = arguments.truncate_metadata_at
+    return Repair(arguments.is_rejoining, None if at is None else Offset(at))
 
 
 async def run_until_stopped(
