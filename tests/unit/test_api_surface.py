@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 from tools import api_docs
 
-from ottla.api.binding import DECIDER, Handlers, bind_routes, handlers_of, load_name
+from ottla.api.authorization_rules import NOT_NEEDED, RULES
+from ottla.api.binding import DECIDER, Handlers, MissingRule, bind_routes, handlers_of, load_name
 from ottla.api.routes import Route
 from ottla.api.surface import SURFACE, UNSUPPORTED
 from ottla.api.surface_row import Api, Handler
@@ -163,7 +164,25 @@ OWNER = f"{__name__}:ListGroups"
 
 
 def row_of(**columns: Any) -> Api:
-    return Api(key=ApiKey.LIST_GROUPS, broker=Handler(f"{OWNER}.on_list", **columns))
+    handler = Handler(f"{OWNER}.on_list", **columns)
+    return Api(key=ApiKey.LIST_GROUPS, broker=handler, authorization=NOT_NEEDED)
+
+
+def test_row_without_an_authorization_rule_cannot_be_bound() -> None:
+    row = replace(row_of(), authorization=None)
+    with pytest.raises(MissingRule, match="ListGroups"):
+        bind_routes(Listener.BROKER, handlers_of(ListGroups()), rows=[row])
+
+
+def test_every_row_has_an_authorization_rule_on_every_listener() -> None:
+    missing = [
+        row.key
+        for row in SURFACE.values()
+        for kind in Listener
+        if row.on(kind) is not None and row.rule_on(kind) is None
+    ]
+    assert missing == []
+    assert set(RULES) == set(SURFACE)
 
 
 class Constructed:

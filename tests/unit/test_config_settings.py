@@ -100,9 +100,11 @@ def test_key_that_is_unsafe_to_ignore_is_rejected() -> None:
         "no effect"
         in problems("create.topic.policy.class.name=x.Y")["create.topic.policy.class.name"]
     )
-    for name in ("x.Y", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"):
+    for name in ("x.Y", "kafka.security.authorizer.AclAuthorizer"):
         problem = problems(f"authorizer.class.name={name}")["authorizer.class.name"]
-        assert "no authorizer" in problem
+        assert "the only authorizer is" in problem
+    standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    assert loaded(f"authorizer.class.name={standard}").broker.authorizer_class_name == standard
 
 
 def test_config_providers_are_rejected() -> None:

@@ -7,6 +7,7 @@ from controller_cluster import CLUSTER, ControllerCluster
 from metadata_snapshots import snapshot_batches, snapshot_image
 
 from ottla.api import controller_decisions
+from ottla.api.access import Access
 from ottla.api.controller_decisions import ControllerContext, DecisionCall, TokenSettings
 from ottla.api.controller_handlers import ControllerHandlers
 from ottla.api.routes import Caller
@@ -54,6 +55,7 @@ from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch, Millis, Offset, Uuid
 from ottla.runtime.ports import Address
+from ottla.security.authorizer import AclAuthorizer
 
 FIRST = RequestIdentity(Uuid(b"first request id"))
 AGAIN = RequestIdentity(FIRST.id, is_resent=True)
@@ -74,7 +76,7 @@ class Controlling:
             liveness=Liveness(10_000),
             random=self.cluster.random,
             tokens=TokenSettings(Password("secret")),
-            has_authorizer=True,
+            access=Access(AclAuthorizer(["User:alice"])),
         )
         nobody: Any = None
         self.handlers = ControllerHandlers(nobody, nobody, context, nobody)

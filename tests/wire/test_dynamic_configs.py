@@ -294,10 +294,10 @@ def test_key_without_effect_is_validated_and_described(
         ("super.users", "User:admin"),
     ],
 )
-def test_security_that_nothing_enforces_is_refused(wire: Wire, key: str, text: str) -> None:
+def test_security_setting_cannot_be_changed_at_run_time(wire: Wire, key: str, text: str) -> None:
     code, message = wire.alter("1", (key, text))
     assert code is ErrorCode.INVALID_REQUEST
-    assert "is not enforced" in (message or "")
+    assert "configuration file of the node" in (message or "")
 
 
 @pytest.mark.parametrize("key", sorted(CLASSES))

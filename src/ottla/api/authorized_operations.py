@@ -1,28 +1,46 @@
 """The operations that a caller may perform on a resource, as bits (KIP-430).
 
-Bit n stands for Kafka's ACL operation n. Without an authorizer every caller may perform every
-operation of the resource type. A reply to a request that does not ask for the operations keeps the
-default of the field, -2^31.
+Bit n stands for Kafka's ACL operation n. A reply to a request that does not ask for the operations
+keeps the default of the field, -2^31.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
-_READ: Final = 1 << 3
-_WRITE: Final = 1 << 4
-_CREATE: Final = 1 << 5
-_DELETE: Final = 1 << 6
-_ALTER: Final = 1 << 7
-_DESCRIBE: Final = 1 << 8
-_CLUSTER_ACTION: Final = 1 << 9
-_DESCRIBE_CONFIGS: Final = 1 << 10
-_ALTER_CONFIGS: Final = 1 << 11
-_IDEMPOTENT_WRITE: Final = 1 << 12
-
-_CONFIGS: Final = _DESCRIBE_CONFIGS | _ALTER_CONFIGS
+from ottla.security.acl import AclOperation, ResourceType
 
 NOT_ASKED: Final = -(2**31)
-TOPIC_OPERATIONS: Final = _READ | _WRITE | _CREATE | _DELETE | _ALTER | _DESCRIBE | _CONFIGS
-CLUSTER_OPERATIONS: Final = (
-    _CREATE | _CLUSTER_ACTION | _ALTER | _DESCRIBE | _IDEMPOTENT_WRITE | _CONFIGS
+
+_CONFIGS: Final = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
+
+OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = MappingProxyType(
+    {
+        ResourceType.TOPIC: (
+            *(AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE),
+            *(AclOperation.ALTER, AclOperation.DESCRIBE, *_CONFIGS),
+        ),
+        ResourceType.GROUP: (
+            *(AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE, *_CONFIGS),
+        ),
+        ResourceType.CLUSTER: (
+            *(AclOperation.CREATE, AclOperation.CLUSTER_ACTION, AclOperation.ALTER),
+            *(AclOperation.DESCRIBE, AclOperation.IDEMPOTENT_WRITE, *_CONFIGS),
+        ),
+    }
 )
-GROUP_OPERATIONS: Final = _READ | _DELETE | _DESCRIBE | _CONFIGS
+"""The operations that exist on each type of resource."""
+
+
+def bit_of(operation: AclOperation) -> int:
+    """Return the bit of an operation."""
+    return 1 << operation
+
+
+def _all(resource_type: ResourceType) -> int:
+    return sum(map(bit_of, OPERATIONS[resource_type]))
+
+
+TOPIC_OPERATIONS: Final = _all(ResourceType.TOPIC)
+CLUSTER_OPERATIONS: Final = _all(ResourceType.CLUSTER)
+GROUP_OPERATIONS: Final = _all(ResourceType.GROUP)

@@ -10,17 +10,23 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, Protocol
 
+from ottla.api.access import OPEN, Access
 from ottla.api.replies import Handled
 from ottla.api.routes import Caller, FastPath, Route
 from ottla.api.start_gate import StartGate
 from ottla.api.surface import SURFACE
 from ottla.api.surface_row import Api, Handler
 from ottla.protocol.api_keys import ApiKey, Listener
+from ottla.protocol.faults import ClusterNotAuthorized
 from ottla.runtime.lazy import Lazy
 
 Handle = Callable[..., Handled]
 DECIDER: Final = "ottla.api.controller_handlers:ControllerHandlers"
 """The class that turns the functions of decision rows into handlers."""
+
+
+class MissingRule(Exception):
+    """An API without an authorization rule: whoever added it did not say who may use it."""
 
 
 class Decider(Protocol):
@@ -99,13 +105,18 @@ def bind_routes(
     handlers: Handlers,
     gate: StartGate | None = None,
     rows: Iterable[Api] = tuple(SURFACE.values()),
+    access: Access = OPEN,
 ) -> tuple[Route, ...]:
     """Return the routes of one kind of listener for every row that its handlers can serve.
 
-    ``gate`` holds the requests of the rows that wait until this broker is unfenced.
+    ``gate`` holds the requests of the rows that wait until this broker is unfenced. ``access``
+    decides who may send the requests whose rule is about the cluster alone.
+
+    Raises:
+        MissingRule: a row has no authorization rule.
     """
     return tuple(
-        _bind(row, handler, handlers, gate)
+        _bind(row, handler, handlers, gate, _guard(kind, row, handler, access))
         for row in rows
         if (handler := row.on(kind)) is not None and _has(handlers, handler)
     )
@@ -115,7 +126,37 @@ def _has(handlers: Handlers, handler: Handler) -> bool:
     return (DECIDER if handler.is_decision else handler.owner) in handlers
 
 
-def _bind(row: Api, handler: Handler, handlers: Handlers, gate: StartGate | None) -> Route:
+Guard = Callable[[Handle], Handle]
+
+
+def _guard(kind: Listener, row: Api, handler: Handler, access: Access) -> Guard:
+    """Return what puts the checks of a row that concern the cluster alone before its handler.
+
+    A broker does not check what it forwards: the controller does, for the client.
+    """
+    rule = row.rule_on(kind)
+    if rule is None:
+        raise MissingRule(f"{row.key.title} has no authorization rule")
+    checks = tuple(each for each in rule.checks if each.is_made_before_handler)
+    is_forwarded = kind is Listener.BROKER and row.forwarding is not None
+    if not access.is_enabled or not checks or is_forwarded:
+        return lambda handle: handle
+
+    def guarded(handle: Handle) -> Handle:
+        # The class of the request depends on the key, so it cannot be annotated here.
+        def check(caller: Caller, request: Any, argument: Any) -> Handled:  # noqa: ANN401
+            if not access.passes(caller, checks):
+                raise ClusterNotAuthorized(f"{caller.principal} may not send {row.key.title}")
+            return handle(caller, request, argument)
+
+        return check
+
+    return guarded
+
+
+def _bind(
+    row: Api, handler: Handler, handlers: Handlers, gate: StartGate | None, guard: Guard
+) -> Route:
     handle: Handle
     if handler.is_loaded_at_start:
         handle, fast_path = handlers.resolve(row.key, handler), handlers.fast_path(handler)
@@ -126,7 +167,7 @@ def _bind(row: Api, handler: Handler, handlers: Handlers, gate: StartGate | None
         handle = gate.hold(handle)
     return Route(
         row.key,
-        handle,
+        guard(handle),
         versions=row.versions,
         raw=handler.raw,
         keeps_body=handler.keeps_body,

@@ -6,15 +6,13 @@ up by name. An unknown one may be created by the time the client retries: see `a
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from ottla.api.authorized_operations import (
-    CLUSTER_OPERATIONS,
-    NOT_ASKED,
-    TOPIC_OPERATIONS,
-)
+from ottla.api.access import OPEN, Access
+from ottla.api.authorized_operations import NOT_ASKED
 from ottla.api.auto_create import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.api.replies import Steps, batched, collect, finish
 from ottla.api.routes import Caller
@@ -42,6 +40,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from ottla.protocol.types import NO_LEADER, ZERO_UUID, Uuid
+from ottla.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.storage.partition_names import is_topic_name
 
 BROKERS: Final = 1
@@ -71,6 +70,7 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
     controller_id: Callable[[], int]
     kind: int = BROKERS
     create: Callable[[Caller, Iterable[str]], None] = create_nothing
+    access: Access = OPEN
 
     def on_metadata(
         self, caller: Caller, request: MetadataRequest, version: int
@@ -97,20 +97,33 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
             cluster_id=self.cluster_id,
             controller_id=_any_broker(alive, self.controller_id()),
             topics=(yield from self._topics(image, caller, request, version)),
-            cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_authorized_operations=self._operations(
+                caller, is_asked=request.include_cluster_authorized_operations
             ),
         )
+
+    def _operations(self, caller: Caller, *, is_asked: bool) -> int:
+        """Return what the caller may do to the cluster, where it asks (KIP-430)."""
+        if not is_asked:
+            return NOT_ASKED
+        return self.access.operations(caller, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def _topics(
         self, image: Image, caller: Caller, request: MetadataRequest, version: int
     ) -> Steps[list[MetadataResponseTopic]]:
-        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        operations = not_asked
+        if request.include_topic_authorized_operations:
+            operations = partial(self.access.operations, caller, ResourceType.TOPIC)
         view = TopicView(image, caller.listener, version, operations)
+        may_describe = self._describes(caller)
         asked = request.topics
         if asked is None or (version == 0 and not asked):
             known = image.topics
-            found = (view.topic(known.by_id[known.ids[name]]) for name in view.names())
+            found = (
+                view.topic(known.by_id[known.ids[name]])
+                for name in view.names()
+                if may_describe(name, False)
+            )
             return (yield from collect(found, _cost))
         names: dict[str, None] = {}
         ids: dict[Uuid, None] = {}
@@ -124,17 +137,36 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
                     names[item.name or ""] = None
             yield
         if ids:
-            return (yield from collect(map(view.by_id, ids), _cost))
-        if request.allow_auto_topic_creation:
-            yield from self._create_unknown(image, caller, names)
-        return (yield from collect(map(view.named, names), _cost))
+            found = (view.by_id(each, may_describe) for each in ids)
+            return (yield from collect(found, _cost))
+        refused = {name for name in names if not may_describe(name, True)}
+        if request.allow_auto_topic_creation and self.create is not create_nothing:
+            wanted = [name for name in names if name not in refused]
+            refused |= yield from self._create_unknown(image, caller, wanted)
+        found = (view.refused(n) if n in refused else view.named(n) for n in names)
+        return (yield from collect(found, _cost))
 
-    def _create_unknown(self, image: Image, caller: Caller, names: Iterable[str]) -> Steps[None]:
+    def _describes(self, caller: Caller) -> "MayDescribe":
+        def may_describe(name: str, is_audited: bool) -> bool:
+            return self.access.allows(
+                caller, AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_audited=is_audited
+            )
+
+        return may_describe
+
+    def _create_unknown(
+        self, image: Image, caller: Caller, names: Iterable[str]
+    ) -> Steps[set[str]]:
+        """Have unknown topics created; return those that the caller may not create."""
+        refused: set[str] = set()
         for group in batched(names):
             unknown = [n for n in group if n not in image.topics.ids and is_topic_name(n)]
-            if unknown:
-                self.create(caller, unknown)
+            allowed = [name for name in unknown if self.access.may_create_topic(caller, name)]
+            refused.update(set(unknown) - set(allowed))
+            if allowed:
+                self.create(caller, allowed)
             yield
+        return refused
 
     def on_describe_cluster(
         self, caller: Caller, request: DescribeClusterRequest, version: int
@@ -143,8 +175,9 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
         if request.endpoint_type != self.kind:
             return _wrong_kind(request.endpoint_type, version)
         image = self.image()
-        asks_operations = request.include_cluster_authorized_operations
-        operations = CLUSTER_OPERATIONS if asks_operations else NOT_ASKED
+        operations = self._operations(
+            caller, is_asked=request.include_cluster_authorized_operations
+        )
         if self.kind == CONTROLLERS:
             return DescribeClusterResponse(
                 error_message=None,
@@ -224,25 +257,39 @@ def _controllers(image: Image, listener: str) -> Iterable[DescribeClusterBroker]
 # -- topics ------------------------------------------------------------------------
 
 
+MayDescribe = Callable[[str, bool], bool]
+"""Whether the client may describe a topic, by its name and whether a denial is logged."""
+
+
+def not_asked(name: str) -> int:
+    """Return the operations of a topic for a request that does not ask for them."""
+    return NOT_ASKED
+
+
 class TopicView(msgspec.Struct, frozen=True):
     """Describes topics for a client of one version on one listener."""
 
     image: Image
     listener: str
     version: int
-    operations: int = NOT_ASKED
-    """The operations that the client may perform on topics, where it requests them."""
+    operations: Callable[[str], int] = not_asked
+    """The operations that the client may perform on a topic, where it requests them."""
 
     def names(self) -> list[str]:
         """Return the names of all topics, ascending."""
         return self.image.topics.names()
 
-    def by_id(self, topic_id: Uuid) -> MetadataResponseTopic:
-        """Describe a topic by its id."""
+    def by_id(self, topic_id: Uuid, may_describe: MayDescribe) -> MetadataResponseTopic:
+        """Describe a topic by its id; one that the client may not describe is unknown to it."""
         found = self.image.topics.by_id.get(topic_id)
-        if found is None:
+        if found is None or not may_describe(found.name, True):
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
         return self.topic(found)
+
+    def refused(self, name: str) -> MetadataResponseTopic:
+        """Refuse to describe a topic, whether it exists or not."""
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return MetadataResponseTopic(code, name, is_internal=is_internal(name))
 
     def named(self, name: str) -> MetadataResponseTopic:
         """Describe a topic by its name."""
@@ -252,14 +299,14 @@ class TopicView(msgspec.Struct, frozen=True):
                 unknown_code(name),
                 name,
                 is_internal=is_internal(name),
-                topic_authorized_operations=self.operations,
+                topic_authorized_operations=self.operations(name),
             )
         return self.topic(found)
 
     def topic(self, topic: Topic) -> MetadataResponseTopic:
         """Describe a topic that exists."""
         return MetadataResponseTopic(
-            topic_authorized_operations=self.operations,
+            topic_authorized_operations=self.operations(topic.name),
             name=topic.name,
             topic_id=topic.id,
             is_internal=is_internal(topic.name),

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from ottla.api.access import OPEN, Access
 from ottla.api.envelope import Forwarder
 from ottla.api.replies import ITEMS_PER_STEP
 from ottla.api.routes import Caller
@@ -43,6 +44,7 @@ from ottla.observability.loggers import Loggers
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import alter_configs as whole
 from ottla.protocol.messages import incremental_alter_configs as incremental
+from ottla.security.acl import AclOperation
 
 Resource = incremental.AlterConfigsResource | whole.AlterConfigsResource
 Answer = tuple[int, str | None]
@@ -67,6 +69,7 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
     forwarder: Forwarder
     listeners: ListenerCheck
     loggers: Loggers = msgspec.field(default_factory=Loggers)
+    access: Access = OPEN
 
     async def on_incremental_alter_configs(
         self, caller: Caller, request: incremental.IncrementalAlterConfigsRequest, version: int
@@ -110,6 +113,7 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
                 await asyncio.sleep(0)
             keys = [config.name for config in resource.configs]
             refusal = refuse_repetition(times[canonical(_named(resource))], keys)
+            refusal = refusal or refuse_unauthorized(self.access, caller, resource)
             settled.append(refusal or await self._settle(resource, request.validate_only))
         left = [r for r, answer in zip(resources, settled, strict=True) if answer is None]
         found: dict[ConfigResource, Answer] = {}
@@ -213,6 +217,7 @@ class ControllerConfigChanges(msgspec.Struct, frozen=True):
     decide: Callable[..., Any]
     """The handler of the active controller's decision."""
     loggers: Loggers = msgspec.field(default_factory=Loggers)
+    access: Access = OPEN
 
     async def on_incremental_alter_configs(
         self, caller: Caller, request: incremental.IncrementalAlterConfigsRequest, version: int
@@ -228,15 +233,24 @@ class ControllerConfigChanges(msgspec.Struct, frozen=True):
         times = Counter(map(_named, own))
         for resource in own:
             keys = [config.name for config in resource.configs]
-            answer = refuse_repetition(times[_named(resource)], keys) or LoggerChanges(
-                self.node_id, self.loggers
-            ).change(resource, request.validate_only)
+            answer = (
+                refuse_repetition(times[_named(resource)], keys)
+                or refuse_unauthorized(self.access, caller, resource)
+                or LoggerChanges(self.node_id, self.loggers).change(resource, request.validate_only)
+            )
             response.responses.append(
                 incremental.AlterConfigsResourceResponse(
                     *answer, resource.resource_type, resource.resource_name
                 )
             )
         return response
+
+
+def refuse_unauthorized(access: Access, caller: Caller, resource: Resource) -> Refusal | None:
+    """Return the error of a resource that the client may not configure, or None."""
+    kind, name = resource.resource_type, resource.resource_name
+    code = access.refuse_configs(caller, AclOperation.ALTER_CONFIGS, kind, name)
+    return None if code is None else Refusal(code, "Authorization failed.")
 
 
 def _named(resource: Resource) -> ConfigResource:

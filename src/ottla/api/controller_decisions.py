@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ottla.api.access import OPEN, Access
 from ottla.api.routes import Caller
 from ottla.config.values import Password
 from ottla.controller import brokers, heartbeats
@@ -31,6 +32,7 @@ from ottla.security.principal import parse_principal
 
 # Brokers and controllers register at every start; other requests come later, if ever.
 if TYPE_CHECKING:
+    from ottla.api import controller_authorization as authorizing
     from ottla.controller import (
         acls,
         client_quotas,
@@ -46,7 +48,12 @@ if TYPE_CHECKING:
     from ottla.controller import (
         alter_partition as alter_partitions,
     )
+    from ottla.protocol.messages import alter_configs as whole_configs
+    from ottla.protocol.messages import incremental_alter_configs as incremental_configs
 else:
+    authorizing = LazyModule("ottla.api.controller_authorization")
+    whole_configs = LazyModule("ottla.protocol.messages.alter_configs")
+    incremental_configs = LazyModule("ottla.protocol.messages.incremental_alter_configs")
     acls = LazyModule("ottla.controller.acls")
     config_alterations = LazyModule("ottla.controller.config_alterations")
     alter_partitions = LazyModule("ottla.controller.alter_partition")
@@ -80,8 +87,8 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     liveness: Liveness
     random: Random
     tokens: TokenSettings = TokenSettings()
-    has_authorizer: bool = False
-    """Whether ACLs are enforced; if not, none can be created."""
+    access: Access = OPEN
+    """Who may change what. Unless ACLs are enforced, none can be created."""
     # How many changes of partitions a caller may still make (KIP-599).
     quota: "Callable[[Caller], topic_creation.Quota]" = lambda caller: topic_creation.unlimited
 
@@ -124,8 +131,10 @@ class DecisionCall(msgspec.Struct, frozen=True):
     def topics(self) -> "topic_creation.TopicContext":
         """The context of decisions about topics."""
         context = self.context
+        access = context.access
+        describable = authorizing.Describable(access, self.caller) if access.is_enabled else None
         return topic_creation.TopicContext(
-            context.settings, context.random, context.quota(self.caller)
+            context.settings, context.random, context.quota(self.caller), describable
         )
 
     @property
@@ -209,17 +218,29 @@ def assign_replicas_to_dirs(call: DecisionCall) -> Decision[Message]:
 
 def create_topics(call: DecisionCall) -> Decision[Message]:
     """CreateTopics."""
-    return topic_creation.decide_create_topics(call.state, call.request, call.topics)
+    access, caller = call.context.access, call.caller
+    request, refused = authorizing.authorize_create_topics(access, caller, call.request)
+    decision = topic_creation.decide_create_topics(call.state, request, call.topics)
+    decision.reply.topics += refused
+    return decision
 
 
 def delete_topics(call: DecisionCall) -> Decision[Message]:
     """DeleteTopics."""
-    return topic_changes.decide_delete_topics(call.state, call.request, call.topics, call.version)
+    access, caller = call.context.access, call.caller
+    request, refused = authorizing.authorize_delete_topics(access, caller, call.request, call.image)
+    decision = topic_changes.decide_delete_topics(call.state, request, call.topics, call.version)
+    decision.reply.responses += refused
+    return decision
 
 
 def create_partitions(call: DecisionCall) -> Decision[Message]:
     """CreatePartitions."""
-    return topic_changes.decide_create_partitions(call.image, call.request, call.topics)
+    access, caller = call.context.access, call.caller
+    request, refused = authorizing.authorize_create_partitions(access, caller, call.request)
+    decision = topic_changes.decide_create_partitions(call.image, request, call.topics)
+    decision.reply.results += refused
+    return decision
 
 
 def alter_partition(call: DecisionCall) -> Decision[Message]:
@@ -242,14 +263,24 @@ def list_partition_reassignments(call: DecisionCall) -> Decision[Message]:
 
 def incremental_alter_configs(call: DecisionCall) -> Decision[Message]:
     """IncrementalAlterConfigs."""
-    return config_alterations.decide_incremental_alter_configs(
-        call.image, call.request, call.configs
+    access, caller = call.context.access, call.caller
+    request, refused = authorizing.authorize_configs(access, caller, call.request)
+    decision = config_alterations.decide_incremental_alter_configs(
+        call.image, request, call.configs
     )
+    result = incremental_configs.AlterConfigsResourceResponse
+    decision.reply.responses += [result(*each) for each in refused]
+    return decision
 
 
 def alter_configs(call: DecisionCall) -> Decision[Message]:
     """AlterConfigs."""
-    return config_alterations.decide_alter_configs(call.image, call.request, call.configs)
+    access, caller = call.context.access, call.caller
+    request, refused = authorizing.authorize_configs(access, caller, call.request)
+    decision = config_alterations.decide_alter_configs(call.image, request, call.configs)
+    result = whole_configs.AlterConfigsResourceResponse
+    decision.reply.responses += [result(*each) for each in refused]
+    return decision
 
 
 def alter_client_quotas(call: DecisionCall) -> Decision[Message]:
@@ -267,14 +298,14 @@ def alter_user_scram_credentials(call: DecisionCall) -> Decision[Message]:
 
 def create_acls(call: DecisionCall) -> Decision[Message]:
     """CreateAcls."""
-    if not call.context.has_authorizer:
+    if not call.context.access.is_enabled:
         return acls.refuse_create_acls(call.request)
     return acls.decide_create_acls(call.image, call.request, call.context.random)
 
 
 def delete_acls(call: DecisionCall) -> Decision[Message]:
     """DeleteAcls."""
-    if not call.context.has_authorizer:
+    if not call.context.access.is_enabled:
         return acls.refuse_delete_acls(call.request)
     return acls.decide_delete_acls(call.image, call.request)
 

@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 
 from ottla.api.cluster import INTERNAL_TOPICS
+from ottla.api.group_access import May, everybody
 from ottla.api.partition_wait import PartitionWait, Subscribe
 from ottla.api.replies import ITEMS_PER_STEP, Reply, Steps, finish
 from ottla.api.routes import Caller
@@ -47,6 +48,7 @@ class DeleteRecordsHandler(msgspec.Struct, frozen=True):
     """Serves DeleteRecords."""
 
     partitions: Partitions
+    may_delete: May = everybody
 
     def handle(self, caller: Caller, request: DeleteRecordsRequest, version: int) -> Reply:
         """Advance the log starts in one step, then wait."""
@@ -65,6 +67,14 @@ class DeleteRecordsHandler(msgspec.Struct, frozen=True):
         for name, offsets in _last_offsets(request).items():
             found = DeleteRecordsTopicResult(name)
             response.topics.append(found)
+            if not self.may_delete(caller, name):
+                found.partitions = [
+                    DeleteRecordsPartitionResult(
+                        index, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    )
+                    for index in offsets
+                ]
+                continue
             for index, asked in offsets.items():
                 deletion, offset = self._delete(name, index, asked)
                 if deletion.partition is not None:

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from ottla.api.access import OPEN, Access
 from ottla.api.replies import Steps, collect, finish
 from ottla.api.routes import Caller
 from ottla.config.describe import (
@@ -37,6 +38,7 @@ from ottla.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from ottla.security.acl import AclOperation
 from ottla.storage.partition_names import is_topic_name
 
 # The resource types that can be listed; version 0 of the API has only the first.
@@ -63,14 +65,14 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
     node_id: int
     image: Callable[[], Image]
     static: Texts
-    has_authorizer: bool = False
+    access: Access = OPEN
     loggers: Loggers = msgspec.field(default_factory=Loggers)
 
     def on_describe_acls(
         self, caller: Caller, request: DescribeAclsRequest, version: int
     ) -> DescribeAclsResponse:
         """List the access control entries that a filter matches."""
-        if not self.has_authorizer:
+        if not self.access.is_enabled:
             return refuse_describe_acls(request)
         return describe_acls(self.image(), request)
 
@@ -131,21 +133,29 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: wire.DescribeConfigsRequest, version: int
     ) -> Steps[wire.DescribeConfigsResponse]:
         """Describe the configuration of each listed resource."""
-        results = (self._described(resource, request) for resource in request.resources)
+        results = (self._described(caller, resource, request) for resource in request.resources)
         return wire.DescribeConfigsResponse(
             results=(yield from collect(results, lambda result: 4 + len(result.configs)))
         )
 
     def _described(
-        self, resource: wire.DescribeConfigsResource, request: wire.DescribeConfigsRequest
+        self,
+        caller: Caller,
+        resource: wire.DescribeConfigsResource,
+        request: wire.DescribeConfigsRequest,
     ) -> wire.DescribeConfigsResult:
         result = wire.DescribeConfigsResult(
             error_message="",  # Kafka's, where there is no error
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
+        kind, name = resource.resource_type, resource.resource_name
+        code = self.access.refuse_configs(caller, AclOperation.DESCRIBE_CONFIGS, kind, name)
+        if code is not None:
+            result.error_code, result.error_message = code, None
+            return result
         try:
-            entries = self._entries(resource.resource_type, resource.resource_name)
+            entries = self._entries(kind, name)
         except NotDescribed as error:
             result.error_code, result.error_message = error.code, str(error)
             return result

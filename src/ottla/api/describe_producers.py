@@ -6,8 +6,9 @@ state of all of them.
 
 import msgspec
 
+from ottla.api.group_access import May, everybody
 from ottla.api.routes import Caller
-from ottla.protocol.faults import Fault, InvalidTopic
+from ottla.protocol.faults import Fault, InvalidTopic, TopicNotAuthorized
 from ottla.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -24,6 +25,7 @@ class DescribeProducersHandler(msgspec.Struct, frozen=True):
     """Serves DescribeProducers."""
 
     partitions: Partitions
+    may_read: May = everybody
 
     def handle(
         self, caller: Caller, request: DescribeProducersRequest, version: int
@@ -33,16 +35,21 @@ class DescribeProducersHandler(msgspec.Struct, frozen=True):
             topics=[
                 TopicResponse(
                     topic.name,
-                    [self._partition(topic.name, index) for index in topic.partition_indexes],
+                    [
+                        self._partition(caller, topic.name, index)
+                        for index in topic.partition_indexes
+                    ],
                 )
                 for topic in request.topics
             ]
         )
 
-    def _partition(self, topic: str, index: int) -> PartitionResponse:
+    def _partition(self, caller: Caller, topic: str, index: int) -> PartitionResponse:
         try:
             if not is_topic_name(topic):
                 raise InvalidTopic(f"no topic may be called {topic!r}")
+            if not self.may_read(caller, topic):
+                raise TopicNotAuthorized(f"{caller.principal} may not read {topic!r}")
             found = self.partitions.find(topic, index)
         except InvalidTopic as fault:
             return PartitionResponse(index, fault.code, error_message=str(fault))

@@ -24,6 +24,7 @@ from typing import Final
 
 import msgspec
 
+from ottla.api.access import OPEN, Access
 from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.error_reply import error_reply
 from ottla.api.replies import LARGE_BYTES, NO_REPLY, Answer, Body, Result, finished, paced
@@ -100,9 +101,12 @@ class EnvelopeHandler(msgspec.Struct, frozen=True):
         return await _answer(route, inner, sender)
 
 
-def with_envelope(routes: Routes) -> Routes:
-    """Return the routes of a controller listener, with Envelope in front of ``routes``."""
-    envelope = bind_routes(routes.kind, handlers_of(EnvelopeHandler(routes)))
+def with_envelope(routes: Routes, access: Access = OPEN) -> Routes:
+    """Return the routes of a controller listener, with Envelope in front of ``routes``.
+
+    Only nodes may send one; the request inside is authorized as its client's.
+    """
+    envelope = bind_routes(routes.kind, handlers_of(EnvelopeHandler(routes)), access=access)
     return Routes(routes.kind, (*routes.routes, *envelope))
 
 
@@ -142,6 +146,7 @@ def _sender(caller: Caller, request: EnvelopeRequest) -> Caller:
         client_id,
         Address(host, 0),
         caller.listener,
+        is_token_authenticated=principal.token_authenticated,
         is_forwarded=True,
         request=identity,
     )
@@ -229,12 +234,16 @@ class Forwarder(msgspec.Struct, frozen=True):
         return [bytes(answer)]
 
     async def forward_message(self, caller: Caller, request: Message, timeout_ms: int) -> Message:
-        """Send a request of this broker on behalf of a client; return the response.
+        """Send a request of this broker on behalf of a client, or its own; return the response.
+
+        The controller authorizes the client, or for a request of its own the broker.
 
         Raises:
             RequestTimedOut: no active controller answered in time.
             ForwardingRefused: forwarding failed. ProtocolFault: the response is malformed.
         """
+        if caller.is_own:
+            return await self.controller.ask(request, timeout_ms)
         key = ApiKey(request.SCHEMA.api_key or 0)
         version = APIS[key].versions[1]
         header = Request(key, version, 0, caller.client_id, memoryview(b""))
@@ -251,7 +260,7 @@ class Forwarder(msgspec.Struct, frozen=True):
     ) -> EnvelopeResponse:
         envelope = IdentifiedEnvelope(
             request_data=data,
-            request_principal=encode_principal(_principal(caller.principal)),
+            request_principal=encode_principal(_principal(caller)),
             client_host_address=_packed(caller.peer.host),
         )
         resend = None
@@ -281,9 +290,9 @@ def _request_data(request: Request, body: memoryview) -> bytes:
     return encode(header, request_header_version(request.key, request.version)) + bytes(body)
 
 
-def _principal(text: str) -> DefaultPrincipalData:
-    kind, _, name = text.partition(":")
-    return DefaultPrincipalData(kind, name)
+def _principal(caller: Caller) -> DefaultPrincipalData:
+    kind, _, name = caller.principal.partition(":")
+    return DefaultPrincipalData(kind, name, caller.is_token_authenticated)
 
 
 def _packed(host: str) -> bytes:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from ottla.api.routes import Caller
+from ottla.api.transaction_access import ALLOW_ALL, TransactionAccess
 from ottla.client.controller_client import ControllerClient
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import CoordinatorLoading, RequestTimedOut
@@ -94,16 +95,23 @@ class ProducerIds:
 class InitProducerIdHandler:
     """Serves InitProducerId. Without a coordinator, transactional ids are rejected."""
 
-    def __init__(self, ids: ProducerIds, coordinator: TransactionalProducers | None = None) -> None:
+    def __init__(
+        self,
+        ids: ProducerIds,
+        coordinator: TransactionalProducers | None = None,
+        access: TransactionAccess = ALLOW_ALL,
+    ) -> None:
         self._ids = ids
+        self._access = access
         self._coordinator = coordinator
 
     async def handle(
         self, caller: Caller, request: InitProducerIdRequest, version: int
     ) -> InitProducerIdResponse:
         """Return an id for a producer; its current id counts only for transactions."""
-        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-            return _refused(ErrorCode.INVALID_REQUEST)
+        refusal = self._refuse(caller, request)
+        if refusal is not None:
+            return _refused(refusal)
         if request.transactional_id is None:
             try:
                 given = await self._ids.next()
@@ -118,6 +126,17 @@ class InitProducerIdHandler:
         if response.error_code == ErrorCode.PRODUCER_FENCED and version < FENCED_VERSION_FIRST:
             response.error_code = ErrorCode.INVALID_PRODUCER_EPOCH
         return response
+
+    def _refuse(self, caller: Caller, request: InitProducerIdRequest) -> ErrorCode | None:
+        transactional_id = request.transactional_id
+        if transactional_id is None:
+            if not self._access.init_producer(caller):
+                return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        elif not self._access.write_transactional_id(caller, transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+            return ErrorCode.INVALID_REQUEST
+        return None
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

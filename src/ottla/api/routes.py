@@ -65,6 +65,8 @@ class Caller(msgspec.Struct, frozen=True):
     """Whether the principal logged in with a delegation token."""
     is_forwarded: bool = False
     """Whether a broker forwarded the request for its client."""
+    is_own: bool = False
+    """Whether this broker itself needs the request; it is sent as the broker's, unforwarded."""
     request: RequestIdentity | None = None
     """The identity of a forwarded request that a broker may send again."""
 

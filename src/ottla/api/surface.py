@@ -5,6 +5,7 @@
     lazy loading   which handlers are constructed at start and which with their first request
     forwarding     which requests a broker may hand to the active controller
     features       which APIs are hidden while a feature is at level 0
+    authorization  what a client needs to be allowed (`ottla.api.authorization_rules`)
     docs/apis.md   written by ``make docs``
 
 To add an API, add one row here and one handler. Handlers are named, not imported, so that a node
@@ -18,6 +19,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from msgspec.structs import replace
+
+from ottla.api.authorization_rules import CONTROLLER_RULES, RULES
 from ottla.api.surface_row import Api, Forwarding, Handler, Throttle
 from ottla.metadata.features import SHARE_VERSION
 from ottla.protocol.api_keys import ApiKey
@@ -529,8 +533,18 @@ _FAMILIES: Final = (
     _SHARE_GROUPS,
 )
 
+
+def _with_rules(row: Api) -> Api:
+    """Add the column ``authorization``, which has a module of its own."""
+    return replace(
+        row,
+        authorization=RULES.get(row.key),
+        controller_authorization=CONTROLLER_RULES.get(row.key),
+    )
+
+
 SURFACE: Final[Mapping[ApiKey, Api]] = MappingProxyType(
-    {row.key: row for rows in _FAMILIES for row in rows}
+    {row.key: _with_rules(row) for rows in _FAMILIES for row in rows}
 )
 """Every API that a listener serves, by key."""
 

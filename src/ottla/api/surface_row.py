@@ -6,6 +6,7 @@ import msgspec
 
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.schema import Versions
+from ottla.security.acl import AclOperation, ResourceType
 
 
 class Handler(msgspec.Struct, frozen=True):
@@ -57,16 +58,35 @@ class Refusal(enum.Enum):
     LEFT_OUT = "refused resources are left out of the reply"
 
 
-class AuthorizationRule(msgspec.Struct, frozen=True):
-    """Which permission a client needs, by Kafka's numbers, and how a refusal is reported.
+class Permission(msgspec.Struct, frozen=True):
+    """An operation on a resource of a type."""
 
-    No listener authorizes clients yet: the rule of every row is None, and every client may do
-    everything.
-    """
+    resource_type: ResourceType
+    operation: AclOperation
 
-    resource_type: int
-    operation: int
+
+class Check(msgspec.Struct, frozen=True):
+    """Permissions of which one is needed, and how a refusal is reported."""
+
+    permissions: tuple[Permission, ...]
     refusal: Refusal
+    when: str = ""
+    """Which requests, or parts of a request, are checked; empty for all."""
+
+    @property
+    def is_made_before_handler(self) -> bool:
+        """Whether `ottla.api.binding` makes the check: it needs nothing from the request."""
+        return (
+            self.refusal is Refusal.WHOLE_REQUEST
+            and not self.when
+            and all(each.resource_type is ResourceType.CLUSTER for each in self.permissions)
+        )
+
+
+class AuthorizationRule(msgspec.Struct, frozen=True):
+    """The checks of an API, all of which must pass; none where no permission is needed."""
+
+    checks: tuple[Check, ...]
 
 
 class Throttle(enum.Enum):
@@ -99,11 +119,20 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     forwarding: Forwarding | None = None
     """How it is forwarded; None for an API that a controller refuses inside an Envelope."""
     authorization: AuthorizationRule | None = None
+    """What a client needs to be allowed; a row without a rule keeps the node from starting."""
+    controller_authorization: AuthorizationRule | None = None
+    """The rule on controller listeners, where it is another one."""
     throttle: Throttle = Throttle.REQUEST
 
     def on(self, kind: Listener) -> Handler | None:
         """Return how one kind of listener serves it, None where it does not."""
         return self.broker if kind is Listener.BROKER else self.controller
+
+    def rule_on(self, kind: Listener) -> AuthorizationRule | None:
+        """Return what a client of one kind of listener needs to be allowed."""
+        if kind is Listener.CONTROLLER and self.controller_authorization is not None:
+            return self.controller_authorization
+        return self.authorization
 
     @property
     def listeners(self) -> Listener:

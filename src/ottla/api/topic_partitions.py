@@ -6,13 +6,14 @@ partitions, and never more than ``max.request.partition.size.limit``; the next p
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from heapq import merge
 from itertools import islice
 from typing import Final
 
 import msgspec
 
-from ottla.api.authorized_operations import TOPIC_OPERATIONS
+from ottla.api.access import OPEN, Access
 from ottla.api.cluster import (
     InvalidRequest,
     is_internal,
@@ -24,6 +25,7 @@ from ottla.api.replies import ITEMS_PER_STEP, Steps, batched, finish
 from ottla.api.routes import Caller
 from ottla.metadata.image import Image
 from ottla.metadata.topics import PartitionRegistration, Topic
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -32,6 +34,7 @@ from ottla.protocol.messages.describe_topic_partitions import (
     ResponseCursor,
 )
 from ottla.protocol.types import NO_LEADER
+from ottla.security.acl import AclOperation, ResourceType
 
 # Names sorted between two yields: a millisecond or two.
 NAMES_PER_STEP: Final = 4096
@@ -42,6 +45,7 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
 
     image: Callable[[], Image]
     partitions_max: int
+    access: Access = OPEN
 
     def on_describe_topic_partitions(
         self, caller: Caller, request: DescribeTopicPartitionsRequest, version: int
@@ -75,8 +79,15 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
         if cursor is not None and cursor.partition_index < 0:
             raise InvalidRequest(f"cursor at partition {cursor.partition_index}")
         room = max(1, min(self.partitions_max, request.response_partition_limit))
-        page = _Page(image, caller.listener, room)
+        operations = partial(self.access.operations, caller, ResourceType.TOPIC)
+        page = _Page(image, caller.listener, room, operations)
         for count, name in enumerate(names):
+            if not self.access.allows(
+                caller, AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_audited=not is_all
+            ):
+                if not is_all:
+                    page.refuse(name)
+                continue
             start = cursor.partition_index if cursor is not None and name == first else 0
             if not page.take(name, start, is_all=is_all):
                 break
@@ -98,11 +109,21 @@ def _sorted_from(names: Iterable[str], first: str) -> Steps[Iterator[str]]:
 class _Page:
     """A response being built, with room for a number of partitions."""
 
-    def __init__(self, image: Image, listener: str, room: int) -> None:
+    def __init__(
+        self, image: Image, listener: str, room: int, operations: Callable[[str], int]
+    ) -> None:
         self.response = DescribeTopicPartitionsResponse()
         self._image = image
         self._listener = listener
         self._room = room
+        self._operations = operations
+
+    def refuse(self, name: str) -> None:
+        """Add a topic that the client may not describe."""
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        self.response.topics.append(
+            DescribeTopicPartitionsResponseTopic(code, name, is_internal=is_internal(name))
+        )
 
     def take(self, name: str, start: int, *, is_all: bool) -> bool:
         """Add a topic from partition ``start`` on; say whether the page has room left."""
@@ -112,7 +133,7 @@ class _Page:
         topic = self._image.topics.named(name)
         if topic is None:
             if not is_all:
-                self.response.topics.append(_unknown(name))
+                self.response.topics.append(_unknown(name, self._operations(name)))
             return True
         count = len(topic.partitions)
         end = min(count, start + self._room)
@@ -125,7 +146,7 @@ class _Page:
 
     def _topic(self, topic: Topic, indexes: range) -> DescribeTopicPartitionsResponseTopic:
         return DescribeTopicPartitionsResponseTopic(
-            topic_authorized_operations=TOPIC_OPERATIONS,
+            topic_authorized_operations=self._operations(topic.name),
             name=topic.name,
             topic_id=topic.id,
             is_internal=is_internal(topic.name),
@@ -152,10 +173,10 @@ class _Page:
         )
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unknown(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         unknown_code(name),
         name,
         is_internal=is_internal(name),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )

@@ -23,6 +23,8 @@ class TransactionAccess(msgspec.Struct, frozen=True):
     describe_topic: May = everybody
     read_topic: May = everybody
     read_group: May = everybody
+    # A producer id without a transactional id.
+    init_producer: Callable[[Caller], bool] = anybody
     # Between brokers.
     cluster_action: Callable[[Caller], bool] = anybody
     # For operators who abort hanging transactions (KIP-664).

@@ -1,8 +1,8 @@
-"""Settings that require security which this version does not have: an authorizer, tokens.
+"""Settings that require security which this node would not enforce: it refuses them.
 
-They are refused, in a file as well as at run time: a node that accepted them would run open to
-everybody while its configuration says otherwise. TLS and SASL settings are enforced from the file
-and cannot be changed at run time.
+A node that accepted them would run open to everybody while its configuration says otherwise. There
+are no delegation tokens yet, and the keys of the authorizer need one to be configured. TLS, SASL
+and authorizer settings are enforced from the file and cannot be changed at run time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,15 +15,15 @@ from ottla.config.problems import Problem
 from ottla.config.values import to_text
 
 _PREFIXES: Final = ("sasl.", "ssl.")
+AUTHORIZER: Final = "authorizer.class.name"
+ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
+SUPER_USERS: Final = "super.users"
 # Keys that require security, each with the value that requires none. Those of the authorizer are
 # not in Kafka's own table: the authorizer reads them.
-_SECURITY_KEYS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "allow.everyone.if.no.acl.found": "true",
-        "delegation.token.secret.key": "",
-        "super.users": "",
-    }
+_AUTHORIZER_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {ALLOW_EVERYONE: "true", SUPER_USERS: ""}
 )
+_SECURITY_KEYS: Final[Mapping[str, str]] = MappingProxyType({"delegation.token.secret.key": ""})
 
 
 def unenforced_problems(
@@ -35,7 +35,15 @@ def unenforced_problems(
         base = name if key is None else key.name
         is_unenforced = text.strip() != _SECURITY_KEYS.get(base, text.strip())
         if is_unenforced:
-            yield Problem(name, None, "is not enforced: there is no authorizer yet; remove the key")
+            rule = "is not enforced: there are no delegation tokens yet; remove the key"
+            yield Problem(name, None, rule)
+        elif base in _AUTHORIZER_KEYS and text.strip() != _AUTHORIZER_KEYS[base]:
+            if is_dynamic or not settings.get(AUTHORIZER, "").strip():
+                rule = (
+                    f"is not enforced: set it in the configuration file of the node, with "
+                    f"{AUTHORIZER}"
+                )
+                yield Problem(name, None, rule)
         elif is_dynamic and key is not None and _is_changed(key, text):
             rule = "can be changed only in the configuration file of the node"
             yield Problem(name, None, rule)

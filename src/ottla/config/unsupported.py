@@ -37,9 +37,9 @@ class Unsupported(msgspec.Struct, frozen=True):
 
 UNSUPPORTED_KEYS: dict[str, Unsupported] = {
     "authorizer.class.name": Unsupported(
-        "there is no authorizer yet, and every client may do everything",
+        "the only authorizer is org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         refused=True,
-        accepted=("",),
+        accepted=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
     ),
     "replica.selector.class": Unsupported(
         _CLASS,

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from ottla.api.access import Access
 from ottla.api.auto_create import TopicCreation
 from ottla.api.binding import Handlers
 from ottla.api.cluster import BROKERS, ClusterHandlers, create_nothing
@@ -32,6 +33,7 @@ from ottla.node.dynamic_listeners import ListenerChecks
 from ottla.node.replica_manager import ReplicaManager
 from ottla.replication.hosted_partitions import Partitions
 from ottla.runtime.worker import ThreadWorker
+from ottla.security.acl import AclOperation, ResourceType
 
 
 class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +51,11 @@ class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     def config(self) -> BrokerConfig:
         """The broker's configuration as of its start."""
         return self.context.loaded.broker
+
+    @property
+    def access(self) -> Access:
+        """The node's authorizer, asked about callers."""
+        return self.context.access
 
     @property
     def partitions(self) -> Partitions:
@@ -86,6 +93,7 @@ def _cluster(broker: BrokerDependencies) -> object:
         lambda: int(broker.context.node_id),
         BROKERS,
         broker.topic_creation.want if may_create else create_nothing,
+        broker.access,
     )
 
 
@@ -99,6 +107,7 @@ def _produce(broker: BrokerDependencies) -> object:
         broker.partitions,
         broker.image,
         broker.context.ports.clock,
+        access=broker.access.of_produce(),
         verifier=broker.coordinators,
         events=broker.context.meters.topics,
         worker=ThreadWorker("produce"),
@@ -111,6 +120,8 @@ def _fetch(broker: BrokerDependencies) -> object:
         broker.partitions,
         broker.image,
         config.replica_selector_class == RACK_AWARE,
+        may_read=broker.access.may(AclOperation.READ, ResourceType.TOPIC),
+        may_replicate=broker.access.may_on_cluster(AclOperation.CLUSTER_ACTION),
         throttles=broker.replica_manager.host.throttles,
     )
     sessions = Sessions(
@@ -128,25 +139,28 @@ def _fetch(broker: BrokerDependencies) -> object:
 def _list_offsets(broker: BrokerDependencies) -> object:
     from ottla.api.list_offsets import ListOffsetsHandlers
 
-    return ListOffsetsHandlers(broker.partitions)
+    may_describe = broker.access.may(AclOperation.DESCRIBE, ResourceType.TOPIC)
+    return ListOffsetsHandlers(broker.partitions, may_describe)
 
 
 def _epochs(broker: BrokerDependencies) -> object:
     from ottla.api.offset_for_leader_epoch import EpochHandlers
 
-    return EpochHandlers(broker.partitions)
+    return EpochHandlers(broker.partitions, broker.access.may_compare_epochs)
 
 
 def _delete_records(broker: BrokerDependencies) -> object:
     from ottla.api.delete_records import DeleteRecordsHandler
 
-    return DeleteRecordsHandler(broker.partitions)
+    may_delete = broker.access.may(AclOperation.DELETE, ResourceType.TOPIC)
+    return DeleteRecordsHandler(broker.partitions, may_delete)
 
 
 def _describe_producers(broker: BrokerDependencies) -> object:
     from ottla.api.describe_producers import DescribeProducersHandler
 
-    return DescribeProducersHandler(broker.partitions)
+    may_read = broker.access.may(AclOperation.READ, ResourceType.TOPIC)
+    return DescribeProducersHandler(broker.partitions, may_read)
 
 
 def _log_dirs(broker: BrokerDependencies) -> object:
@@ -154,7 +168,10 @@ def _log_dirs(broker: BrokerDependencies) -> object:
 
     context = broker.context
     return LogDirsHandler(
-        log_directories(broker.config), context.log_directories, context.ports.disk
+        log_directories(broker.config),
+        context.log_directories,
+        context.ports.disk,
+        broker.access.may_on_cluster(AclOperation.DESCRIBE),
     )
 
 
@@ -170,14 +187,15 @@ def _alter_log_dirs(broker: BrokerDependencies) -> object:
 def _topic_partitions(broker: BrokerDependencies) -> object:
     from ottla.api.topic_partitions import TopicPartitionsHandlers
 
-    return TopicPartitionsHandlers(broker.image, broker.config.max_request_partition_size_limit)
+    partitions_max = broker.config.max_request_partition_size_limit
+    return TopicPartitionsHandlers(broker.image, partitions_max, broker.access)
 
 
 def _describe(broker: BrokerDependencies) -> object:
     from ottla.api.describe import DescribeHandlers
 
     context = broker.context
-    return DescribeHandlers(context.node_id, broker.image, context.loaded.static)
+    return DescribeHandlers(context.node_id, broker.image, context.loaded.static, broker.access)
 
 
 def _config_changes(broker: BrokerDependencies) -> object:
@@ -190,6 +208,7 @@ def _config_changes(broker: BrokerDependencies) -> object:
         context.loaded.static,
         _forwarder(broker),
         broker.listeners,
+        access=broker.access,
     )
 
 
@@ -217,26 +236,34 @@ def _telemetry(broker: BrokerDependencies) -> object:
 def _find_coordinator(broker: BrokerDependencies) -> object:
     from ottla.api.find_coordinator import FindCoordinatorHandler
 
-    return FindCoordinatorHandler(broker.image, broker.coordinators.create_topic)
+    return FindCoordinatorHandler(
+        broker.image, broker.coordinators.create_topic, broker.access.of_groups()
+    )
 
 
 def _groups(broker: BrokerDependencies) -> object:
     from ottla.api.groups import GroupHandlers
 
-    return GroupHandlers(broker.coordinator.groups.coordinator)
+    return GroupHandlers(broker.coordinator.groups.coordinator, broker.access.of_groups())
 
 
 def _offsets(broker: BrokerDependencies) -> object:
     from ottla.api.offsets import OffsetHandlers
 
-    return OffsetHandlers(broker.coordinator.groups.coordinator, broker.image)
+    coordinator = broker.coordinator.groups.coordinator
+    return OffsetHandlers(coordinator, broker.image, access=broker.access.of_groups())
 
 
 def _consumer_groups(broker: BrokerDependencies) -> object:
     from ottla.api.consumer_groups import ConsumerGroupHandlers
 
     groups = broker.coordinator.groups
-    return ConsumerGroupHandlers(groups.coordinator, groups.consumer_settings, broker.image)
+    return ConsumerGroupHandlers(
+        groups.coordinator,
+        groups.consumer_settings,
+        broker.image,
+        access=broker.access.of_groups(),
+    )
 
 
 def _streams_groups(broker: BrokerDependencies) -> object:
@@ -244,7 +271,12 @@ def _streams_groups(broker: BrokerDependencies) -> object:
 
     groups = broker.coordinator.groups
     return StreamsGroupHandlers(
-        groups.coordinator, groups.streams_settings, broker.image, groups.streams_topics
+        groups.coordinator,
+        groups.streams_settings,
+        broker.image,
+        groups.streams_topics,
+        broker.access.of_groups(),
+        broker.access.may_create_topic,
     )
 
 
@@ -252,7 +284,9 @@ def _init_producer_id(broker: BrokerDependencies) -> object:
     from ottla.api.producer_ids import InitProducerIdHandler
 
     transactions = broker.coordinator.transactions
-    return InitProducerIdHandler(transactions.ids, transactions.coordinator)
+    return InitProducerIdHandler(
+        transactions.ids, transactions.coordinator, broker.access.of_transactions()
+    )
 
 
 def _transactions(broker: BrokerDependencies) -> object:
@@ -260,20 +294,28 @@ def _transactions(broker: BrokerDependencies) -> object:
 
     services = broker.coordinator
     index_of = services.groups.coordinator.runtime.index_of
-    return TransactionHandlers(services.transactions.coordinator, broker.image, index_of)
+    return TransactionHandlers(
+        services.transactions.coordinator,
+        broker.image,
+        index_of,
+        broker.access.of_transactions(),
+    )
 
 
 def _describe_transactions(broker: BrokerDependencies) -> object:
     from ottla.api.describe_transactions import DescribeTransactionsHandlers
 
     coordinator = broker.coordinator.transactions.coordinator
-    return DescribeTransactionsHandlers(coordinator, broker.context.ports.clock)
+    return DescribeTransactionsHandlers(
+        coordinator, broker.context.ports.clock, access=broker.access.of_transactions()
+    )
 
 
 def _txn_markers(broker: BrokerDependencies) -> object:
     from ottla.api.txn_markers import TxnMarkersHandler
 
-    return TxnMarkersHandler(broker.coordinator.transactions.writer)
+    writer = broker.coordinator.transactions.writer
+    return TxnMarkersHandler(writer, access=broker.access.of_transactions())
 
 
 def _txn_offsets(broker: BrokerDependencies) -> object:
@@ -285,6 +327,7 @@ def _txn_offsets(broker: BrokerDependencies) -> object:
         services.transactions.verification,
         broker.partitions,
         broker.image,
+        access=broker.access.of_transactions(),
     )
 
 

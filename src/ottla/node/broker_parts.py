@@ -106,7 +106,9 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     )
     gate = StartGate(watch.current, int(context.node_id))
     routes = Routes(
-        Listener.BROKER, bind_routes(Listener.BROKER, handlers, gate), hidden_at(watch.current)
+        Listener.BROKER,
+        bind_routes(Listener.BROKER, handlers, gate, access=context.access),
+        hidden_at(watch.current),
     )
     spec_of = SpecInputs(
         context.bound,
@@ -154,7 +156,8 @@ def _coordinators(
     inputs: BrokerInputs, replica_manager: ReplicaManager, topic_creation: TopicCreation
 ) -> Coordinators:
     # Internal topics are created in the name of the broker, whichever client needs them first.
-    broker = Caller(ANONYMOUS, client_id(inputs.context.node_id), Address("localhost", 0), "")
+    name = client_id(inputs.context.node_id)
+    broker = Caller(ANONYMOUS, name, Address("localhost", 0), "", is_own=True)
     return Coordinators(
         CoordinatorDependencies(
             inputs.context,

@@ -74,6 +74,8 @@ def build_node(context: NodeContext) -> NodeParts:
         broker = build_broker_parts(BrokerInputs(context, quorum, watch, channel, shared))
     limits = ConnectionLimits(context.loaded, shared.admission)
     publishers: list[Publisher] = [watch, meters, limits, context.dynamic]
+    if context.acls is not None:
+        publishers.append(context.acls)
     if broker is not None:
         publishers += broker.publishers
     followers = Followers(publishers, [meters.on_role], [], snapshotter)

@@ -2,7 +2,9 @@
 
 import msgspec
 
+from ottla.api.access import OPEN, Access
 from ottla.config.loading import Loaded
+from ottla.node.authorization import AclPublisher
 from ottla.node.directories import log_directories
 from ottla.node.dynamic_config import DynamicConfig
 from ottla.node.listeners import Bound
@@ -31,6 +33,10 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     security: Security = msgspec.field(default_factory=NoSecurity)
     meters: Meters = msgspec.field(default_factory=Meters)
     close_hooks: ConnectionCloseHooks = msgspec.field(default_factory=ConnectionCloseHooks)
+    access: Access = OPEN
+    """Who may do what, on all listeners."""
+    acls: AclPublisher | None = None
+    """Keeps the authorizer up to date; None for a node without one."""
     repair: Repair = NO_REPAIR
     offline_paths: tuple[str, ...] = ()
     """Directories that could not be opened."""

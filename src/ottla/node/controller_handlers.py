@@ -58,7 +58,13 @@ def _decisions(node: ControllerDependencies) -> ControllerHandlers:
 
 def _cluster(node: ControllerDependencies) -> object:
     leader_id = node.quorum.leader_id
-    return ClusterHandlers(node.context.cluster_id, node.image, leader_id, CONTROLLERS)
+    return ClusterHandlers(
+        node.context.cluster_id,
+        node.image,
+        leader_id,
+        CONTROLLERS,
+        access=node.context.access,
+    )
 
 
 def _raft(node: ControllerDependencies) -> object:
@@ -73,14 +79,14 @@ def _config_changes(node: ControllerDependencies) -> object:
     decided = _decisions(node).handler_of(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, controller_decisions.incremental_alter_configs
     )
-    return ControllerConfigChanges(node.context.node_id, decided)
+    return ControllerConfigChanges(node.context.node_id, decided, access=node.context.access)
 
 
 def _describe(node: ControllerDependencies) -> object:
     from ottla.api.describe import DescribeHandlers
 
     context = node.context
-    return DescribeHandlers(context.node_id, node.image, context.loaded.static)
+    return DescribeHandlers(context.node_id, node.image, context.loaded.static, context.access)
 
 
 def _sasl(node: ControllerDependencies) -> object:

@@ -104,7 +104,9 @@ def build_controller_parts(inputs: ControllerInputs) -> NodeControllerParts:
             recovery=recovery,
         )
     )
-    routes = with_envelope(Routes(Listener.CONTROLLER, bind_routes(Listener.CONTROLLER, handlers)))
+    access = context.access
+    bound = bind_routes(Listener.CONTROLLER, handlers, access=access)
+    routes = with_envelope(Routes(Listener.CONTROLLER, bound), access)
     spec_of = SpecInputs(
         context.bound,
         routes,
@@ -136,6 +138,7 @@ def _decisions(
         voter_ids=quorum.voter_ids,
         liveness=liveness,
         random=context.ports.random,
+        access=context.access,
         tokens=TokenSettings(
             config.delegation_token_secret_key,
             config.delegation_token_max_lifetime_ms,

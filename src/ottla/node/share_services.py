@@ -89,20 +89,24 @@ def build_share_services(
     sessions = Sessions(
         config.group_share_max_share_sessions, config.group_share_max_session_timeout_ms
     )
+    access = context.access.of_groups()
     shares = ShareGroups(groups, persister, dependencies.image)
     handlers = ShareHandlers(
-        ShareSources(led, sessions, clock, dependencies.image, config.fetch_max_bytes)
+        ShareSources(
+            led, sessions, clock, dependencies.image, config.fetch_max_bytes, access=access
+        )
     )
     context.close_hooks.add(handlers.on_connection_closed)
     groups.before_delete.append(shares.delete_state)
     return ShareServices(
         handlers,
-        ShareGroupHandlers(shares),
-        ShareStateHandlers(coordinator),
+        ShareGroupHandlers(shares, access=access),
+        ShareStateHandlers(coordinator, access=access),
         ShareOffsetHandlers(
             shares,
             LeaderHighWatermarks(int(context.node_id), partitions, links),
             dependencies.image,
+            access=access,
         ),
         (coordinator.runtime, led, _pruning(dependencies, coordinator)),
         (coordinator,),

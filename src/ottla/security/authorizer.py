@@ -38,9 +38,19 @@ class Authorizer(Protocol):
         ...
 
     def allows(
-        self, subject: Subject, operation: AclOperation, resource_type: ResourceType, name: str
+        self,
+        subject: Subject,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        is_audited: bool = True,
     ) -> bool:
-        """Say whether the subject may carry out the operation on one resource."""
+        """Say whether the subject may carry out the operation on one resource.
+
+        Without ``is_audited`` no line is logged: for a permission of which another would do as
+        well, and for lists that are filtered.
+        """
         ...
 
     def allows_any(
@@ -57,7 +67,13 @@ class NoAuthorizer:
     version = 0
 
     def allows(
-        self, subject: Subject, operation: AclOperation, resource_type: ResourceType, name: str
+        self,
+        subject: Subject,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        is_audited: bool = True,
     ) -> bool:
         """Return True."""
         return True
@@ -101,7 +117,13 @@ class AclAuthorizer:
         self._changed()
 
     def allows(
-        self, subject: Subject, operation: AclOperation, resource_type: ResourceType, name: str
+        self,
+        subject: Subject,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        is_audited: bool = True,
     ) -> bool:
         """Say whether the subject may carry out the operation on one resource."""
         key = (subject, operation, resource_type, name)
@@ -109,7 +131,8 @@ class AclAuthorizer:
         if allowed is None:
             allowed = self._decide(subject, operation, resource_type, name)
             self._remember(key, allowed)
-        _audit(subject, operation, resource_type, name, allowed)
+        if is_audited:
+            _audit(subject, operation, resource_type, name, allowed)
         return allowed
 
     def allows_any(

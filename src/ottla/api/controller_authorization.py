@@ -1,0 +1,140 @@
+"""Authorizes the parts of a change that the active controller decides: topics and configurations.
+
+Each function takes out of a request what its client may not do, and returns the results to add to
+the reply; the rest is decided as usual. Kafka's rules: `ottla.api.authorization_rules`.
+"""
+
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from ottla.api.access import Access
+from ottla.api.routes import Caller
+from ottla.metadata.image import Image
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages import alter_configs, incremental_alter_configs
+from ottla.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopicResult,
+)
+from ottla.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest
+from ottla.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from ottla.security.acl import AclOperation, ResourceType
+
+_REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_MESSAGE = "Authorization failed."
+
+Configs = TypeVar(
+    "Configs",
+    alter_configs.AlterConfigsRequest,
+    incremental_alter_configs.IncrementalAlterConfigsRequest,
+)
+
+
+class Describable:
+    """The topics whose configurations a client may see, as a container of names."""
+
+    def __init__(self, access: Access, caller: Caller) -> None:
+        self._access = access
+        self._caller = caller
+
+    def __contains__(self, name: object) -> bool:
+        assert isinstance(name, str)
+        return self._access.allows(
+            self._caller,
+            AclOperation.DESCRIBE_CONFIGS,
+            ResourceType.TOPIC,
+            name,
+            is_audited=False,
+        )
+
+
+def authorize_create_topics(
+    access: Access, caller: Caller, request: CreateTopicsRequest
+) -> tuple[CreateTopicsRequest, list[CreatableTopicResult]]:
+    """Take out the topics that the client may not create."""
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    refused = {name for name in names if not access.may_create_topic(caller, name)}
+    if not refused:
+        return request, []
+    results = [
+        CreatableTopicResult(name=name, error_code=_REFUSED, error_message=_MESSAGE)
+        for name in names
+        if name in refused
+    ]
+    allowed = [topic for topic in request.topics if topic.name not in refused]
+    return replace(request, topics=allowed), results
+
+
+def authorize_create_partitions(
+    access: Access, caller: Caller, request: CreatePartitionsRequest
+) -> tuple[CreatePartitionsRequest, list[CreatePartitionsTopicResult]]:
+    """Take out the topics that the client may not alter."""
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    refused = {
+        name
+        for name in names
+        if not access.allows(caller, AclOperation.ALTER, ResourceType.TOPIC, name)
+    }
+    if not refused:
+        return request, []
+    results = [
+        CreatePartitionsTopicResult(name, _REFUSED, _MESSAGE) for name in names if name in refused
+    ]
+    allowed = [topic for topic in request.topics if topic.name not in refused]
+    return replace(request, topics=allowed), results
+
+
+def authorize_delete_topics(
+    access: Access, caller: Caller, request: DeleteTopicsRequest, image: Image
+) -> tuple[DeleteTopicsRequest, list[DeletableTopicResult]]:
+    """Take out the topics that the client may not delete.
+
+    A topic given by an id that no topic has stays in: its error reveals nothing. The name of one
+    that has is in its error only if the client may describe the topic.
+    """
+    results: list[DeletableTopicResult] = []
+
+    def is_allowed(item: DeleteTopicState) -> bool:
+        name = item.name
+        if name is None:
+            topic = image.topics.by_id.get(item.topic_id)
+            if topic is None:
+                return True
+            name = topic.name
+        if access.allows(caller, AclOperation.DELETE, ResourceType.TOPIC, name):
+            return True
+        is_visible = item.name is not None or access.allows(
+            caller, AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_audited=False
+        )
+        results.append(
+            DeletableTopicResult(name if is_visible else None, item.topic_id, _REFUSED, _MESSAGE)
+        )
+        return False
+
+    names = [each for each in request.topic_names if is_allowed(DeleteTopicState(name=each))]
+    topics = [each for each in request.topics if is_allowed(each)]
+    return replace(request, topic_names=names, topics=topics), results
+
+
+def authorize_configs(
+    access: Access, caller: Caller, request: Configs
+) -> tuple[Configs, list[tuple[ErrorCode, str, int, str]]]:
+    """Take out the resources that the client may not configure.
+
+    Their results are an error code, its message, and the type and name of the resource.
+    """
+    kept = []
+    results = []
+    for each in request.resources:
+        kind, name = each.resource_type, each.resource_name
+        code = access.refuse_configs(caller, AclOperation.ALTER_CONFIGS, kind, name)
+        if code is None:
+            kept.append(each)
+        else:
+            results.append((code, _MESSAGE, kind, name))
+    return replace(request, resources=kept), results

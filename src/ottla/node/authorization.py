@@ -1,0 +1,47 @@
+"""The authorizer of a node: constructed from its settings, kept up to date with the image.
+
+``authorizer.class.name`` switches it on. Before the first image it allows super users alone, so
+that nodes can form a cluster that nobody else can use yet.
+"""
+
+from typing import Final
+
+from ottla.config.loading import Loaded
+from ottla.config.unenforced import ALLOW_EVERYONE, SUPER_USERS
+from ottla.metadata.delta import Delta
+from ottla.metadata.image import Image
+from ottla.security.authorizer import AclAuthorizer
+
+_TRUE: Final = "true"
+
+
+class AclPublisher:
+    """`Publisher`: passes changes of the ACLs to the authorizer."""
+
+    name = "acls"
+
+    def __init__(self, authorizer: AclAuthorizer) -> None:
+        self.authorizer = authorizer
+        self._is_loaded = False
+
+    def on_image(self, delta: Delta, image: Image) -> None:
+        """Load the first image, then apply what each delta changes."""
+        if not self._is_loaded:
+            self._is_loaded = True
+            self.authorizer.load(image.acls.values())
+        elif delta.acls:
+            changes = delta.acls.values()
+            self.authorizer.update(
+                [each.new for each in changes if each.new is not None],
+                [each.old for each in changes if each.old is not None],
+            )
+
+
+def build_acl_publisher(loaded: Loaded) -> AclPublisher | None:
+    """Return the authorizer of a node with its publisher; None if it has none."""
+    if not loaded.broker.authorizer_class_name:
+        return None
+    text = loaded.static.get(SUPER_USERS, "")
+    super_users = [user.strip() for user in text.split(";") if user.strip()]
+    allow = loaded.static.get(ALLOW_EVERYONE, "").strip().lower() == _TRUE
+    return AclPublisher(AclAuthorizer(super_users, allow_if_no_acl=allow))
