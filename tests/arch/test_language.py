@@ -17,7 +17,6 @@ NOT_YET = (
     "tests/pipeline/",
     "tests/unit/",
     "tests/wire/",
-    "docs/coordinators.md",
 )
 
 

@@ -58,13 +58,15 @@ def test_links_in_documents_exist() -> None:
 
 def test_tests_named_in_documents_exist() -> None:
     rooms = "|".join(path.name for path in (ROOT / "tests").iterdir() if path.is_dir())
+    named = re.compile(rf"\b((?:{rooms})/[\w/]*test_\w+\.py)(?:::(\w+))?")
     missing = []
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         if page.name == "CHANGELOG.md":
             continue
-        for path in re.findall(rf"\b((?:{rooms})/[\w/]*test_\w+\.py)", page.read_text()):
-            if not (ROOT / "tests" / path).exists():
-                missing.append(f"{page.relative_to(ROOT)} -> {path}")
+        for path, test in named.findall(page.read_text()):
+            module = ROOT / "tests" / path
+            if not module.exists() or (test and test not in defined(module)):
+                missing.append(f"{page.relative_to(ROOT)} -> {path}::{test}")
     assert missing == []
 
 
