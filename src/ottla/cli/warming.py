@@ -15,6 +15,7 @@ from typing import Final
 PACKAGES: Final = (
     "ottla.protocol.messages",
     "ottla.protocol.internal",
+    "ottla.client",
     "ottla.security",
     "ottla.security.sasl",
     "ottla.raft",

@@ -101,7 +101,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
             replica_manager=replica_manager,
             coordinators=coordinators,
             topic_creation=topic_creation,
-            listeners=ListenerChecks(loaded, ports, open_listeners),
+            listeners=ListenerChecks(loaded, ports, context.security, open_listeners),
         )
     )
     gate = StartGate(watch.current, int(context.node_id))

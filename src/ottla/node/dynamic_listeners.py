@@ -6,6 +6,7 @@ Listeners between nodes are never changed here.
 """
 
 import logging
+from collections.abc import Iterator
 
 from ottla.config.dynamic import listener_problems, listeners_of
 from ottla.config.generated import BrokerConfig
@@ -16,6 +17,7 @@ from ottla.config.problems import ConfigError, Problem
 from ottla.node.listeners import SpecOf
 from ottla.node.ports import NodePorts
 from ottla.node.security import listener_security_problems
+from ottla.node.security_port import Security
 from ottla.runtime.ports import Address
 from ottla.server.listener import Server
 
@@ -57,21 +59,30 @@ class DynamicListeners:
             return
         if wanted == self._open.current:
             return
+        try:
+            specs = list(map(self._spec_of, _of_clients(wanted)))
+        except ConfigError as error:
+            log.warning("listeners not changed reason=%s", error)
+            return
         self._open.current = wanted
-        self._server.serve(list(map(self._spec_of, _of_clients(wanted))))
+        self._server.serve(specs)
 
 
 class ListenerChecks:
     """Checks whether listeners could be opened, before a change of them is accepted."""
 
-    def __init__(self, loaded: Loaded, ports: NodePorts, open_listeners: OpenListeners) -> None:
+    def __init__(
+        self, loaded: Loaded, ports: NodePorts, security: Security, open_listeners: OpenListeners
+    ) -> None:
         self._loaded = loaded
         self._ports = ports
+        self._security = security
         self._open = open_listeners
 
     async def problems(self, wanted: Listeners) -> list[Problem]:
-        """Return why ``wanted`` cannot be opened: unsupported protocols, or addresses in use."""
+        """Return why ``wanted`` cannot be opened: missing certificates, or addresses in use."""
         found = listener_security_problems(wanted, self._loaded.broker)
+        found += self._security_problems(wanted)
         if found or self._ports.bind is None:
             return found
         names = {each.name for each in _of_clients(self._open.current)}
@@ -86,6 +97,13 @@ class ListenerChecks:
             else:
                 sock.close()
         return found
+
+    def _security_problems(self, wanted: Listeners) -> Iterator[Problem]:
+        for listener in _of_clients(wanted):
+            try:
+                self._security.of_listener(listener)
+            except ConfigError as error:
+                yield from error.problems
 
 
 def _of_clients(listeners: Listeners) -> list[Listener]:
