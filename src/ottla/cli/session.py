@@ -10,6 +10,7 @@ from ottla.cli.connection_settings import client_properties, options_of, resolve
 from ottla.cli.settings_file import fail
 from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, NoBroker, Refused
 from ottla.config.addresses import BadAddress, HostPort, parse_host_port
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.network import TcpNetwork
@@ -18,6 +19,17 @@ from ottla.runtime.randomness import SystemRandom
 from ottla.security.sasl.credentials import LoginFailed
 
 PORT_DEFAULT: Final = 9092
+_ADVICE: Final = {
+    int(ErrorCode.SECURITY_DISABLED): (
+        "; the cluster has no authorizer: set authorizer.class.name on brokers and controllers"
+    ),
+    int(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED): (
+        "; set delegation.token.secret.key on brokers and controllers to use tokens"
+    ),
+    int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED): (
+        "; tokens are managed over connections with SASL or client certificates"
+    ),
+}
 T = TypeVar("T")
 
 
@@ -63,7 +75,9 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
         fail(f"login failed: {error}")
     except NoBroker as error:
         fail(f"{error}; {_advice(str(error), options)}")
-    except (Refused, Fault, OSError) as error:
+    except Refused as error:
+        fail(f"{error}{_ADVICE.get(error.code, '')}")
+    except (Fault, OSError) as error:
         fail(str(error) or type(error).__name__)
 
 

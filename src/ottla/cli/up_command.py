@@ -11,12 +11,23 @@ from typing import Annotated, Final
 
 import typer
 
+from ottla.cli.connection_settings import options_of
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
 from ottla.cli.session import client_ports
 from ottla.cli.settings_file import fail
-from ottla.cli.up_plan import HOST, BadPlan, PlannedNode, plan_nodes, settings_of
-from ottla.client.cluster import Cluster, NoBroker
+from ottla.cli.up_plan import (
+    CONTROLLERS,
+    HOST,
+    SECURE_LISTENER,
+    BadPlan,
+    PlannedNode,
+    plan_nodes,
+    settings_of,
+)
+from ottla.cli.up_settings import client_settings
+from ottla.client.cluster import ClientOptions, Cluster, NoBroker
+from ottla.client.connection import Options
 from ottla.config.loading import load
 from ottla.node.format_plan import FormatOptions, plan_format
 from ottla.node.formatting import FormatRefused, format_node
@@ -26,9 +37,12 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
+from ottla.security.certificate_files import PRIVATE, write_file
+from ottla.security.local_cluster import LocalSecurity, local_security
 from ottla.storage.meta_properties import MetaPropertiesRefused, read_meta_properties
 
 PORT_DEFAULT: Final = 9092
+SECURITY_NAME: Final = "security"
 READY_S_MAX: Final = 120.0
 STOP_S_MAX: Final = 20.0
 """After this a node that was told to stop is killed."""
@@ -56,27 +70,44 @@ def up(
     data: Annotated[Path, typer.Option("--data", "-d", help="Where everything is kept.")] = Path(
         "ottla-data"
     ),
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS and passwords on every listener; prints what clients need to connect.",
+        ),
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Run a local cluster; Ctrl-C or SIGTERM stops it. Its data stays for the next time."""
     root = data.absolute()
     try:
         count = _count_nodes(root, nodes)
+        _check_security(root, secure)
         planned = plan_nodes(count, port, str(root), _is_free)
-        _prepare(planned)
-    except (BadPlan, FormatRefused, MetaPropertiesRefused, OSError) as error:
+        security = _security(root) if secure else None
+        _prepare(planned, security)
+    except (BadPlan, FormatRefused, MetaPropertiesRefused, OSError, ValueError) as error:
         fail(str(error))
+    bootstrap = ",".join(each.address for each in planned)
+    connection = Options()
+    if security is not None:
+        _write_client_file(security, bootstrap)
+        connection = options_of(security.client_config(bootstrap))
 
     def ready() -> None:
         addresses = [each.address for each in planned]
         if chosen(context, output) is Output.TABLE:
-            sys.stdout.write(f"ready {','.join(addresses)}\n")
+            sys.stdout.write(f"ready {bootstrap}\n")
+            sys.stdout.write("" if security is None else client_settings(security, bootstrap))
         else:
-            answer(context, output, {"ready": addresses})
+            config = None if security is None else security.client_config(bootstrap)
+            more = {} if config is None else {"client_config": config}
+            answer(context, output, {"ready": addresses, **more})
         sys.stdout.flush()
 
     try:
-        asyncio.run(_run(planned, ready))
+        asyncio.run(_run(planned, connection, ready))
     except NodeDied as error:
         fail(str(error))
 
@@ -104,7 +135,30 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _prepare(nodes: Sequence[PlannedNode]) -> None:
+def _check_security(root: Path, is_secure: bool) -> None:
+    """Refuse to start an open cluster as a secure one, or the other way round."""
+    was_secure = (root / SECURITY_NAME).exists()
+    is_new = not (root / "node-1" / "data" / "meta.properties").exists()
+    if was_secure and not is_secure:
+        raise BadPlan(f"{root}: holds a secure cluster; start it with --secure")
+    if is_secure and not was_secure and not is_new:
+        raise BadPlan(
+            f"{root}: holds a cluster without security, whose users are not known; take another "
+            "directory with --data"
+        )
+
+
+def _security(root: Path) -> LocalSecurity:
+    return local_security(root / SECURITY_NAME, SystemClock(), SystemRandom())
+
+
+def _write_client_file(security: LocalSecurity, bootstrap: str) -> None:
+    config = security.client_config(bootstrap)
+    text = "".join(f"{key}={value}\n" for key, value in config.items())
+    write_file(Path(security.directory) / "client.properties", text.encode(), PRIVATE)
+
+
+def _prepare(nodes: Sequence[PlannedNode], security: LocalSecurity | None) -> None:
     """Write every node's settings, and format what is not formatted yet."""
     disk, random, clock = RealDisk(), SystemRandom(), SystemClock()
     found = [read_meta_properties(disk, n.data) for n in nodes if disk.exists(n.data)]
@@ -112,16 +166,24 @@ def _prepare(nodes: Sequence[PlannedNode]) -> None:
     cluster_id = known or uuid_text(random.uuid())
     for node in nodes:
         disk.make_dirs(node.directory)
-        text = settings_of(node, nodes)
-        Path(node.settings_file).write_text(text, encoding="utf-8")
-        options = FormatOptions(cluster_id=cluster_id, is_formatted_ignored=True)
+        own = None if security is None else security.server_settings(SECURE_LISTENER, CONTROLLERS)
+        text = settings_of(node, nodes, own)
+        # It may hold passwords.
+        write_file(Path(node.settings_file), text.encode(), PRIVATE)
+        options = FormatOptions(
+            cluster_id=cluster_id,
+            is_formatted_ignored=True,
+            scram=() if security is None else security.scram,
+        )
         format_node(disk, random, clock.now(), plan_format(load(text), options, random))
 
 
 # -- while it runs -----------------------------------------------------------------
 
 
-async def _run(nodes: Sequence[PlannedNode], ready: Callable[[], None]) -> None:
+async def _run(
+    nodes: Sequence[PlannedNode], connection: Options, ready: Callable[[], None]
+) -> None:
     """Start, say when all serve, wait for a signal; whatever happens, leave no process behind.
 
     Raises:
@@ -141,7 +203,7 @@ async def _run(nodes: Sequence[PlannedNode], ready: Callable[[], None]) -> None:
                 tasks.create_task(_watch(node, process, stop))
                 for node, process in zip(nodes, running, strict=True)
             ]
-            if await _wait_ready(nodes, stop):
+            if await _wait_ready(nodes, connection, stop):
                 ready()
             await stop.wait()
             for watch in watches:
@@ -184,27 +246,32 @@ async def _watch(
     )
 
 
-async def _wait_ready(nodes: Sequence[PlannedNode], stop: asyncio.Event) -> bool:
+async def _wait_ready(
+    nodes: Sequence[PlannedNode], connection: Options, stop: asyncio.Event
+) -> bool:
     """Return whether every node serves, and knows of all; not where the wait was ended."""
     try:
         async with asyncio.timeout(READY_S_MAX):
             for node in nodes:
-                await _wait_serving(node, len(nodes), stop)
+                await _wait_serving(node, len(nodes), connection, stop)
     except TimeoutError:
         raise NodeDied(f"not ready within {READY_S_MAX:.0f} s; see {nodes[0].log_file}") from None
     return not stop.is_set()
 
 
-async def _wait_serving(node: PlannedNode, count: int, stop: asyncio.Event) -> None:
+async def _wait_serving(
+    node: PlannedNode, count: int, connection: Options, stop: asyncio.Event
+) -> None:
     while not stop.is_set():
-        if await _serves(node, count):
+        if await _serves(node, count, connection):
             return
         await asyncio.sleep(_LOOK_S)
 
 
-async def _serves(node: PlannedNode, count: int) -> bool:
+async def _serves(node: PlannedNode, count: int, connection: Options) -> bool:
+    options = ClientOptions(connection=connection)
     try:
-        cluster = await Cluster.open(client_ports(), [Address(HOST, node.port)])
+        cluster = await Cluster.open(client_ports(), [Address(HOST, node.port)], options)
     except (NoBroker, Fault, OSError):
         return False
     async with cluster:

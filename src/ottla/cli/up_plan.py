@@ -3,13 +3,14 @@
     DATA/node-1/server.properties     written at every start
     DATA/node-1/data/                 the log directory, formatted at the first
     DATA/node-1/node.log              what the node says
+    DATA/security/                    with --secure: certificates and passwords
 
 Every node is broker and controller. Clients' ports are P, P+1, ...; controllers take free ones
 above, and the pages of each node (metrics, why groups wait) the next. The voters are fixed by
 configuration, so ports may differ from one start to the next.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -17,6 +18,9 @@ from typing import Final
 from ottla.config.addresses import PORT_MAX
 
 HOST: Final = "127.0.0.1"
+PLAIN_LISTENER: Final = "PLAINTEXT"
+SECURE_LISTENER: Final = "SECURE"
+CONTROLLERS: Final = "CONTROLLER"
 NODES_MAX: Final = 9
 """More voters make a quorum slower, not safer."""
 
@@ -87,16 +91,19 @@ def plan_nodes(
     )
 
 
-def settings_of(node: PlannedNode, nodes: Sequence[PlannedNode]) -> str:
-    """Return a node's server.properties."""
+def settings_of(
+    node: PlannedNode, nodes: Sequence[PlannedNode], security: Mapping[str, str] | None = None
+) -> str:
+    """Return a node's server.properties; ``security`` has the settings of a secured cluster."""
+    clients = PLAIN_LISTENER if security is None else SECURE_LISTENER
     replicas = min(3, len(nodes))
     in_sync = max(1, replicas - 1)
     voters = ",".join(f"{each.node_id}@{HOST}:{each.controller_port}" for each in nodes)
     lines = {
         "process.roles": "broker,controller",
         "node.id": node.node_id,
-        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{HOST}:{node.controller_port}",
-        "controller.listener.names": "CONTROLLER",
+        "listeners": f"{clients}://{node.address},{CONTROLLERS}://{HOST}:{node.controller_port}",
+        "controller.listener.names": CONTROLLERS,
         "controller.quorum.voters": voters,
         "log.dirs": _escaped(node.data),
         "default.replication.factor": replicas,
@@ -113,8 +120,13 @@ def settings_of(node: PlannedNode, nodes: Sequence[PlannedNode]) -> str:
     }
     if node.metrics_port is not None:
         lines["ottla.metrics.listener"] = f"{HOST}:{node.metrics_port}"
+    lines |= {key: _in_properties(value) for key, value in (security or {}).items()}
     head = "# Written by `ottla up` at every start; changes here are lost.\n"
     return head + "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+def _in_properties(value: str) -> str:
+    return value.replace("\\", "\\\\")
 
 
 def _escaped(path: str) -> str:

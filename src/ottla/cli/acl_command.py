@@ -1,0 +1,201 @@
+"""``ottla acl``: who may do what, in the vocabulary of ``kafka-acls.sh``."""
+
+from typing import Annotated
+
+import typer
+
+from ottla.cli.acl_options import (
+    BadAclOptions,
+    Entries,
+    Pattern,
+    Resources,
+    acls_of,
+    filters_of,
+)
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
+from ottla.cli.rendering import Row
+from ottla.cli.session import with_cluster
+from ottla.client.admin_security import create_acls, delete_acls, list_acls
+from ottla.client.cluster import Cluster
+from ottla.security.acl import Acl, AclOperation, PatternType, PermissionType, ResourceType
+
+app = typer.Typer(
+    help="Access control lists: who may do what.", no_args_is_help=True, add_completion=False
+)
+
+Names = list[str] | None
+AllowOption = Annotated[Names, typer.Option("--allow-principal", help="User:NAME, or User:*.")]
+DenyOption = Annotated[Names, typer.Option("--deny-principal", help="User:NAME; wins over allow.")]
+AllowHostOption = Annotated[Names, typer.Option("--allow-host", help="An address; else any.")]
+DenyHostOption = Annotated[Names, typer.Option("--deny-host", help="An address; else any.")]
+OperationOption = Annotated[
+    Names, typer.Option("--operation", help="read, write, create, describe, alter, all, ...")
+]
+TopicOption = Annotated[Names, typer.Option("--topic", help="A topic; '*' is every one.")]
+GroupOption = Annotated[Names, typer.Option("--group", help="A group; '*' is every one.")]
+TransactionalOption = Annotated[Names, typer.Option("--transactional-id", help="Of producers.")]
+TokenOption = Annotated[Names, typer.Option("--delegation-token", help="The id of a token.")]
+UserOption = Annotated[
+    Names, typer.Option("--user-principal", help="A user, for tokens of others.")
+]
+ClusterOption = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
+PrefixedOption = Annotated[
+    bool, typer.Option("--prefixed", help="Names are prefixes; short for the pattern prefixed.")
+]
+PatternOption = Annotated[
+    Pattern, typer.Option("--resource-pattern-type", help="How names are matched.")
+]
+
+
+@app.command("add")
+def add(  # noqa: PLR0913 - one per option of Kafka's tool
+    context: typer.Context,
+    *,
+    allow_principal: AllowOption = None,
+    deny_principal: DenyOption = None,
+    allow_host: AllowHostOption = None,
+    deny_host: DenyHostOption = None,
+    operation: OperationOption = None,
+    topic: TopicOption = None,
+    group: GroupOption = None,
+    transactional_id: TransactionalOption = None,
+    delegation_token: TokenOption = None,
+    user_principal: UserOption = None,
+    cluster: ClusterOption = False,
+    producer: Annotated[
+        bool, typer.Option("--producer", help="What a producer to --topic needs.")
+    ] = False,
+    consumer: Annotated[
+        bool, typer.Option("--consumer", help="What a consumer of --topic in --group needs.")
+    ] = False,
+    prefixed: PrefixedOption = False,
+    resource_pattern_type: PatternOption = Pattern.LITERAL,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Add access control entries."""
+    entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
+    resources = _resources(
+        topic, group, transactional_id, delegation_token, user_principal, cluster
+    )
+    pattern = Pattern.PREFIXED if prefixed else resource_pattern_type
+    try:
+        acls = acls_of(resources, entries, pattern, is_producer=producer, is_consumer=consumer)
+    except BadAclOptions as error:
+        raise typer.BadParameter(str(error)) from error
+    with_cluster(bootstrap, lambda brokers: create_acls(brokers, acls))
+    answer(context, output, [_row(each) for each in acls])
+
+
+@app.command("list")
+def show(  # noqa: PLR0913 - one per option of Kafka's tool
+    context: typer.Context,
+    *,
+    principal: Annotated[Names, typer.Option("--principal", help="Only of User:NAME.")] = None,
+    topic: TopicOption = None,
+    group: GroupOption = None,
+    transactional_id: TransactionalOption = None,
+    delegation_token: TokenOption = None,
+    user_principal: UserOption = None,
+    cluster: ClusterOption = False,
+    prefixed: PrefixedOption = False,
+    resource_pattern_type: PatternOption = Pattern.ANY,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """List access control entries; --resource-pattern-type match shows all that apply to a name."""
+    resources = _resources(
+        topic, group, transactional_id, delegation_token, user_principal, cluster
+    )
+    pattern = Pattern.PREFIXED if prefixed else resource_pattern_type
+    wanted = filters_of(resources, Entries(), pattern)
+
+    async def work(brokers: Cluster) -> list[Acl]:
+        found: dict[Acl, None] = {}
+        for each in wanted:
+            found |= dict.fromkeys(await list_acls(brokers, each))
+        return [acl for acl in found if not principal or acl.principal in principal]
+
+    answer(
+        context, output, [_row(each) for each in sorted(with_cluster(bootstrap, work), key=_key)]
+    )
+
+
+@app.command("remove")
+def remove(  # noqa: PLR0913 - one per option of Kafka's tool
+    context: typer.Context,
+    *,
+    allow_principal: AllowOption = None,
+    deny_principal: DenyOption = None,
+    allow_host: AllowHostOption = None,
+    deny_host: DenyHostOption = None,
+    operation: OperationOption = None,
+    topic: TopicOption = None,
+    group: GroupOption = None,
+    transactional_id: TransactionalOption = None,
+    delegation_token: TokenOption = None,
+    user_principal: UserOption = None,
+    cluster: ClusterOption = False,
+    prefixed: PrefixedOption = False,
+    resource_pattern_type: PatternOption = Pattern.LITERAL,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Do not ask.")] = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Remove the access control entries that the options select, and list them."""
+    entries = _entries(allow_principal, deny_principal, allow_host, deny_host, operation)
+    resources = _resources(
+        topic, group, transactional_id, delegation_token, user_principal, cluster
+    )
+    pattern = Pattern.PREFIXED if prefixed else resource_pattern_type
+    try:
+        wanted = filters_of(resources, entries, pattern)
+    except BadAclOptions as error:
+        raise typer.BadParameter(str(error)) from error
+    if not resources.named() and not force:
+        typer.confirm("This selects entries of every resource. Remove them?", abort=True, err=True)
+    removed = with_cluster(bootstrap, lambda brokers: delete_acls(brokers, wanted))
+    if not removed:
+        say("nothing matched")
+    answer(context, output, [_row(each) for each in sorted(removed, key=_key)])
+
+
+def _entries(
+    allow: Names, deny: Names, allow_hosts: Names, deny_hosts: Names, operations: Names
+) -> Entries:
+    return Entries(
+        allow_principals=allow or (),
+        deny_principals=deny or (),
+        allow_hosts=allow_hosts or (),
+        deny_hosts=deny_hosts or (),
+        operations=operations or (),
+    )
+
+
+def _resources(
+    topics: Names, groups: Names, transactional: Names, tokens: Names, users: Names, cluster: bool
+) -> Resources:
+    return Resources(
+        topics=topics or (),
+        groups=groups or (),
+        transactional_ids=transactional or (),
+        delegation_tokens=tokens or (),
+        users=users or (),
+        is_cluster=cluster,
+    )
+
+
+def _key(acl: Acl) -> tuple[int, str, str, int]:
+    return acl.resource_type, acl.resource_name, acl.principal, acl.operation
+
+
+def _row(acl: Acl) -> Row:
+    return {
+        "resource": ResourceType(acl.resource_type).name.lower(),
+        "name": acl.resource_name,
+        "pattern": PatternType(acl.pattern_type).name.lower(),
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": AclOperation(acl.operation).name.lower(),
+        "permission": PermissionType(acl.permission_type).name.lower(),
+    }

@@ -1,0 +1,31 @@
+"""Passwords for a command: from a file, from standard input, or asked for on the terminal."""
+
+import sys
+from pathlib import Path
+
+import typer
+
+from ottla.cli.settings_file import fail
+
+
+def read_password(user: str, file: Path | None) -> str:
+    """Return a password; it is never taken from the command line, where others could see it."""
+    if file is not None and str(file) != "-":
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+            fail(f"--password-file {file}: {reason}")
+        return _checked(text)
+    if file is None and sys.stdin.isatty():
+        return _checked(
+            typer.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True)
+        )
+    return _checked(sys.stdin.readline())
+
+
+def _checked(text: str) -> str:
+    password = text.rstrip("\r\n")
+    if not password:
+        fail("the password is empty")
+    return password

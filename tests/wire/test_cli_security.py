@@ -1,0 +1,209 @@
+"""The command line against secure listeners, and `ottla up --secure` with what it prints."""
+
+import ast
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from secure_node import SecureNode
+from tests.free_ports import free_ports
+from typer.testing import CliRunner
+from up_process import Up
+
+from ottla.cli.app import app
+
+SECONDS_MAX = 30
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureNode]:
+    found = SecureNode(tmp_path_factory.mktemp("secure"))
+    running = found.start()
+    try:
+        yield found
+    finally:
+        running.stop()
+
+
+def run(*arguments: str, code: int = 0, given: str = "", **variables: str) -> str:
+    done = CliRunner().invoke(app, arguments, input=given, env=variables)
+    assert done.exit_code == code, f"{done.output}\n{done.exception!r}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def login(secure: SecureNode, mechanism: str = "SCRAM-SHA-512", password: str = "") -> list[str]:
+    properties = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(secure.ca_file),
+        "sasl.mechanism": mechanism,
+        "sasl.username": "alice",
+        "sasl.password": password or "alice-secret",
+    }
+    words = [word for key, value in properties.items() for word in ("-X", f"{key}={value}")]
+    return ["-b", secure.bootstrap("SECURE"), *words]
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_commands_log_in(secure: SecureNode, mechanism: str) -> None:
+    found = json.loads(run("cluster", "info", "-o", "json", *login(secure, mechanism)))
+    assert found["brokers"]
+
+
+def test_settings_come_from_a_file_the_environment_and_a_profile(
+    secure: SecureNode, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "security.protocol=SSL\n"
+        f"ssl.truststore.type=PEM\nssl.truststore.location={secure.ca_file}\n"
+        f"ssl.certificate.location={secure.client_cert}\nssl.key.location={secure.client_key}\n"
+    )
+    mutual = secure.bootstrap("MUTUAL")
+    run("topic", "list", "-b", mutual, "--command-config", str(file))
+    run("topic", "list", OTTLA_COMMAND_CONFIG=str(file), OTTLA_BOOTSTRAP=mutual)
+    run(
+        *("topic", "list", "-b", secure.bootstrap("TLS")),
+        OTTLA_SECURITY_PROTOCOL="ssl",
+        OTTLA_SSL_CA_LOCATION=str(secure.ca_file),
+    )
+    profiles = {"OTTLA_PROFILES": str(tmp_path / "profiles.toml")}
+    run("profile", "set", "m", "-f", str(file), f"bootstrap.servers={mutual}", **profiles)
+    run("topic", "list", "--profile", "m", **profiles)
+    token = tmp_path / "token"
+    token.write_text(secure.token())
+    run(
+        *("topic", "list", "-b", secure.bootstrap("LOGIN")),
+        *("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=OAUTHBEARER"),
+        *("-X", f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}"),
+    )
+
+
+def test_failures_say_what_to_do_and_no_secret(secure: SecureNode) -> None:
+    told = run("topic", "list", *login(secure, password="giraffe"), code=1)
+    assert "login failed" in told and "giraffe" not in told
+    told = run("topic", "list", "-b", secure.bootstrap("SECURE"), code=1)
+    assert "set security.protocol" in told
+    told = run(
+        "topic", "list", "-b", secure.bootstrap("TLS"), "-X", "security.protocol=SSL", code=1
+    )
+    assert "ssl.ca.location" in told
+
+
+def test_user_from_creation_to_deletion(secure: SecureNode, tmp_path: Path) -> None:
+    own = login(secure)
+    (made,) = json.loads(run("user", "create", "bob", "-o", "json", *own, given="first\n"))
+    assert made == {
+        "user": "bob",
+        "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"],
+        "iterations": [8192, 8192],
+    }
+    assert "exists" in run("user", "create", "bob", *own, given="other\n", code=1)
+    as_bob = ["-X", "sasl.username=bob", "-X"]
+    run("topic", "list", *own, *as_bob, "sasl.password=first")
+    (tmp_path / "password").write_text("second\n")
+    run("user", "set-password", "bob", "--password-file", str(tmp_path / "password"), *own)
+    run("topic", "list", *own, *as_bob, "sasl.password=second")
+    assert "login failed" in run("topic", "list", *own, *as_bob, "sasl.password=first", code=1)
+    run("user", "delete", "bob", "-m", "scram-sha-256", *own)
+    users = {row["user"]: row for row in json.loads(run("user", "list", "-o", "json", *own))}
+    assert users["bob"]["mechanisms"] == ["SCRAM-SHA-512"]
+    assert json.loads(run("user", "delete", "bob", "-o", "json", *own)) == [{"deleted": "bob"}]
+    assert "bob" not in run("user", "list", *own)
+    assert "bob" in run("user", "delete", "bob", *own, code=1)
+
+
+def test_acl_commands_explain_a_cluster_without_authorizer(secure: SecureNode) -> None:
+    own = login(secure)
+    told = run("acl", "list", *own, code=1)
+    assert "SECURITY_DISABLED" in told and "authorizer.class.name" in told
+    words = ("--allow-principal", "User:bob", "--operation", "read", "--topic", "t")
+    assert "authorizer.class.name" in run("acl", "add", *words, *own, code=1)
+
+
+def test_quota_from_setting_to_removal(secure: SecureNode) -> None:
+    own = login(secure)
+    (row,) = json.loads(
+        run("quota", "set", "producer_byte_rate=1024", "--user", "bob", "-o", "json", *own)
+    )
+    assert row["user"] == "bob" and row["limits"] == {"producer_byte_rate": 1024.0}
+    run("quota", "set", "consumer_byte_rate=5", "--client-default", "--user-default", *own)
+    rows = json.loads(run("quota", "list", "-o", "json", *own))
+    assert {(each["user"], each["client"]) for each in rows} == {
+        ("bob", None),
+        ("(default)", "(default)"),
+    }
+    run("quota", "remove", "--user", "bob", *own)
+    run("quota", "remove", "consumer_byte_rate", "--client-default", "--user-default", *own)
+    assert json.loads(run("quota", "list", "-o", "json", *own)) == []
+
+
+def test_up_secure_serves_exactly_the_clients_it_prints(tmp_path: Path) -> None:
+    port = free_ports(1)[0]
+    up = Up(tmp_path / "data", port, "--secure")
+    try:
+        assert up.wait_ready() == f"ready 127.0.0.1:{port}\n"
+        assert up.process.stdout is not None
+        printed = ""
+        while "ottla topic list --profile local" not in printed:
+            line = up.process.stdout.readline()
+            assert line, printed
+            printed += line
+        config = ast.literal_eval(printed.partition("config = ")[2].partition("}")[0] + "}")
+        producer = Producer(config)
+        producer.produce("greetings", b"hello")
+        assert producer.flush(SECONDS_MAX) == 0
+        consumer = Consumer({**config, "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["greetings"])
+        message = consumer.poll(SECONDS_MAX)
+        assert message is not None and message.value() == b"hello"
+        consumer.close()
+        java = tmp_path / "client.properties"
+        java.write_text(printed.partition("client.properties\n")[2].partition("\n\n")[0])
+        assert "greetings" in run("topic", "list", "--command-config", str(java))
+        words = printed.partition("kcat -L ")[2].partition("\n\n")[0].replace("\\\n", " ").split()
+        assert "greetings" in run("topic", "list", *words)
+        wrong = AdminClient({**config, "sasl.password": "wrong", "log_level": 0})
+        with pytest.raises(KafkaException):
+            wrong.list_topics(timeout=2)
+        for name in ("security/credentials.json", "security/ca.key", "node-1/server.properties"):
+            assert os.stat(tmp_path / "data" / name).st_mode & 0o077 == 0, name
+    finally:
+        code, errors = up.end()
+    assert code == 0, errors
+    password = config["sasl.password"]
+    assert password not in errors
+    assert password not in (tmp_path / "data" / "node-1" / "node.log").read_text()
+    # An open cluster may not be started on a secure one's data.
+    assert "--secure" in run("up", "-p", str(port), "-d", str(tmp_path / "data"), code=1)
+
+
+def test_cert_create_makes_what_a_secure_node_serves(tmp_path: Path) -> None:
+    directory = tmp_path / "certs"
+    one = json.loads(
+        run("cert", "create", "broker", "--host", "localhost", "-d", str(directory), "-o", "json")
+    )
+    assert one["ca"] == str(directory / "ca.pem")
+    before = (directory / "ca.pem").read_bytes()
+    run("cert", "create", "carol", "-d", str(directory))
+    assert (directory / "ca.pem").read_bytes() == before
+    assert {path.name for path in directory.glob("*.key")} == {"ca.key", "broker.key", "carol.key"}
+    assert all(path.stat().st_mode & 0o077 == 0 for path in directory.glob("*.key"))
+    node = SecureNode(tmp_path)
+    node.store.write_bytes(Path(one["key_store"]).read_bytes())
+    node.ca_file.write_bytes(before)
+    running = node.start()
+    try:
+        settings = {
+            "bootstrap.servers": node.bootstrap("MUTUAL"),
+            "security.protocol": "ssl",
+            "ssl.ca.location": one["ca"],
+            "ssl.certificate.location": str(directory / "carol.crt"),
+            "ssl.key.location": str(directory / "carol.key"),
+        }
+        assert AdminClient(settings).list_topics(timeout=SECONDS_MAX).brokers
+    finally:
+        running.stop()
