@@ -16,7 +16,7 @@ from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.security.sasl.plain import PlainExchange
 from ottla.security.sasl.session import SaslSession
 from ottla.server.events import NoEvents
-from ottla.server.sasl_authenticator import SaslAuthenticator
+from ottla.server.sasl_authenticator import API_VERSIONS_MAX, SaslAuthenticator
 from simulation.clock import SimClock
 from simulation.loop import run_simulated
 from simulation.network import SimNetwork
@@ -175,3 +175,43 @@ def test_fast_path_is_closed_after_the_session_has_ended() -> None:
         return bytearray(framed(struct.pack(">i", 3)))
 
     play(scenario, max_reauth_ms=10_000, fast_path=fast_path)
+
+
+@pytest.mark.parametrize("version", [3, 99])
+def test_flood_of_api_versions_before_the_login_closes_the_connection(version: int) -> None:
+    hello = framed(struct.pack(">hhih", ApiKey.API_VERSIONS, version, 0, -1) + b"\0\2a\2b\0")
+
+    async def scenario(scripted: Scripted, server: Running, connect) -> None:
+        wire = await connect()
+        wire.send(hello * (API_VERSIONS_MAX + 1))
+        for _ in range(API_VERSIONS_MAX):
+            await wire.frame()
+        assert await wire.is_closed()
+        other = await connect()
+        other.send(HELLO + handshake(1) + prove(2))
+        assert await other.correlation_ids(3) == [0, 1, 2]
+        other.send(hello * (API_VERSIONS_MAX + 1) + find(3))
+        for _ in range(API_VERSIONS_MAX + 1):
+            await other.frame()
+        assert await other.correlation_ids(1) == [3]
+
+    play(scenario)
+
+
+def test_connection_without_a_login_is_closed_after_the_login_timeout() -> None:
+    async def scenario(scripted: Scripted, server: Running, connect) -> None:
+        silent, polite, late = await connect(), await connect(), await connect()
+        polite.send(handshake(1) + prove(2))
+        assert await polite.correlation_ids(2) == [1, 2]
+        began = asyncio.get_running_loop().time()
+        late.send(HELLO)
+        await late.correlation_ids(1)
+        await asyncio.sleep(20)
+        late.send(handshake(1))  # one more request does not extend the time
+        await late.correlation_ids(1)
+        assert await silent.is_closed() and await late.is_closed()
+        assert 29 <= asyncio.get_running_loop().time() - began <= 32
+        polite.send(find(3))
+        assert await polite.correlation_ids(1) == [3]
+
+    play(scenario)

@@ -991,6 +991,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ottla.request.receive.min.bytes.per.second``: Receiving a request may take
     ottla.request.receive.timeout.ms plus its size at this rate."""
 
+    ottla_login_timeout_ms: int = 30000
+    """``ottla.login.timeout.ms``: Close a connection to a SASL listener that has not logged in for
+    this long."""
+
     ottla_ssl_reload_interval_ms: int = 10000
     """``ottla.ssl.reload.interval.ms``: How often the files of TLS listeners are checked for a new
     certificate."""

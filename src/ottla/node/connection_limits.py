@@ -56,6 +56,7 @@ def server_settings(loaded: Loaded) -> ServerSettings:
             idle_ms=config.connections_max_idle_ms,
             frame_ms=config.ottla_request_receive_timeout_ms,
             frame_bytes_per_second=config.ottla_request_receive_min_bytes_per_second,
+            login_ms=config.ottla_login_timeout_ms,
         ),
     )
 

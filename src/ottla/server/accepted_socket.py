@@ -78,7 +78,13 @@ class AcceptedSocket(asyncio.Protocol):
             self._serve()
         else:
             tasks = listener.tasks
-            waiting = self._serve_later(self._detach(), decision.delay_ms / 1000)
+            try:
+                detached = self._detach()
+            except OSError as error:  # out of file descriptors
+                log.warning("connection refused listener=%s reason=%s", listener.name, error)
+                self.close()
+                return
+            waiting = self._serve_later(detached, decision.delay_ms / 1000)
             self._waiting = tasks.create_task(waiting)
 
     def data_received(self, data: bytes) -> None:
@@ -124,7 +130,7 @@ class AcceptedSocket(asyncio.Protocol):
             elif not self._transport.is_closing():
                 self._serve()
                 self._transport.resume_reading()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - one bad handshake must not stop the server
             log.warning(
                 "connection failed listener=%s peer=%s reason=%s",
                 *(self._context.listener.name, self.peer, printable(str(error))),
@@ -154,7 +160,7 @@ class AcceptedSocket(asyncio.Protocol):
         connection = self._connection()
         try:
             await loop.connect_accepted_socket(lambda: connection, detached, ssl=tls, **limits)
-        except OSError:
+        except Exception:
             detached.close()
             raise
         if self._place is not None:  # else it has closed in the meantime

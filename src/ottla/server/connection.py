@@ -59,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         "_loop",
         "_memory",
         "_on_end",
+        "_opened",
         "_order",
         "_reason",
         "_received",
@@ -93,7 +94,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_settling = False
         self._backlogged_at = -BACKLOG_MEMORY_S  # when this connection last used up a slice
         self._reason = "by peer"
-        self._last_active: Millis = context.clock.monotonic()
+        self._opened: Millis = context.clock.monotonic()
+        self._last_active = self._opened
         self._has_moved = False  # bytes were sent or received since `activity` was last read
         self._frame_since: Millis | None = None
 
@@ -174,6 +176,9 @@ class Connection(asyncio.BufferedProtocol):
             frame_size=self._received.frame_size,
             sending=self._send_queue.pending > 0,
             busy=len(self._order) > 0,
+            unauthenticated_since=(
+                self._opened if self._state.lifecycle is _AUTHENTICATING else None
+            ),
         )
 
     def release_buffer(self) -> None:

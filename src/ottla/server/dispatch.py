@@ -78,6 +78,11 @@ class Outgoing(NamedTuple):
     close: bool = False
 
 
+def _admit(key: ApiKey, authenticator: Authenticator | None) -> None:
+    if authenticator is not None and not authenticator.admits(key):
+        raise ProtocolFault(f"{key.title} before authentication")
+
+
 class Dispatcher(msgspec.Struct, frozen=True):
     """Dispatches the requests of one listener."""
 
@@ -101,11 +106,11 @@ class Dispatcher(msgspec.Struct, frozen=True):
         if isinstance(request, UnsupportedRequest):
             if request.key is not ApiKey.API_VERSIONS:
                 raise refuse_version(request)
+            _admit(request.key, authenticator)
             body = response_frame(request.key, 0, request.correlation_id, unsupported())
             return Outgoing((body,))
         key, version = request.key, request.version
-        if authenticator is not None and not authenticator.admits(key):
-            raise ProtocolFault(f"{key.title} before authentication")
+        _admit(key, authenticator)
         route = self._route(request, authenticator)
         if self.routes.hidden(key):
             return self._hidden(request)

@@ -9,6 +9,7 @@ been called.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Generator
 from struct import Struct
 from types import GeneratorType
@@ -31,6 +32,8 @@ from ottla.server.pending_request import PendingRequest, held
 from ottla.server.receive_buffer import ReceiveBuffer
 from ottla.server.reply_order import ReplyOrder, ReplySlot
 
+log = logging.getLogger(__name__)
+
 # The body of a raw request up to this size is copied: cheaper than handing the buffer over.
 COPIED_BYTES_MAX: Final = 4096
 KEY_AND_VERSION: Final = Struct(">hh")
@@ -50,6 +53,10 @@ class RequestOwner(Protocol):
 
     def serve_frames(self) -> None:
         """Serve the frames received so far, send what is queued, and close if it is time."""
+        ...
+
+    def end(self, reason: str) -> None:
+        """Close the connection at once."""
         ...
 
     def reject(self, fault: ProtocolFault, head: memoryview | None) -> None:
@@ -181,7 +188,12 @@ class RequestRunner:
         tasks.create_task(self._wait_for_token(slot, result))
 
     async def _wait_for_token(self, slot: ReplySlot[Outgoing], result: Awaitable[Result]) -> None:
-        outgoing = token_frame(await result)
+        try:
+            outgoing = token_frame(await result)
+        except Exception:  # one failed login must not stop the server
+            log.exception("login failed unexpectedly peer=%s", self.caller.peer)
+            self._owner.end("login failed unexpectedly")
+            return
         if self._state.is_ended:
             return
         self._learn_principal()

@@ -22,7 +22,9 @@ from ottla.server.events import ServerEvents
 
 log = logging.getLogger(__name__)
 
-_BEFORE_LOGIN: Final = SASL_KEYS | {ApiKey.API_VERSIONS}
+API_VERSIONS_MAX: Final = 10
+"""ApiVersions requests before the first login. Clients send one, or a few to find a version;
+Kafka serves one."""
 
 
 class SaslAuthenticator:
@@ -40,6 +42,7 @@ class SaslAuthenticator:
         self._events = events
         self._frame_bytes_max = frame_bytes_max
         self._failure_delay_ms = failure_delay_ms
+        self._api_versions_left = API_VERSIONS_MAX
 
     @property
     def frame_bytes_max(self) -> int:
@@ -70,8 +73,14 @@ class SaslAuthenticator:
     def admits(self, key: ApiKey) -> bool:
         """Say whether a request may be served now."""
         if self._session.login is None:
-            return key in _BEFORE_LOGIN
+            return key in SASL_KEYS or self._takes_api_versions(key)
         return key in SASL_KEYS or not self._session.is_expired
+
+    def _takes_api_versions(self, key: ApiKey) -> bool:
+        if key is not ApiKey.API_VERSIONS or self._api_versions_left == 0:
+            return False
+        self._api_versions_left -= 1
+        return True
 
     def handle(self, caller: Caller, request: Message, version: int) -> Reply:
         """Handle SaslHandshake or SaslAuthenticate."""

@@ -36,6 +36,8 @@ BROKER_OTTLA: tuple[Key, ...] = (
     Key("ottla.request.receive.min.bytes.per.second", INT, 131_072, at_least(1), LOW, READ_ONLY,
         "Receiving a request may take ottla.request.receive.timeout.ms plus its size at this "
         "rate."),
+    Key("ottla.login.timeout.ms", INT, 30_000, at_least(1), LOW, READ_ONLY,
+        "Close a connection to a SASL listener that has not logged in for this long."),
     Key("ottla.ssl.reload.interval.ms", INT, 10_000, at_least(100), LOW, READ_ONLY,
         "How often the files of TLS listeners are checked for a new certificate."),
     Key("ottla.metrics.listener", STRING, None, HostPorts(), MEDIUM, READ_ONLY,
