@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 # Frames in one slice, even if each takes next to no time: see `ottla.server.fair_scheduler`.
 FRAMES_PER_SLICE: Final = 64
+# How long a TLS connection may take to close. Asyncio and uvloop never close one whose client has
+# gone while reading was paused: they note the end of the stream and then ignore `close`.
+CLOSE_S_MAX: Final = 3.0
 # Names of the module: CPython 3.11 looks up a member of an enum class in Python code.
 _READY: Final = FrameState.READY
 _AUTHENTICATING: Final = Lifecycle.AUTHENTICATING
@@ -45,6 +48,7 @@ class Connection(asyncio.BufferedProtocol):
     """The protocol of one client's connection. ``on_end`` is called once, when it has closed."""
 
     __slots__ = (
+        "_abort_timer",
         "_backlogged_at",
         "_context",
         "_deferred",
@@ -89,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send_queue: SendQueue
         self._deferred: bytearray | None = None  # a reply that `WriteCoalescer` holds back
         self._unmute_timer: asyncio.TimerHandle | None = None
+        self._abort_timer: asyncio.TimerHandle | None = None
         self._is_reading = True  # the transport reads from the socket
         self._is_full = False  # a limit was reached when frames were last looked for
         self._is_settling = False
@@ -153,8 +158,9 @@ class Connection(asyncio.BufferedProtocol):
         if exc is not None and self._reason == "by peer":
             self._reason = f"error: {exc}"
         self._send_queue.close()
-        if self._unmute_timer is not None:
-            self._unmute_timer.cancel()
+        for timer in (self._unmute_timer, self._abort_timer):
+            if timer is not None:
+                timer.cancel()
         self._memory.close()
         self._requests.close()
         self._on_end(self, self._reason)
@@ -408,6 +414,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._reason = "drained"
             state.advance(LifecycleEvent.ALL_SENT)
             self._transport.close()
+            if self._transport.get_extra_info("sslcontext") is not None:
+                self._abort_timer = self._loop.call_later(CLOSE_S_MAX, self._transport.abort)
             return
         may_serve = self._may_serve()
         if may_serve and self._is_full:
