@@ -387,8 +387,8 @@ def test_damaged_record_does_not_become_a_dead_letter() -> None:
         await harness.ack(0, 2, REJECT)
         flip_batch(harness.partition, 1)
 
-        await harness.shares.bury_dead()
-        await harness.shares.bury_dead()
+        await harness.shares.write_dead_letters()
+        await harness.shares.write_dead_letters()
 
         assert [record.value for record in harness.letters.written] == [b"v"]
         assert harness.machine.fake_host.suspected[0] == ("orders-0", 1)
@@ -416,13 +416,13 @@ def test_dead_letter_is_written_before_the_record_is_archived() -> None:
         assert [batch.state for batch in harness.persister.writes[-1].batches] == [3]
         assert harness.start() == 0, "a leader that takes over finds it"
 
-        await harness.shares.bury_dead()
+        await harness.shares.write_dead_letters()
 
         assert [record.value for record in harness.letters.written] == [b"0", b"1", b"2"]
         reasons = {Header("_dlq.errors.reason", b"rejected")}
         assert all(reasons <= set(record.headers) for record in harness.letters.written)
         assert harness.start() == 3
-        await harness.shares.bury_dead()
+        await harness.shares.write_dead_letters()
         assert len(harness.letters.written) == 3
 
     run(scenario)
@@ -435,7 +435,7 @@ def test_pending_dead_letters_are_written_by_the_next_leader() -> None:
         harness.persister.found = Persisted(NONE, 0, 1, batches)
         assert got(await harness.fetch()) == [(2, 3, 1), (5, 5, 1)]
 
-        await harness.shares.bury_dead()
+        await harness.shares.write_dead_letters()
 
         assert [record.value for record in harness.letters.written] == [b"1", b"4"]
         told = [dict(record.headers)["_dlq.errors.reason"] for record in harness.letters.written]
@@ -450,7 +450,7 @@ def test_a_lock_that_expires_for_the_last_time_makes_a_dead_letter() -> None:
         await harness.fetch()
         harness.clock.pass_ms(30_001)
         harness.shares.expire_locks()
-        await harness.shares.bury_dead()
+        await harness.shares.write_dead_letters()
         assert len(harness.letters.written) == 6
         assert harness.start() == 6
 
@@ -464,15 +464,15 @@ def test_unavailable_dead_letter_topic_is_retried() -> None:
         await harness.ack(0, 0, REJECT)
         harness.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
         for _ in range(3):
-            await harness.shares.bury_dead()
+            await harness.shares.write_dead_letters()
             assert harness.start() == 0
-        await harness.shares.bury_dead()
+        await harness.shares.write_dead_letters()
         assert [record.value for record in harness.letters.written] == [b"0"]
 
         await harness.ack(1, 1, REJECT)
         harness.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * BURIALS_MAX
         for _ in range(BURIALS_MAX):
-            await harness.shares.bury_dead()
+            await harness.shares.write_dead_letters()
         assert harness.start() == 2, "the window does not stand still for ever"
         assert len(harness.letters.written) == 1
 
@@ -485,7 +485,7 @@ def test_dead_letter_topic_that_rejects_records_is_not_retried() -> None:
         await harness.fetch()
         await harness.ack(0, 0, REJECT)
         harness.letters.codes = [ErrorCode.INVALID_TOPIC_EXCEPTION]
-        await harness.shares.bury_dead()
+        await harness.shares.write_dead_letters()
         assert harness.start() == 1
 
     run(scenario)
@@ -497,7 +497,7 @@ def test_pending_dead_letters_are_archived_when_the_topic_is_removed() -> None:
         await harness.fetch()
         await harness.ack(0, 0, REJECT)
         harness.terms = ShareGroupConfig(reset="earliest")
-        await harness.shares.bury_dead()
+        await harness.shares.write_dead_letters()
         assert harness.letters.written == []
         assert harness.start() == 1
         await harness.ack(1, 1, REJECT)
@@ -513,7 +513,7 @@ def test_leader_that_lost_the_partition_writes_no_dead_letters() -> None:
         await harness.ack(0, 0, REJECT)
         writes = len(harness.persister.writes)
         harness.partition.apply(registration(leader=1, epoch=1, replicas=(0, 1), partition_epoch=1))
-        await harness.shares.bury_dead()
+        await harness.shares.write_dead_letters()
         assert len(harness.persister.writes) == writes
 
     run(scenario)
@@ -525,7 +525,7 @@ def test_dead_letter_without_copy_has_only_the_origin_headers() -> None:
         harness.terms = ShareGroupConfig(reset="earliest", dead_letters=DeadLetterConfig("dlq.t"))
         await harness.fetch()
         await harness.ack(5, 5, REJECT)
-        await harness.shares.bury_dead()
+        await harness.shares.write_dead_letters()
         (letter,) = harness.letters.written
         assert (letter.key, letter.value, letter.offset) == (None, None, 0)
         assert dict(letter.headers) == {

@@ -102,7 +102,7 @@ def _writer_of(job: TableJob, columns: list[str]) -> Callable[[DataFrame, int], 
             if job.dead_letters is None:
                 _refuse(bad)
             elif not bad.isEmpty():
-                _bury(bad, job)
+                _write_dead_letters(bad, job)
             good = decoded.where(F.col(REASON_COLUMN).isNull()).select(*columns)
             if not good.isEmpty():
                 _WRITERS[job.table.format](good, job, batch)
@@ -126,7 +126,7 @@ def _refuse(bad: DataFrame) -> None:
         )
 
 
-def _bury(bad: DataFrame, job: TableJob) -> None:
+def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
     """Write bad records to the dead-letter topic, as they came, with what is known of them."""
     said = {
         "ottla.topic": F.col("topic"),

@@ -399,17 +399,17 @@ class SharePartitions:
 
     # -- dead letters ------------------------------------------------------------
 
-    async def _keep_burying(self) -> None:
+    async def _keep_writing_dead_letters(self) -> None:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
-            await self.bury_dead()
+            await self.write_dead_letters()
 
-    async def bury_dead(self) -> None:
+    async def write_dead_letters(self) -> None:
         """Write dead records to their topic, a piece of every window."""
         dead = [cell for cell in self._cells.values() if cell.window.acquisition.dead()]
-        await asyncio.gather(*map(self._bury, dead))
+        await asyncio.gather(*map(self._write_dead_letters_of, dead))
 
-    async def _bury(self, cell: _LoadedPartition) -> None:
+    async def _write_dead_letters_of(self, cell: _LoadedPartition) -> None:
         """Write a piece of the dead records and archive them. Give up after too many tries."""
         window, dead = cell.window, cell.window.acquisition.dead()[:DEAD_RUNS_MAX]
         terms = self._parts.terms_of(window.key.group_id).dead_letters
@@ -450,7 +450,7 @@ class SharePartitions:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_expiring())
             group.create_task(self._keep_writing())
-            group.create_task(self._keep_burying())
+            group.create_task(self._keep_writing_dead_letters())
 
     async def _keep_expiring(self) -> None:
         while True:
