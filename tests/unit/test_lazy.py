@@ -191,3 +191,13 @@ def test_serving_node_has_loaded_few_modules(tmp_path: Path) -> None:
     assert not {name for name in loaded if name.startswith(PUT_OFF)}
     assert UNWANTED & loaded == set()
     assert len(loaded) <= MODULES_MAX
+
+
+def test_warming_loads_no_library_of_secure_listeners() -> None:
+    code = (
+        "import sys, importlib; from ottla.cli.warming import PACKAGES, _modules;"
+        "[importlib.import_module(name) for name in _modules(PACKAGES)];"
+        "print(*{'cryptography', 'joserfc'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -19,7 +19,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 import msgspec
 
@@ -33,15 +33,8 @@ from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages import response_class
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import Message, Versions, covers
-from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address, Network
 from ottla.security.sasl.credentials import Credentials
-
-# Clients of plaintext nodes never log in.
-if TYPE_CHECKING:
-    from ottla.client import sasl_login
-else:
-    sasl_login = LazyModule("ottla.client.sasl_login")
 
 TIMEOUT_MS: Final = 30_000
 """Kafka's ``request.timeout.ms``."""
@@ -279,8 +272,10 @@ class Connection:
 
     async def _log_in(self, credentials: Credentials) -> None:
         """Log in, at first or again before the session ends (KIP-368)."""
+        from ottla.client.sasl_login import log_in  # clients of plaintext nodes never load it
+
         began = asyncio.get_running_loop().time()
-        lifetime_ms = await sasl_login.log_in(credentials, str(self.address), self._ask)
+        lifetime_ms = await log_in(credentials, str(self.address), self._ask)
         usable_s = lifetime_ms / 1000 * REAUTHENTICATION_FACTOR
         self._login_ends = began + usable_s if lifetime_ms else None
 
