@@ -86,7 +86,7 @@ def audit_here(options):
     numbers = pa.record_batch({"id": list(range(len(pieces)))})
     facts = pa.Table.from_batches(checks._read_pieces(parsed, pieces, [numbers]))
     places = [(name, "ascending") for name in ("topic", "partition", "base_offset")]
-    judged = pa.Table.from_batches(checks._judge(scopes, facts.sort_by(places).to_batches()))
+    judged = pa.Table.from_batches(checks._audit_task(scopes, facts.sort_by(places).to_batches()))
     rows = [row for row in judged.to_pylist() if row["what"] != "transaction"]
     return checks._read_rows((row["what"], row["detail"]) for row in rows)[:2]
 
@@ -103,7 +103,7 @@ class TestSpark:
         first, second = (each.account for each in report.partitions)
         assert (first.records, first.aborted, first.control) == (24, 2, 3)
         assert (second.records, second.aborted, second.control) == (4, 2, 3)
-        assert (report.transactions, report.unjudged) == (3, 0)
+        assert (report.transactions, report.uncompared) == (3, 0)
         assert "2 partitions: 28 records, 4 aborted, 6 control" in str(report)
         # The value 0 comes 4 times by committed transactions, 1 and 2 twice.
         assert sorted(each.detail for each in report.findings) == [

@@ -47,7 +47,7 @@ def test_init_changes_nothing_that_is_there(project, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     done = ottla("init", str(project.root))
     assert done.exit_code == 1
-    assert "is there already" in done.output
+    assert "already exists" in done.output
     assert sorted(tmp_path.rglob("*")) == before
 
 

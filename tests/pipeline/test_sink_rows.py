@@ -23,7 +23,9 @@ def laid_out(batch: pa.RecordBatch, topic: str | None = "orders", turn: int = 0)
 
 
 def where(batch: pa.RecordBatch, topic: str | None = "orders", turn: int = 0) -> dict:
-    return {str(share.partition): list(share.rows) for share in laid_out(batch, topic, turn).shares}
+    return {
+        str(part.partition): list(part.rows) for part in laid_out(batch, topic, turn).by_partition
+    }
 
 
 def values(cells: Cells) -> list:
@@ -86,23 +88,27 @@ def test_headers_null_and_sliced() -> None:
     )
     batch = batch_of(value=pa.array([b"w", b"x", b"y", b"z"]), headers=headers)
     rows = laid_out(batch[1:])
-    region = encode_rows(rows.columns, rows.shares[0].rows, 0, 1 << 20)
+    region = encode_rows(rows.columns, rows.by_partition[0].rows, 0, 1 << 20)
     first = (Header("a", b"1"), Header("b", None))
     expected = [Record(0, 0, None, b"x", first), Record(1, 0, None, b"y", ())]
     assert region.data == encode_records([*expected, Record(2, 0, None, b"z", ())], 0, 0)
-    assert rows.shares[0].partition == TopicPartition("orders", 0)
+    assert rows.by_partition[0].partition == TopicPartition("orders", 0)
 
 
 @pytest.mark.parametrize(
     ("columns", "topic", "said"),
     [
         ({"topic": pa.array(["orders", None])}, None, "no topic"),
-        ({"partition": pa.array([0, 3], pa.int32())}, "orders", "partition 3: topic orders has 3"),
+        (
+            {"partition": pa.array([0, 3], pa.int32())},
+            "orders",
+            "partition 3 does not exist: topic orders has 3",
+        ),
         ({"partition": pa.array([-1, 0], pa.int32())}, "orders", "partition -1"),
         (
             {"headers": pa.array([[{"key": None, "value": b""}], []], HEADERS)},
             "orders",
-            "header has no key",
+            "header key is null",
         ),
     ],
 )

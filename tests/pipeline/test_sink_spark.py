@@ -127,7 +127,7 @@ def test_a_batch_write_exactly_once_leaves_no_marker_behind(spark, world):
     ("query", "options", "said"),
     [
         ("select 'x' as worth", {"topic": "t"}, "column 'value' is missing"),
-        ("select 'x' as value", {}, "says where rows go"),
+        ("select 'x' as value", {}, "add a column 'topic'"),
         ("select 1 as value", {"topic": "t"}, "column 'value' is int"),
         ("select 'x' as value, 1L as partition", {"topic": "t"}, "column 'partition' is bigint"),
         ("select 'x' as value, 'h' as headers", {"topic": "t"}, "column 'headers' is string"),

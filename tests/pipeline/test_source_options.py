@@ -10,8 +10,8 @@ from ottla.pipeline.options import (
     Assign,
     Delivery,
     Limits,
-    Patience,
     Pattern,
+    RetryPolicy,
     SinkOptions,
     SourceOptions,
     Splitting,
@@ -39,7 +39,11 @@ def test_defaults() -> None:
     assert batch.client.client_id == "ottla-spark" and batch.client.properties == {}
     assert batch.choice == Subscribe(("a",))
     assert (batch.starting, batch.ending) == (Edge.EARLIEST, Edge.LATEST)
-    assert (batch.limits, batch.splitting, batch.patience) == (Limits(), Splitting(), Patience())
+    assert (batch.limits, batch.splitting, batch.retry_policy) == (
+        Limits(),
+        Splitting(),
+        RetryPolicy(),
+    )
     assert batch.fail_on_data_loss and batch.committed and not batch.include_headers
     assert batch.group is None and batch.tier is Tier.AUTO
     assert parse(True).starting is Edge.LATEST
@@ -126,7 +130,7 @@ def test_small_options() -> None:
     )
     assert options.include_headers and options.group == "g" and not options.committed
     assert (options.tier, options.tier_path) == (Tier.DIRECT, "/logs")
-    assert options.patience == Patience(0, 7)
+    assert options.retry_policy == RetryPolicy(0, 7)
     assert not parse(kafka__isolation__level="read_uncommitted").committed
     assert include_headers({"INCLUDEheaders": "True"}) and not include_headers({})
 
@@ -141,13 +145,13 @@ def test_what_is_kafkas_goes_to_the_client_and_its_values_are_not_shown() -> Non
 
 
 WRONG = [
-    ({"subscribe": None}, "one of subscribe, subscribePattern and assign.*none is given"),
+    ({"subscribe": None}, "one of subscribe, subscribePattern and assign.*none is set"),
     ({"assign": '{"a":[0]}'}, "subscribe and assign together"),
     ({"subscribe": " , "}, "'subscribe' names no topic"),
     ({"subscribe": ""}, "'subscribe' is empty"),
-    ({"subscribe": None, "subscribePattern": "a("}, "'subscribePattern' is no pattern"),
-    ({"subscribe": None, "assign": "a:0"}, "'assign' is like"),
-    ({"subscribe": None, "assign": '{"a": [-1]}'}, "'assign' is like"),
+    ({"subscribe": None, "subscribePattern": "a("}, "'subscribePattern' is not a regular"),
+    ({"subscribe": None, "assign": "a:0"}, "'assign' must be like"),
+    ({"subscribe": None, "assign": '{"a": [-1]}'}, "'assign' must be like"),
     ({"subscribe": None, "assign": "{}"}, "'assign' names no partition"),
     ({"kafka__bootstrap__servers": None}, "'kafka.bootstrap.servers' is missing"),
     ({"startingOffset": "earliest"}, "'startingOffset'; did you mean 'startingOffsets'"),
@@ -159,28 +163,28 @@ WRONG = [
     ({"startingOffsets": "latest"}, "'startingOffsets': a batch cannot start at the latest"),
     ({"startingOffsets": '{"a":{"0":-1}}'}, "'startingOffsets' has a -1"),
     ({"startingOffsets": '{"a":{"0":-3}}'}, "'startingOffsets' has an offset below -2"),
-    ({"startingOffsets": '{"a":{"x":1}}'}, "'startingOffsets' is earliest, latest"),
-    ({"startingOffsets": "yesterday"}, "'startingOffsets' is earliest, latest"),
+    ({"startingOffsets": '{"a":{"x":1}}'}, "'startingOffsets' must be earliest, latest"),
+    ({"startingOffsets": "yesterday"}, "'startingOffsets' must be earliest, latest"),
     ({"startingOffsets": "{}"}, "'startingOffsets' names no partition"),
-    ({"startingOffsets": "-10"}, "'startingOffsets' is a time such as '-10 minutes'"),
-    ({"startingOffsets": "-10 fortnights"}, "'startingOffsets' is a time such as"),
-    ({"startingTimestamp": "soon"}, "'startingTimestamp' is a whole number"),
-    ({"startingOffsetsByTimestamp": '{"a":{"0":-5}}'}, "a time before 1970"),
-    ({"startingOffsetsByTimestampStrategy": "guess"}, "is error or latest"),
+    ({"startingOffsets": "-10"}, "'startingOffsets' must be a time such as '-10 minutes'"),
+    ({"startingOffsets": "-10 fortnights"}, "'startingOffsets' must be a time such as"),
+    ({"startingTimestamp": "soon"}, "'startingTimestamp' must be an integer"),
+    ({"startingOffsetsByTimestamp": '{"a":{"0":-5}}'}, "a timestamp before 1970"),
+    ({"startingOffsetsByTimestampStrategy": "guess"}, "must be error or latest"),
     ({"endingOffsets": "earliest"}, "'endingOffsets': a batch cannot end at the earliest"),
     ({"endingOffsets": '{"a":{"0":-2}}'}, "'endingOffsets' has a -2"),
-    ({"maxOffsetsPerTrigger": "0"}, "'maxOffsetsPerTrigger' is a whole number of at least 1"),
-    ({"maxBytesPerTrigger": "1k"}, "'maxBytesPerTrigger' is a whole number"),
-    ({"maxTriggerDelay": "soon"}, "'maxTriggerDelay' is a time such as"),
-    ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, r"\(9\) is more than"),
-    ({"minPartitions": "0"}, "'minPartitions' is a whole number"),
+    ({"maxOffsetsPerTrigger": "0"}, "'maxOffsetsPerTrigger' must be an integer of at least 1"),
+    ({"maxBytesPerTrigger": "1k"}, "'maxBytesPerTrigger' must be an integer"),
+    ({"maxTriggerDelay": "soon"}, "'maxTriggerDelay' must be a duration such as"),
+    ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, r"\(9\) is greater than"),
+    ({"minPartitions": "0"}, "'minPartitions' must be an integer"),
     ({"minPartitions": "100001"}, "'minPartitions'.*at most 100000"),
     ({"maxRecordsPerPartition": "-1"}, "'maxRecordsPerPartition'"),
-    ({"failOnDataLoss": "maybe"}, "'failOnDataLoss' is true or false, not 'maybe'"),
-    ({"includeHeaders": "1"}, "'includeHeaders' is true or false"),
-    ({"isolation": "none"}, "'isolation' is read_committed or read_uncommitted"),
+    ({"failOnDataLoss": "maybe"}, "'failOnDataLoss' must be true or false, not 'maybe'"),
+    ({"includeHeaders": "1"}, "'includeHeaders' must be true or false"),
+    ({"isolation": "none"}, "'isolation' must be read_committed or read_uncommitted"),
     ({"isolation": "read_committed", "kafka__isolation__level": "read_uncommitted"}, "contradicts"),
-    ({"tier": "maybe"}, "'tier' is auto or direct or never"),
+    ({"tier": "maybe"}, "'tier' must be auto or direct or never"),
     ({"tier": "direct"}, "tier=direct needs tierPath"),
     ({"fetchOffset__numRetries": "1000"}, "'fetchOffset.numRetries'.*at most 100"),
 ]  # fmt: skip
@@ -195,7 +199,7 @@ def test_a_wrong_option_is_named(options: dict[str, str | None], said: str) -> N
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
 def test_a_stream_has_no_end(name: str) -> None:
-    with pytest.raises(OptionError, match=f"'{name}' is for batches"):
+    with pytest.raises(OptionError, match=f"'{name}' applies to batch reads only"):
         parse(True, **{name: "latest"})
 
 

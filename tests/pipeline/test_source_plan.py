@@ -35,9 +35,9 @@ from ottla.pipeline.plan import (
     is_due,
     limit,
     missing,
-    questions,
+    offset_queries,
     ranges,
-    settle,
+    resolve,
     share_bytes,
     share_rows,
     trim,
@@ -120,20 +120,20 @@ def test_what_is_asked_for_is_chosen_among_what_is_there() -> None:
 
 
 def settled(boundary: Boundary, answers: dict, latest: dict) -> dict:
-    asked = questions(boundary, "startingOffsets", [A0, A1], now_ms=1000)
+    asked = offset_queries(boundary, "startingOffsets", [A0, A1], now_ms=1000)
     assert asked.keys() == answers.keys()
-    return settle(boundary, "startingOffsets", asked, answers, latest)
+    return resolve(boundary, "startingOffsets", asked, answers, latest)
 
 
 def test_a_boundary_becomes_an_offset_for_each_partition() -> None:
     latest = {A0: 9, A1: 8}
-    assert questions(Edge.LATEST, "o", [A0], 0) == {A0: -1}
-    assert questions(Edge.EARLIEST, "o", [A0], 0) == {A0: -2}
-    assert questions(AtTimestamp(7, True), "o", [A0, A1], 0) == {A0: 7, A1: 7}
-    assert questions(AtTimestamps({A0: 7}, True), "o", [A0], 0) == {A0: 7}
-    assert questions(Ago(400), "o", [A0], 1000) == {A0: 600}
-    assert questions(Ago(4000), "o", [A0], 1000) == {A0: 0}
-    assert questions(AtOffsets({A0: 5, A1: -2}), "o", [A0, A1], 0) == {A1: -2}
+    assert offset_queries(Edge.LATEST, "o", [A0], 0) == {A0: -1}
+    assert offset_queries(Edge.EARLIEST, "o", [A0], 0) == {A0: -2}
+    assert offset_queries(AtTimestamp(7, True), "o", [A0, A1], 0) == {A0: 7, A1: 7}
+    assert offset_queries(AtTimestamps({A0: 7}, True), "o", [A0], 0) == {A0: 7}
+    assert offset_queries(Ago(400), "o", [A0], 1000) == {A0: 600}
+    assert offset_queries(Ago(4000), "o", [A0], 1000) == {A0: 0}
+    assert offset_queries(AtOffsets({A0: 5, A1: -2}), "o", [A0, A1], 0) == {A1: -2}
     assert settled(Edge.EARLIEST, {A0: 2, A1: 0}, {}) == {A0: 2, A1: 0}
     assert settled(AtOffsets({A0: 5, A1: -2}), {A1: 3}, {}) == {A0: 5, A1: 3}
     assert settled(Ago(1), {A0: 4, A1: -1}, latest) == {A0: 4, A1: 8}
@@ -141,15 +141,15 @@ def test_a_boundary_becomes_an_offset_for_each_partition() -> None:
     with pytest.raises(OptionError, match="'startingOffsets': a-1 has no record of 7 ms or later"):
         settled(AtTimestamp(7, False), {A0: 4, A1: -1}, latest)
     with pytest.raises(OptionError, match="it lacks a-0; b-0 is not read"):
-        questions(AtOffsets({A1: 0, B0: 0}), "startingOffsets", [A0, A1], 0)
+        offset_queries(AtOffsets({A1: 0, B0: 0}), "startingOffsets", [A0, A1], 0)
     with pytest.raises(OptionError, match="'x' must name every partition that is read"):
-        questions(AtTimestamps({A1: 0}, True), "x", [A0, A1], 0)
+        offset_queries(AtTimestamps({A1: 0}, True), "x", [A0, A1], 0)
 
 
 def test_ranges_lie_between_two_positions() -> None:
     ids = {"a": "ida"}
     assert ranges({A0: 1, A1: 4}, {A1: 4, A0: 3}, ids) == [Range(A0, 1, 3, "ida")]
-    with pytest.raises(OptionError, match="a-0 would start at 5 and end at 3"):
+    with pytest.raises(OptionError, match="a-0: the end offset 3 is before the start offset 5"):
         ranges({A0: 5}, {A0: 3}, ids)
 
 

@@ -41,11 +41,11 @@ def test_options_of_the_source_are_texts_and_decide():
         ({"value": {"format": "json"}}, r"needs value\.schema"),
         ({"value": {"format": "avro"}}, r"avro needs value\.schema_file"),
         ({"value": {"format": "protobuf", "schema_file": "x"}}, r"needs value\.message"),
-        ({"value": {"format": "raw", "schema": "a int"}}, "means nothing"),
-        ({"value": {"format": "json", "schema": "a int", "framed": True}}, "mean nothing"),
-        ({"value": {"format": "avro", "schema_file": "x", "message": "M"}}, "means nothing"),
-        ({"dead_letters": "orders"}, "come back for ever"),
-        ({"columns": {"ottla_batch": "1"}}, "ottla_batch is kept"),
+        ({"value": {"format": "raw", "schema": "a int"}}, "does not apply"),
+        ({"value": {"format": "json", "schema": "a int", "framed": True}}, "do not apply"),
+        ({"value": {"format": "avro", "schema_file": "x", "message": "M"}}, "does not apply"),
+        ({"dead_letters": "orders"}, "read again for ever"),
+        ({"columns": {"ottla_batch": "1"}}, "ottla_batch is reserved"),
         ({"source": {"assign": "{}"}}, r"source\.assign"),
     ],
 )
@@ -55,5 +55,5 @@ def test_what_makes_no_sense_is_named(changed, said):
 
 
 def test_a_job_is_keys_and_values():
-    with pytest.raises(BadJob, match="keys and values"):
+    with pytest.raises(BadJob, match="must be a mapping"):
         parse_job(["orders"])

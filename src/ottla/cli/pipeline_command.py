@@ -25,10 +25,10 @@ from ottla.pipeline.project import (
     write_project,
 )
 from ottla.pipeline.runner import (
-    Asked,
     FlowEvent,
     PipelineFailed,
-    Where,
+    RunRequest,
+    SparkTarget,
     cause_of,
     pipeline_session,
     run_once,
@@ -107,7 +107,7 @@ def run(  # noqa: PLR0913 - one per option
     output: OutputOption = None,
 ) -> None:
     """Take in everything that is there; the next run goes on from here."""
-    asked = Asked(
+    request = RunRequest(
         refresh=tuple(refresh or ()),
         full_refresh=tuple(full_refresh or ()),
         full_refresh_all=full_refresh_all,
@@ -118,19 +118,19 @@ def run(  # noqa: PLR0913 - one per option
         found = Project.find(project)
         found.settings()
         with _under_way(found):
-            _run(found, Where(master, remote), asked, every)
-        rows = flow_rows(found, _bootstrap(found, asked.settings))
+            _run(found, SparkTarget(master, remote), request, every)
+        rows = flow_rows(found, _bootstrap(found, request.settings))
     except (BadProject, PipelineFailed) as error:
         fail(str(error))
     answer(context, output, rows)
 
 
-def _run(project: Project, where: Where, asked: Asked, every: float | None) -> None:
+def _run(project: Project, where: SparkTarget, request: RunRequest, every: float | None) -> None:
     say(f"{project.name}: starting Spark ({where.remote or where.master})")
     stopped = threading.Event()
-    with pipeline_session(project, where, asked.settings) as session, _watched(project, asked):
+    with pipeline_session(project, where, request.settings) as session, _watched(project, request):
         while True:
-            run_once(session, project, asked, _tell)
+            run_once(session, project, request, _tell)
             if every is None:
                 return
             stopped.wait(every)
@@ -179,13 +179,13 @@ def _under_way(project: Project) -> Iterator[None]:
 
 
 @contextmanager
-def _watched(project: Project, asked: Asked) -> Iterator[None]:
+def _watched(project: Project, request: RunRequest) -> Iterator[None]:
     """Show rates and lag on a terminal while a run goes on."""
     if not sys.stderr.isatty():
         yield
         return
     over = threading.Event()
-    lags = Lags(project, _bootstrap(project, asked.settings), SystemClock())
+    lags = Lags(project, _bootstrap(project, request.settings), SystemClock())
 
     def watch() -> None:
         while not over.wait(_LOOK_EVERY_S):

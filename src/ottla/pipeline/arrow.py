@@ -3,8 +3,8 @@
     key binary, value binary, topic string, partition int, offset long, timestamp timestamp,
     timestampType int, headers array<struct<key: string, value: binary>>
 
-The order and choice of columns is the caller's. About 10,000 rows make a batch: fewer cost Spark
-more per row, more gain nothing.
+The caller chooses the columns and their order. A record batch has about 10,000 rows: smaller
+batches cost Spark more per row, larger ones gain nothing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from ottla.protocol.records.walker import Spans
 from ottla.protocol.types import TopicPartition
 
 ROWS: Final = 10_000
-# Offsets into a column's bytes are int32; and so many are held at once at the most, or one batch.
+# Most bytes held at once (or one batch); offsets into a column's bytes are int32.
 BYTES_MAX: Final = 32 << 20
 
 HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -35,7 +35,7 @@ TYPES: Final[dict[str, pa.DataType]] = {
 
 
 class BadBatch(ValueError):
-    """A batch that cannot be read, with the partition it is of."""
+    """A batch that cannot be read; the message names its partition."""
 
 
 def record_batches(
@@ -49,25 +49,26 @@ def record_batches(
     """Yield the records with offsets in ``[start, end)`` as record batches of about ``rows``.
 
     Raises:
-        BadBatch: a batch is damaged, or its records contradict it. Whatever ``chunks`` raises.
+        BadBatch: a batch is damaged, or its records contradict its header. Exceptions of
+            ``chunks`` are passed on.
     """
     assert columns
-    making = _Making(partition, columns, start, end)
+    builder = _BatchBuilder(partition, columns, start, end)
     try:
         for chunk in chunks:
             for piece in shown(chunk, start, end):
-                if making.size + len(piece.region) > BYTES_MAX:
-                    yield from making.take(rows)
-                making.hold(piece)
-                if making.count >= rows:
-                    yield from making.take(rows)
-        yield from making.take(rows)
+                if builder.size + len(piece.region) > BYTES_MAX:
+                    yield from builder.take(rows)
+                builder.hold(piece)
+                if builder.count >= rows:
+                    yield from builder.take(rows)
+        yield from builder.take(rows)
     except (CorruptBatch, InvalidRecord, UnsupportedMagic) as error:
         raise BadBatch(f"{partition}: {error}") from error
 
 
-class _Making:
-    """The batches that will be one record batch: held first, then walked into room of their size"""
+class _BatchBuilder:
+    """Collects batches, then decodes them into one record batch of exactly their size."""
 
     def __init__(
         self, partition: TopicPartition, columns: tuple[str, ...], start: int, end: int
@@ -77,10 +78,10 @@ class _Making:
         self._schema = pa.schema([(name, TYPES[name]) for name in columns])
         self._range = start, end
         self._spans = Spans(0)
-        self._same: dict[str, pa.Array] = {}  # columns of one value, as long as any was yet
+        self._same: dict[str, pa.Array] = {}  # constant columns, the longest made so far
         self._held: list[Piece] = []
         self.count = 0  # records held
-        self.size = 0  # bytes of them
+        self.size = 0  # their bytes
 
     def hold(self, piece: Piece) -> None:
         self._held.append(piece)
@@ -88,7 +89,7 @@ class _Making:
         self.size += len(piece.region)
 
     def take(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield what is held, cut so that none is much more than ``rows`` long."""
+        """Yield the held records in record batches of at most about ``rows``."""
         if not self._held:
             return
         made = self._make()
@@ -173,7 +174,7 @@ def _headers_array(column: HeadersColumn, rows: int) -> pa.Array:
 
 
 def _text(column: HeadersColumn) -> tuple[object, object]:
-    """Return the keys' starts and bytes; what is no UTF-8 is replaced, as in Java."""
+    """Return the keys' starts and bytes; invalid UTF-8 is replaced, as in Java."""
     if column.key_data.isascii():
         return column.key_starts, column.key_data
     starts = column.key_starts

@@ -1,24 +1,24 @@
-"""Whether the history of a partition holds together, batch by batch. Pure.
+"""Checks the history of a partition, batch by batch. Pure.
 
-Feed a `PartitionAudit` with what is known of each batch, in the order of the log, all of them as an
-uncommitted reader gets them; it keeps the account and notes what nothing explains.
+Pass every batch of the log in order to a `PartitionAudit`, as a read_uncommitted reader gets them;
+it counts offsets by category and records findings.
 
-Every offset between the log's start and its end is accounted for once::
+Every offset between the log start offset and the log end offset is counted once::
 
-    records     data that a reader of committed records is shown
-    aborted     data of transactions that were aborted
-    control     markers, and batches that brokers write for themselves
-    undecided   data of transactions that are open
-    compacted   no longer there, in a topic that is compacted
+    records     data that a read_committed reader receives
+    aborted     data of aborted transactions
+    control     markers, and control batches that brokers write
+    undecided   data of open transactions
+    compacted   removed by compaction
     expired     removed by retention while the audit ran
-    missing     not there, and nothing says why
+    missing     absent without an explanation
 
-What is a finding:
+Findings:
 
-- a batch that is damaged, or whose records contradict it; offsets that go back; epochs that fall
-- offsets that are missing
-- a producer's sequence that comes twice, or leaves numbers out where nothing is ever removed
-- data of a transaction below the last stable offset that no marker ever decided
+- a batch that is damaged or whose records contradict its header; offsets or epochs that decrease
+- missing offsets
+- a producer sequence that is repeated, or that has a gap in a topic that is not compacted
+- transactional data below the last stable offset without an end marker
 """
 
 import enum
@@ -36,25 +36,25 @@ from ottla.protocol.records.walker import walk_spans
 from ottla.protocol.types import Buffer, TopicPartition
 
 FINDINGS_MAX: Final = 100
-"""Of one partition: a log that is wrong everywhere need not be told batch by batch."""
+"""Most findings kept per partition; further ones are only counted."""
 PRODUCERS_MAX: Final = 1_000_000
-"""Producers remembered at once; the longest silent one is forgotten for the next."""
+"""Most producers tracked at once; the least recently active one is dropped for a new one."""
 _SEQUENCES: Final = 2**31
 
 
 class Kind(enum.StrEnum):
-    """What a batch is."""
+    """The kind of a batch."""
 
     DATA = "data"
     COMMIT = "commit"
     ABORT = "abort"
-    CONTROL = "control"  # of another kind: a leader's change, a snapshot's frame
+    CONTROL = "control"  # another control batch: leader change, snapshot header or footer
     DAMAGED = "damaged"
-    EXPIRED = "expired"  # none: retention took these offsets away meanwhile
+    EXPIRED = "expired"  # not a batch: retention removed these offsets during the audit
 
 
 class Problem(enum.StrEnum):
-    """What a finding is about."""
+    """The category of a finding."""
 
     DAMAGED = "damaged"
     ORDER = "order"
@@ -66,7 +66,7 @@ class Problem(enum.StrEnum):
 
 
 class BatchFact(msgspec.Struct, frozen=True):
-    """What is known of one batch without its records. ``note`` says what is wrong with it."""
+    """One batch without its records. ``note`` describes its damage."""
 
     base_offset: int
     next_offset: int
@@ -81,7 +81,10 @@ class BatchFact(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What is audited: ``[start, end)``, below ``stable`` all decided; may records be removed?"""
+    """The audited offsets ``[start, end)``.
+
+    All transactions below ``stable`` are decided; ``compacts``: compaction may remove records.
+    """
 
     start: int
     end: int
@@ -90,7 +93,7 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
-    """Something that nothing explains."""
+    """A problem at an offset."""
 
     topic: str
     partition: int
@@ -103,7 +106,7 @@ class Finding(msgspec.Struct, frozen=True, order=True):
 
 
 class Account(msgspec.Struct):
-    """How many offsets of a partition are what; see the module."""
+    """The number of offsets of a partition per category; see the module."""
 
     records: int = 0
     aborted: int = 0
@@ -117,7 +120,7 @@ class Account(msgspec.Struct):
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """One producer's transaction in this partition, decided."""
+    """The part of a decided transaction in this partition."""
 
     producer_id: int
     producer_epoch: int
@@ -134,9 +137,9 @@ class _Producer(msgspec.Struct):
 
 
 def read_facts(chunk: Chunk, start: int, end: int) -> Iterator[BatchFact]:
-    """Yield what is known of the batches that begin in ``[start, end)``, each looked at whole.
+    """Yield a fact for each batch that begins in ``[start, end)``, after decoding it completely.
 
-    Bytes that are no batch end it: nothing says where the next one begins.
+    Stops at bytes that are not a batch, because the start of the next batch is unknown then.
     """
     following = start
     try:
@@ -151,12 +154,12 @@ def read_facts(chunk: Chunk, start: int, end: int) -> Iterator[BatchFact]:
 
 
 def damage(base_offset: int, next_offset: int, note: str) -> BatchFact:
-    """Return the fact of offsets that cannot be read."""
+    """Return a fact for offsets that cannot be read."""
     return BatchFact(base_offset, next_offset, 0, -1, -1, -1, -1, False, Kind.DAMAGED, note)
 
 
 def expiry(base_offset: int, next_offset: int) -> BatchFact:
-    """Return the fact of offsets that retention has removed."""
+    """Return a fact for offsets that retention removed."""
     return BatchFact(base_offset, next_offset, 0, -1, -1, -1, -1, False, Kind.EXPIRED)
 
 
@@ -179,7 +182,7 @@ def _fact(data: Buffer, position: int, header: BatchHeader) -> BatchFact:
 
 
 def _kind(data: Buffer, position: int, header: BatchHeader) -> Kind:
-    """Look at a batch whole, and say what it is. Raises CorruptBatch, InvalidRecord."""
+    """Decode a batch completely and return its kind. Raises CorruptBatch, InvalidRecord."""
     if not is_crc_valid(data, position, header):
         raise CorruptBatch("the CRC is wrong")
     spans = walk_spans(unpack_region(data, position, header), header.records_count)
@@ -192,20 +195,20 @@ def _kind(data: Buffer, position: int, header: BatchHeader) -> Kind:
 
 
 class PartitionAudit:
-    """Audits one partition. `take` every batch, then `finish` once."""
+    """Audits one partition. Call `take` for every batch, then `finish` once."""
 
     def __init__(self, topic: str, partition: int, scope: Scope) -> None:
         self.partition = TopicPartition(topic, partition)
         self._scope = scope
         self._next = scope.start
-        self._start = scope.start  # moves with the log's
+        self._start = scope.start  # follows the log start offset
         self._leader_epoch = -1
         self._producers: dict[int, _Producer] = {}
         self.account = Account()
         self.findings: list[Finding] = []
 
     def take(self, fact: BatchFact) -> list[Transaction]:
-        """Take the next batch in; return the transactions that it decides."""
+        """Process the next batch; return the transactions that it ends."""
         self._check_place(fact)
         if fact.kind is Kind.EXPIRED:
             self.account.expired += self._offsets_in(fact)
@@ -213,7 +216,7 @@ class PartitionAudit:
             return []
         self.account.batches += 1
         if fact.kind is Kind.DAMAGED:
-            self._tell(fact.base_offset, Problem.DAMAGED, fact.note)
+            self._report(fact.base_offset, Problem.DAMAGED, fact.note)
             self.account.missing += self._offsets_in(fact)
         elif fact.kind is Kind.DATA:
             self._take_data(fact)
@@ -226,7 +229,7 @@ class PartitionAudit:
         return []
 
     def finish(self) -> None:
-        """Close the account: what is open stays undecided, and the log must reach its end."""
+        """Count open transactions as undecided, and check that the log reaches its end."""
         if self._next < self._scope.end:
             self._miss(self._next, self._scope.end)
         for producer_id, each in self._producers.items():
@@ -234,8 +237,10 @@ class PartitionAudit:
                 continue
             self.account.undecided += each.txn_records
             if each.txn_first < self._scope.stable:
-                detail = f"producer {producer_id} has {each.txn_records} records without an end"
-                self._tell(each.txn_first, Problem.UNDECIDED, detail)
+                detail = (
+                    f"producer {producer_id} has {each.txn_records} records without an end marker"
+                )
+                self._report(each.txn_first, Problem.UNDECIDED, detail)
 
     # -- offsets -----------------------------------------------------------------
 
@@ -243,11 +248,11 @@ class PartitionAudit:
         if fact.base_offset > self._next:
             self._miss(self._next, fact.base_offset)
         elif fact.base_offset < self._next and fact.base_offset >= self._start:
-            detail = f"a batch begins at {fact.base_offset} where {self._next} was due"
-            self._tell(fact.base_offset, Problem.ORDER, detail)
+            detail = f"a batch begins at {fact.base_offset}, expected {self._next}"
+            self._report(fact.base_offset, Problem.ORDER, detail)
         if 0 <= fact.leader_epoch < self._leader_epoch:
-            detail = f"leader epoch {fact.leader_epoch} behind {self._leader_epoch}"
-            self._tell(fact.base_offset, Problem.ORDER, detail)
+            detail = f"leader epoch {fact.leader_epoch} after {self._leader_epoch}"
+            self._report(fact.base_offset, Problem.ORDER, detail)
         self._leader_epoch = max(self._leader_epoch, fact.leader_epoch)
 
     def _miss(self, start: int, end: int) -> None:
@@ -255,10 +260,10 @@ class PartitionAudit:
             self.account.compacted += end - start
         else:
             self.account.missing += end - start
-            self._tell(start, Problem.MISSING, f"offsets {start} to {end - 1} are not there")
+            self._report(start, Problem.MISSING, f"offsets {start} to {end - 1} are missing")
 
     def _take_gap(self, fact: BatchFact) -> None:
-        """Count the offsets of a batch that have no record: compaction takes single ones too."""
+        """Count the offsets of a batch without a record; compaction may remove single records."""
         gap = self._offsets_in(fact) - fact.records
         if gap <= 0:
             return
@@ -267,10 +272,10 @@ class PartitionAudit:
         else:
             self.account.missing += gap
             detail = f"{gap} of the offsets up to {fact.next_offset - 1} have no record"
-            self._tell(fact.base_offset, Problem.MISSING, detail)
+            self._report(fact.base_offset, Problem.MISSING, detail)
 
     def _offsets_in(self, fact: BatchFact) -> int:
-        """Return how many offsets a batch stands for, those before the start left out."""
+        """Return how many offsets a batch covers, without those before the start."""
         return fact.next_offset - max(fact.base_offset, self._start)
 
     # -- producers ---------------------------------------------------------------
@@ -292,7 +297,7 @@ class PartitionAudit:
         producer.txn_records += records
 
     def _producer(self, fact: BatchFact) -> _Producer:
-        """Return what is known of the batch's producer, as of its epoch."""
+        """Return the state of the batch's producer, reset when its epoch rises."""
         producer = self._producers.get(fact.producer_id)
         if producer is None:
             if len(self._producers) >= PRODUCERS_MAX:
@@ -300,33 +305,33 @@ class PartitionAudit:
             producer = self._producers[fact.producer_id] = _Producer(fact.producer_epoch)
         if fact.producer_epoch < producer.epoch:
             detail = (
-                f"producer {fact.producer_id}: epoch {fact.producer_epoch} behind {producer.epoch}"
+                f"producer {fact.producer_id}: epoch {fact.producer_epoch} after {producer.epoch}"
             )
-            self._tell(fact.base_offset, Problem.ORDER, detail)
+            self._report(fact.base_offset, Problem.ORDER, detail)
         elif fact.producer_epoch > producer.epoch:
             producer.epoch, producer.last_sequence = fact.producer_epoch, -1
         return producer
 
     def _check_sequence(self, fact: BatchFact, producer: _Producer) -> None:
-        """A sequence follows the one before; the first that is seen may be any."""
+        """Check that a sequence follows the previous one; the first one may have any value."""
         span = fact.next_offset - fact.base_offset
         last = (fact.base_sequence + span - 1) % _SEQUENCES
         if producer.last_sequence >= 0 and fact.producer_epoch == producer.epoch:
             ahead = (fact.base_sequence - producer.last_sequence - 1) % _SEQUENCES
-            who = f"producer {fact.producer_id} epoch {fact.producer_epoch}"
+            name = f"producer {fact.producer_id} epoch {fact.producer_epoch}"
             if ahead >= _SEQUENCES // 2:
                 detail = (
-                    f"{who}: sequence {fact.base_sequence} again, behind {producer.last_sequence}"
+                    f"{name}: sequence {fact.base_sequence} repeated after {producer.last_sequence}"
                 )
-                self._tell(fact.base_offset, Problem.DUPLICATE, detail)
+                self._report(fact.base_offset, Problem.DUPLICATE, detail)
                 return
             if ahead and not self._scope.compacts:
-                detail = f"{who}: sequence {fact.base_sequence} follows {producer.last_sequence}"
-                self._tell(fact.base_offset, Problem.SEQUENCE, detail)
+                detail = f"{name}: sequence {fact.base_sequence} follows {producer.last_sequence}"
+                self._report(fact.base_offset, Problem.SEQUENCE, detail)
         producer.last_sequence = last
 
     def _decide(self, fact: BatchFact) -> list[Transaction]:
-        """End the producer's transaction; one without records here is none."""
+        """End the producer's transaction; return nothing if it has no records in this partition."""
         producer = self._producer(fact)
         if producer.txn_first < 0:
             return []
@@ -339,7 +344,7 @@ class PartitionAudit:
         producer.txn_first, producer.txn_records = -1, 0
         return [decided]
 
-    def _tell(self, offset: int, problem: Problem, detail: str) -> None:
+    def _report(self, offset: int, problem: Problem, detail: str) -> None:
         self.account.findings += 1
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(Finding(*self.partition, offset, problem, detail))

@@ -1,8 +1,8 @@
-"""Values that are one Avro datum each, and the columns that its schema gives.
+"""Decodes values of one Avro datum each into the columns of its schema.
 
-A datum has no schema with it: the writer's schema is in a file. Where a schema registry is used,
-five bytes stand before the datum (0, then the schema's number, big endian); they are cut off, and
-the file's schema has to be the one they name.
+A datum does not contain its schema: the writer's schema is in a file. Producers that use a schema
+registry write five bytes before the datum (0, then the schema id, big endian); these bytes are
+skipped, and the schema file must match the id.
 
 ========================  =====================================
 Avro                      column
@@ -45,13 +45,13 @@ _LOGICAL: Final = {
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
-# Read as what they are stored in: a text, a number.
+# Logical types that are read as their underlying type (a string or a number).
 _PLAIN: Final = frozenset({"uuid", "time-millis", "time-micros", "duration"})
 FRAME_BYTES: Final = 5
 
 
 class BadSchema(ValueError):
-    """A schema that cannot become columns, and where in it."""
+    """A schema that cannot be mapped to columns; the message names the place in the schema."""
 
 
 class AvroValues:
@@ -61,7 +61,7 @@ class AvroValues:
         try:
             declared = _without_plain(json.loads(text))
             self._schema = fastavro.parse_schema(declared)
-        except Exception as error:  # a wrong schema makes it raise nearly anything
+        except Exception as error:  # fastavro raises nearly anything for an invalid schema
             raise BadSchema(f"not an Avro schema: {error!r}") from error
         self._framed = framed
         kind = _column(declared, {}, ())
@@ -73,12 +73,12 @@ class AvroValues:
         """Return one value's columns.
 
         Raises:
-            ValueError: these bytes are none of this schema, or more than one.
+            ValueError: the bytes are not exactly one datum of this schema.
         """
         start = 0
         if self._framed:
             if len(value) < FRAME_BYTES or value[0] != 0:
-                raise ValueError("no schema number stands before the value")
+                raise ValueError("the value does not begin with a schema id")
             start = FRAME_BYTES
         stream = io.BytesIO(value)
         stream.seek(start)
@@ -87,13 +87,13 @@ class AvroValues:
         except Exception as error:
             raise ValueError(f"not Avro of this schema: {error!r}") from error
         if stream.tell() != len(value):
-            raise ValueError(f"{len(value) - stream.tell()} bytes are left over behind the value")
+            raise ValueError(f"{len(value) - stream.tell()} bytes remain after the value")
         assert isinstance(found, dict)
         return found
 
 
 def _without_plain(declared: Json) -> Json:
-    """Take out the logical types that stay what they are stored in."""
+    """Remove the logical types that are read as their underlying type."""
     if isinstance(declared, list):
         return [_without_plain(each) for each in declared]
     if not isinstance(declared, dict):
@@ -111,7 +111,7 @@ def _column(declared: Json, named: dict[str, pa.DataType], path: tuple[str, ...]
     if isinstance(declared, str):
         found = _PRIMITIVE.get(declared) or named.get(declared)
         if found is None:
-            raise BadSchema(f"{_where(path)}: type {declared!r} is unknown or holds itself")
+            raise BadSchema(f"{_where(path)}: type {declared!r} is unknown or recursive")
         return found
     return _complex(declared, named, path)
 
@@ -149,7 +149,10 @@ def _union(
 ) -> pa.DataType:
     others = [each for each in declared if each != "null"]
     if len(others) != 1:
-        raise BadSchema(f"{_where(path)}: a column is null or of one type, not of {len(others)}")
+        raise BadSchema(
+            f"{_where(path)}: a union of {len(others)} types is not supported; "
+            "only a union of null and one type is"
+        )
     return _column(others[0], named, path)
 
 

@@ -1,15 +1,15 @@
-"""The blocking client of Spark's drivers and workers: who leads what, and asking them.
+"""The blocking client of Spark's drivers and workers: metadata, requests and connections.
 
     client = client_for(ClientSettings(("localhost:9092",), "job", {}))
     ends = client.list_offsets({TopicPartition("orders", 0): LATEST}, committed=True)
 
-One client per process and settings, kept for the next task of the same worker. What is known of the
-cluster is used until a node contradicts it. Whatever may pass by itself (a leader that moved, a
-broker that restarts, a coordinator that loads) is tried again, with growing pauses, for
-``default.api.timeout.ms``; then the last failure is raised or, where it is an answer, returned.
+There is one client per process and settings; it is kept for the next task of the same worker.
+Metadata is cached until a node contradicts it. Transient failures (a leader that moved, a broker
+that restarts, a coordinator that loads) are retried with growing pauses for
+``default.api.timeout.ms``; then the last failure is raised or, if it is a reply, returned.
 
-Threads may share a client: each exchange has its connection for itself. Fetches, which are sent
-ahead of their use, borrow a connection of their own (`lend`).
+Threads may share a client: each request uses its connection exclusively. Fetches are sent ahead of
+their use and therefore borrow a connection of their own (`lend`).
 """
 
 import os
@@ -39,15 +39,13 @@ from ottla.runtime.randomness import SystemRandom
 LATEST: Final = -1
 EARLIEST: Final = -2
 API_TIMEOUT_MS: Final = 60_000
-"""Kafka's ``default.api.timeout.ms``: how long a call is tried again."""
+"""Kafka's ``default.api.timeout.ms``: how long a call is retried."""
 REQUEST_TIMEOUT_MS: Final = 30_000
-"""Kafka's ``request.timeout.ms``: how long one reply is waited for."""
+"""Kafka's ``request.timeout.ms``: how long to wait for one reply."""
 FETCH_BYTES_MAX: Final = 8 << 20
-"""Our ``fetch.max.bytes``: what one fetch asks for at the most."""
-_UNKNOWN_TOPIC_ATTEMPTS: Final = (
-    3  # metadata of a topic just made may lag; one misspelt never comes
-)
-_IDLE_FETCH_WIRES_MAX: Final = 4  # per node; more tasks than that at once close theirs
+"""Our ``fetch.max.bytes``: the most bytes one fetch requests."""
+_UNKNOWN_TOPIC_ATTEMPTS: Final = 3  # metadata of a new topic may lag; a misspelt one never appears
+_IDLE_FETCH_WIRES_MAX: Final = 4  # per node; further connections are closed after use
 
 MOVED: Final = frozenset(
     {
@@ -63,7 +61,7 @@ MOVED: Final = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""What a node says that does not lead a partition, or not yet."""
+"""Errors of a node that does not lead the partition, or not yet."""
 _COORDINATOR_MOVED: Final = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -75,11 +73,11 @@ _COORDINATOR_MOVED: Final = frozenset(
 _CONTROLLER_MOVED: Final = frozenset({ErrorCode.NOT_CONTROLLER})
 
 Build: TypeAlias = Message | Callable[[], Message]
-"""A request, or what makes one anew for each attempt: ids may have changed."""
+"""A request, or a function that builds one for each attempt because ids may change."""
 
 
 class Settings(Protocol):
-    """What is needed of ``options.ClientSettings``."""
+    """The part of ``options.ClientSettings`` that the client uses."""
 
     @property
     def bootstrap(self) -> tuple[str, ...]: ...  # noqa: D102
@@ -90,11 +88,11 @@ class Settings(Protocol):
 
 
 class UnsupportedSecurity(ValueError):
-    """The settings ask for a secured connection, which this client does not make yet."""
+    """The settings require a secured connection, which this client does not support yet."""
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """A topic as the cluster has it now. Another ``topic_id`` is another topic of that name."""
+    """A topic in the current metadata. A recreated topic has another ``topic_id``."""
 
     name: str
     topic_id: Uuid
@@ -112,12 +110,13 @@ _clients_lock = threading.Lock()
 
 
 def client_for(settings: Settings) -> "BrokerClient":
-    """Return this process's client for ``settings``, made when there is none.
+    """Return this process's client for ``settings``; create it if necessary.
 
-    A forked worker gets its own: two processes on one connection would mix their replies.
+    A forked worker gets its own client: two processes on one connection would mix up replies.
 
     Raises:
-        UnsupportedSecurity: ``security.protocol`` is not PLAINTEXT. BadAddress: an address is none.
+        UnsupportedSecurity: ``security.protocol`` is not PLAINTEXT.
+        BadAddress: an address is malformed.
     """
     properties = tuple(sorted(settings.properties.items()))
     key = (os.getpid(), settings.bootstrap, settings.client_id, properties)
@@ -129,7 +128,7 @@ def client_for(settings: Settings) -> "BrokerClient":
 
 
 class _Line:
-    """The connection to one address for single exchanges, and the lock that keeps them apart."""
+    """The connection to one address for single requests, and the lock that serializes them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -137,7 +136,7 @@ class _Line:
 
 
 class BrokerClient:
-    """Connections and metadata, blocking. Make one with `client_for`."""
+    """Blocking connections and metadata. Create one with `client_for`."""
 
     def __init__(self, settings: Settings) -> None:
         properties = settings.properties
@@ -155,7 +154,7 @@ class BrokerClient:
         self._random = SystemRandom()
         self._lines: dict[Address, _Line] = {}
         self._lent: dict[Address, list[Wire]] = {}
-        self._lock = threading.Lock()  # of the two above
+        self._lock = threading.Lock()  # protects the two above
         self._addresses: dict[NodeId, Address] = {}
         self._controller = NodeId(-1)
         self._topics: dict[str, _Topic] = {}
@@ -163,7 +162,7 @@ class BrokerClient:
         self.is_closed = False
 
     def close(self) -> None:
-        """Close every connection; `client_for` then makes a new client. Twice is fine."""
+        """Close every connection; `client_for` then creates a new client. Idempotent."""
         self.is_closed = True
         with self._lock:
             lines, self._lines = self._lines, {}
@@ -178,10 +177,10 @@ class BrokerClient:
     # -- topics and leaders ----------------------------------------------------
 
     def topics(self, names: Sequence[str] | None) -> dict[str, TopicInfo]:
-        """Return what is there of ``names`` (None: all there is), asked now; unknown ones lack.
+        """Request the topics ``names`` (None: all); the result omits unknown ones.
 
         Raises:
-            NoBroker: nobody answers. Refused: a topic may not be read, or its name is none.
+            NoBroker: no broker answers. Refused: a topic may not be read, or its name is invalid.
         """
         found: dict[str, TopicInfo] = {}
         for topic in self._metadata(names).topics:
@@ -193,22 +192,22 @@ class BrokerClient:
         return found
 
     def topic(self, name: str) -> TopicInfo:
-        """Return one topic, from memory or by asking a few times.
+        """Return one topic from the cache, or request it a few times.
 
         Raises:
-            Refused: there is none, or it may not be read. NoBroker: nobody answers.
+            Refused: it does not exist, or may not be read. NoBroker: no broker answers.
         """
         return self._topic(name).info
 
     def forget(self, topic: str) -> None:
-        """Drop what is known of a topic: somebody said that it is so no longer."""
+        """Drop the cached metadata of a topic, because a node contradicted it."""
         self._topics.pop(topic, None)
 
     def leader(self, partition: TopicPartition) -> Leader:
-        """Return who leads a partition, waiting for an election.
+        """Return the leader of a partition; wait for an election.
 
         Raises:
-            Refused: no such topic or partition, or no leader in time. NoBroker: nobody answers.
+            Refused: no such topic or partition, or no leader in time. NoBroker: no broker answers.
         """
         for _ in self.attempts():
             topic = self._topic(partition.topic)
@@ -261,20 +260,20 @@ class BrokerClient:
             },
         )
 
-    # -- asking ----------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------
 
     def call(self, request: Message, *, node: int | None = None) -> Message:
-        """Send a request to the node named, or to any, again while nobody answers.
+        """Send a request to ``node``, or to any node; retry while no broker answers.
 
-        It may be sent twice where a connection was lost before the reply.
+        The request may be sent twice if a connection is lost before the reply.
 
         Raises:
-            NoBroker: nobody answered in time. UnsupportedVersion: the node does not serve it.
+            NoBroker: no broker answered in time. UnsupportedVersion: the node does not support it.
         """
-        failure = "none is known"
+        failure = "no address is known"
         for _ in self.attempts():
             if node is not None and node not in self._addresses:
-                self._refresh_nodes()  # one that has just started knows none, not even itself
+                self._refresh_nodes()  # a node that just started does not even list itself
             for address in self._candidates(node):
                 try:
                     return self._exchange(address, request)
@@ -285,12 +284,12 @@ class BrokerClient:
         raise NoBroker(f"{'no broker' if node is None else f'broker {node}'} answers: {failure}")
 
     def call_leader(self, partition: TopicPartition, request: Build) -> Message:
-        """Send a request to a partition's leader, and again to the next one if that has moved.
+        """Send a request to a partition's leader; retry with the new leader if it moved.
 
-        A reply that still says so after ``default.api.timeout.ms`` is returned as it is.
+        If the reply is still an error after ``default.api.timeout.ms``, it is returned.
 
         Raises:
-            Refused: no such partition, or no leader. NoBroker: nobody answers.
+            Refused: no such partition, or no leader. NoBroker: no broker answers.
         """
 
         def find() -> NodeId:
@@ -301,10 +300,10 @@ class BrokerClient:
     def call_coordinator(self, key: str, kind: int, request: Build) -> Message:
         """Send a request to the coordinator of a group (``kind`` 0) or transactional id (1).
 
-        Tried again, and returned in the end, as `call_leader` does.
+        Retries and returns the last reply as `call_leader` does.
 
         Raises:
-            Refused: there is none for the key. NoBroker: nobody answers.
+            Refused: the key has no coordinator. NoBroker: no broker answers.
         """
 
         def find() -> NodeId:
@@ -317,7 +316,7 @@ class BrokerClient:
         return self._call_found(find, forget, request, _COORDINATOR_MOVED)
 
     def call_controller(self, request: Build) -> Message:
-        """Send a request to the broker that speaks for the controller. Raises as `call`."""
+        """Send a request to the broker that forwards to the controller. Raises as `call`."""
 
         def find() -> NodeId:
             if self._controller not in self._addresses:
@@ -334,7 +333,7 @@ class BrokerClient:
         moved: frozenset[ErrorCode],
     ) -> Message:
         reply: Message | None = None
-        lost: Exception = NoBroker("no time to ask")
+        lost: Exception = NoBroker("no time left for a request")
         for _ in self.attempts():
             node = find()
             message = request() if callable(request) else request
@@ -364,12 +363,12 @@ class BrokerClient:
         raise Refused(code, key, message)
 
     def adds_partitions(self) -> bool:
-        """Say whether a transaction takes a partition in with the first record sent there.
+        """Return whether producing to a partition adds it to the transaction (KIP-890).
 
-        The cluster decides it for all of its nodes, so any may tell.
+        This is a feature of the whole cluster, so any node is asked.
 
         Raises:
-            NoBroker: nobody answers.
+            NoBroker: no broker answers.
         """
         failure: Exception | None = None
         for _ in self.attempts():
@@ -392,7 +391,7 @@ class BrokerClient:
         ``committed``: the end is the last stable offset, not the high watermark.
 
         Raises:
-            Refused: a partition is not there, or not to be asked. NoBroker: nobody answers.
+            Refused: a partition does not exist or may not be read. NoBroker: no broker answers.
         """
         found: dict[TopicPartition, int] = {}
         for _ in self.attempts():
@@ -427,10 +426,10 @@ class BrokerClient:
         return failure
 
     def sizes(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
-        """Return the bytes that each partition has on its leader; one without a leader lacks.
+        """Return the size in bytes of each partition on its leader; omit those without a leader.
 
         Raises:
-            NoBroker: a leader does not answer. Refused: it will not say.
+            NoBroker: a leader does not answer. Refused: it rejects the request.
         """
         found: dict[TopicPartition, int] = {}
         partitions = {name: range(info.partitions) for name, info in self.topics(topics).items()}
@@ -445,10 +444,10 @@ class BrokerClient:
         return found
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit where ``group``, which has no members of its own, reads on.
+        """Commit offsets of ``group``, which has no members.
 
         Raises:
-            Refused: the group has members, or may not be written. NoBroker: nobody answers.
+            Refused: the group has members, or may not be written. NoBroker: no broker answers.
         """
 
         def build() -> Message:
@@ -460,10 +459,10 @@ class BrokerClient:
     def committed_offsets(
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Return what ``group`` has committed; a partition where it has nothing lacks.
+        """Return the committed offsets of ``group``; omit partitions without one.
 
         Raises:
-            Refused: the group may not be read. NoBroker: nobody answers.
+            Refused: the group may not be read. NoBroker: no broker answers.
         """
         if not partitions:
             return {}
@@ -484,10 +483,10 @@ class BrokerClient:
 
     @contextmanager
     def lend(self, node: int) -> Iterator[Wire]:
-        """Give a connection to a node for one user alone; one left idle serves the next.
+        """Lend a connection to a node for exclusive use; it is reused if it is returned idle.
 
         Raises:
-            OSError, RequestTimedOut: it does not answer.
+            OSError, RequestTimedOut: the node does not answer.
         """
         address = self._address(NodeId(node))
         with self._lock:
@@ -516,7 +515,7 @@ class BrokerClient:
             try:
                 return wire.ask(request)
             except ConnectionLost:
-                # One that lay idle may have been closed by the node long ago: not its fault.
+                # The node may have closed an idle connection long ago: try a new one.
                 if not is_kept:
                     raise
                 wire = line.wire = self._open(address)
@@ -537,15 +536,15 @@ class BrokerClient:
         try:
             return self._addresses[node]
         except KeyError:
-            raise NoBroker(f"broker {node} is not known") from None
+            raise NoBroker(f"broker {node} is unknown") from None
 
     def _refresh_nodes(self) -> None:
         self._metadata([])
 
-    # -- patience --------------------------------------------------------------
+    # -- retries ---------------------------------------------------------------
 
     def attempts(self) -> Iterator[int]:
-        """Yield attempts, with a pause before each but the first, until the time is used up."""
+        """Yield attempt numbers until the timeout, with a pause before each but the first."""
         deadline = self._clock.monotonic() + self._api_timeout_ms
         attempt = 0
         while True:

@@ -1,13 +1,13 @@
-"""Audits as Spark jobs: does the whole history of topics hold together?
+"""Audits the whole history of topics with Spark jobs.
 
     report = audit(spark, {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"})
     assert report.is_clean, report
 
-Ranges of partitions are read in parallel, from leaders or from files (``tier``), uncommitted and
-with everything in them: each batch becomes one row of facts. The facts of a partition are then
-brought together in order and judged by `audit`. Transactions are compared across partitions last:
-one that commits here and aborts there was not atomic. A history of any length needs memory for the
-producers in it, not for its batches.
+Ranges of partitions are read in parallel, from leaders or from files (``tier``), with
+read_uncommitted and including control batches: each batch becomes one row of facts. The facts of a
+partition are then sorted and checked by `audit`. Finally transactions are compared across
+partitions: one that is committed in one and aborted in another was not atomic. Memory grows with
+the number of producers, not with the length of the history.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 OFFSETS_PER_TASK: Final = 4_000_000
-"""How much of a partition one task reads, so that one long partition is read by many."""
+"""Most offsets one task reads, so that several tasks share a long partition."""
 _ROWS: Final = 10_000
 
 _FACTS: Final = (
@@ -52,7 +52,7 @@ _FACTS: Final = (
     " leader_epoch int, producer_id long, producer_epoch int, base_sequence int,"
     " is_transactional boolean, kind string, note string"
 )
-_JUDGED: Final = (
+_RESULTS: Final = (
     "what string, topic string, partition int, offset long, producer_id long, producer_epoch int,"
     " is_commit boolean, detail string"
 )
@@ -60,7 +60,7 @@ _FACT_FIELDS: Final = tuple(BatchFact.__struct_fields__)
 
 
 class PartitionReport(msgspec.Struct, frozen=True):
-    """The account of one partition: ``[start, end)``, offset by offset."""
+    """The account of the offsets ``[start, end)`` of one partition."""
 
     topic: str
     partition: int
@@ -70,21 +70,21 @@ class PartitionReport(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What an audit found. ``findings`` are cut off at a bound; ``count`` is all of them.
+    """The result of an audit. ``findings`` is bounded; ``count`` counts all of them.
 
-    ``unjudged`` transactions could not be compared across partitions: their producer used one
-    epoch for several, as producers do before transaction.version 2.
+    ``uncompared`` transactions could not be compared across partitions, because their producer
+    used one epoch for several transactions, as producers do before transaction.version 2.
     """
 
     partitions: tuple[PartitionReport, ...]
     findings: tuple[Finding, ...]
     count: int
     transactions: int = 0
-    unjudged: int = 0
+    uncompared: int = 0
 
     @property
     def is_clean(self) -> bool:
-        """Nothing was found that nothing explains."""
+        """Whether there are no findings."""
         return self.count == 0
 
     def total(self) -> Account:
@@ -106,10 +106,10 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class _Piece(msgspec.Struct, frozen=True):
-    """What one task reads: the batches that begin in ``[start, end)``.
+    """The batches that begin in ``[start, end)``, read by one task.
 
-    The first of a partition has the batch that ``start`` is in, wherever that begins; ``is_inner``
-    are the others, which leave it to the piece before.
+    The first piece of a partition includes the batch that contains ``start``; the others
+    (``is_inner``) leave such a batch to the piece before.
     """
 
     partition: TopicPartition
@@ -122,26 +122,26 @@ class _Piece(msgspec.Struct, frozen=True):
 def audit(
     spark: "SparkSession", options: Mapping[str, str], *, unique: Sequence[str] = ()
 ) -> Report:
-    """Audit the topics that ``options`` name, as those of ``format("ottla")`` do.
+    """Audit the topics that ``options`` select; the options are those of ``format("ottla")``.
 
-    ``unique`` are expressions over the source's columns, such as ``"cast(key as string)"``; two
-    committed records alike in all of them are a duplicate.
+    ``unique`` holds expressions over the source's columns, such as ``"cast(key as string)"``;
+    committed records that are equal in all of them are reported as duplicates.
 
     Raises:
-        OptionError: an option is wrong. Refused, NoBroker: the cluster does not let itself be read.
+        OptionError: an option is wrong. Refused, NoBroker: the cluster cannot be read.
     """
     parsed = SourceOptions.parse({**options, "isolation": "read_uncommitted"})
     scopes, pieces = _plan(parsed)
-    judged = _judged(spark, parsed, scopes, pieces).persist()
+    results = _audit_partitions(spark, parsed, scopes, pieces).persist()
     try:
-        told = judged.where("what <> 'transaction'").select("what", "detail")
-        rows = told.unionAll(_atomicity(judged)).collect()  # one job for all of it
+        summary = results.where("what <> 'transaction'").select("what", "detail")
+        rows = summary.unionAll(_atomicity(results)).collect()  # one job for all of it
     finally:
-        judged.unpersist()
+        results.unpersist()
     accounts, findings, sums = _read_rows((row.what, row.detail) for row in rows)
     across = [_broken(each) for each in sums.broken]
     for partition, scope in scopes.items():
-        if partition not in accounts:  # not one batch: nothing came to be judged
+        if partition not in accounts:  # without batches a partition has no rows
             accounts[partition], more = _finish(PartitionAudit(*partition, scope))
             findings += more
     if unique:
@@ -153,17 +153,17 @@ def audit(
         ),
         findings=tuple(sorted(findings + across)[:FINDINGS_MAX]),
         count=sum(each.findings for each in accounts.values()) + len(across),
-        transactions=sums.judged + sums.unjudged,
-        unjudged=sums.unjudged,
+        transactions=sums.compared + sums.uncompared,
+        uncompared=sums.uncompared,
     )
 
 
 def _plan(options: SourceOptions) -> tuple[dict[TopicPartition, Scope], list[_Piece]]:
-    """Settle what is audited, and cut it into pieces for tasks."""
+    """Determine the audited offsets, and cut them into pieces for tasks."""
     survey = Survey(options)
     view = survey.view()
-    starts = survey.settle(options.starting, "startingOffsets", view)
-    ends = survey.settle(options.ending, "endingOffsets", view)
+    starts = survey.resolve(options.starting, "startingOffsets", view)
+    ends = survey.resolve(options.ending, "endingOffsets", view)
     client = survey.client
     stable = client.list_offsets(dict.fromkeys(ends, LATEST), committed=True)
     compacted = _compacted(client, sorted(view.ids))
@@ -193,26 +193,26 @@ def _compacted(client: BrokerClient, topics: Sequence[str]) -> set[str]:
 # -- facts: one row for each batch -------------------------------------------------
 
 
-def _judged(
+def _audit_partitions(
     spark: "SparkSession",
     options: SourceOptions,
     scopes: Mapping[TopicPartition, Scope],
     pieces: Sequence[_Piece],
 ) -> "DataFrame":
-    """Read the facts in parallel, put them in order, and judge each partition."""
-    # A row, and a Spark partition, for each piece.
+    """Read the facts in parallel, sort them, and audit each partition."""
+    # One row, and one Spark partition, per piece.
     numbers = spark.range(0, len(pieces), 1, max(len(pieces), 1))
     facts = numbers.mapInArrow(partial(_read_pieces, options, pieces), _FACTS)
     together = facts.repartition("topic", "partition").sortWithinPartitions(
         "topic", "partition", "base_offset"
     )
-    return together.mapInArrow(partial(_judge, dict(scopes)), _JUDGED)
+    return together.mapInArrow(partial(_audit_task, dict(scopes)), _RESULTS)
 
 
 def _read_pieces(
     options: SourceOptions, pieces: Sequence[_Piece], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run in a task: read the pieces whose numbers come in."""
+    """Run in a task: read the pieces whose numbers are in ``batches``."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
             piece = pieces[number]
@@ -226,7 +226,7 @@ def _values(fact: BatchFact) -> tuple[object, ...]:
 
 
 def _facts(options: SourceOptions, piece: _Piece) -> Iterator[BatchFact]:
-    """Yield the facts of a piece. What retention removes meanwhile is a fact of its own."""
+    """Yield the facts of a piece, and one for offsets that retention removes meanwhile."""
     client = client_for(options.client)
     read = batch_reader(client, options, piece.partition)
     topic_id = parse_uuid(piece.topic_id) if piece.topic_id else None
@@ -242,7 +242,7 @@ def _facts(options: SourceOptions, piece: _Piece) -> Iterator[BatchFact]:
                     yield fact
         except DataLost as lost:
             start, lowest = min(lost.log_start, piece.end), 0
-            yield expiry(lost.asked, start)
+            yield expiry(lost.offset, start)
         except (CorruptBatch, UnsupportedMagic, RecordTooLarge) as error:
             yield damage(following, following, str(error))
             return
@@ -250,17 +250,17 @@ def _facts(options: SourceOptions, piece: _Piece) -> Iterator[BatchFact]:
             return
 
 
-# -- judgement: partition by partition, in order -------------------------------------
+# -- results: one partition after the other --------------------------------------
 
 
-def _judge(
+def _audit_task(
     scopes: Mapping[TopicPartition, Scope], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Run in a task: judge the facts of whole partitions, which come one behind the other."""
-    yield from _in_batches(_verdicts(scopes, batches), _JUDGED)
+    """Run in a task: audit whole partitions, whose facts are sorted."""
+    yield from _in_batches(_result_rows(scopes, batches), _RESULTS)
 
 
-def _verdicts(
+def _result_rows(
     scopes: Mapping[TopicPartition, Scope], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[object, ...]]:
     current: TopicPartition | None = None
@@ -310,8 +310,8 @@ def _finish(auditing: PartitionAudit) -> tuple[Account, list[Finding]]:
     return auditing.account, auditing.findings
 
 
-class _Broken(msgspec.Struct):
-    """A transaction that is committed in ``commits`` of the ``parts`` partitions it touched."""
+class _PartialCommit(msgspec.Struct):
+    """A transaction that is committed in only ``commits`` of its ``parts`` partitions."""
 
     topic: str
     partition: int
@@ -322,21 +322,21 @@ class _Broken(msgspec.Struct):
     parts: int
 
 
-class _Sums(msgspec.Struct):
-    """Transactions over all partitions: judged, not to be told apart, and not atomic."""
+class _TransactionCounts(msgspec.Struct):
+    """Transactions over all partitions: compared, indistinguishable, and not atomic."""
 
-    judged: int = 0
-    unjudged: int = 0
-    broken: list[_Broken] = msgspec.field(default_factory=list)
+    compared: int = 0
+    uncompared: int = 0
+    broken: list[_PartialCommit] = msgspec.field(default_factory=list)
 
 
 def _read_rows(
     rows: Iterable[tuple[str, str]],
-) -> tuple[dict[TopicPartition, Account], list[Finding], _Sums]:
-    """Sort out what the jobs told: the account of each partition, findings, transactions."""
+) -> tuple[dict[TopicPartition, Account], list[Finding], _TransactionCounts]:
+    """Decode the rows of the jobs: accounts of partitions, findings, transactions."""
     accounts: dict[TopicPartition, Account] = {}
     findings: list[Finding] = []
-    sums = _Sums()
+    sums = _TransactionCounts()
     decode = msgspec.json.decode
     for what, detail in rows:
         match what:
@@ -346,15 +346,15 @@ def _read_rows(
             case "finding":
                 findings.append(decode(detail, type=tuple[str, int, Finding])[2])
             case "broken":
-                sums.broken.append(decode(detail, type=_Broken))
+                sums.broken.append(decode(detail, type=_PartialCommit))
             case "sums":
-                told = decode(detail, type=_Sums)
-                sums.judged, sums.unjudged = told.judged, told.unjudged
+                counts = decode(detail, type=_TransactionCounts)
+                sums.compared, sums.uncompared = counts.compared, counts.uncompared
     return accounts, findings, sums
 
 
 def _in_batches(rows: Iterable[tuple[object, ...]], schema: str) -> Iterator[pa.RecordBatch]:
-    """Put rows into record batches of the schema that Spark was told."""
+    """Put rows into record batches of the schema declared to Spark."""
     arrow = pa.schema(
         [(name, _ARROW[kind]) for name, kind in (each.split() for each in schema.split(","))]
     )
@@ -387,14 +387,16 @@ def _batch(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.RecordBa
 # -- across partitions ---------------------------------------------------------------
 
 
-def _atomicity(judged: "DataFrame") -> "DataFrame":
-    """Compare transactions by producer and epoch; return `_Sums` and `_Broken` as (what, detail).
+def _atomicity(results: "DataFrame") -> "DataFrame":
+    """Compare transactions by producer and epoch.
 
-    With transaction.version 2 a producer's epoch rises with every transaction, so it names one.
+    Returns `_TransactionCounts` and `_PartialCommit` as rows (what, detail).
+
+    With transaction.version 2 every transaction has its own producer epoch.
     """
     from pyspark.sql import functions as f
 
-    ends = judged.where("what = 'transaction'")
+    ends = results.where("what = 'transaction'")
     here = ends.groupBy("producer_id", "producer_epoch", "topic", "partition").agg(
         f.count("*").alias("times"),
         f.sum(f.col("is_commit").cast("int")).alias("commits"),
@@ -408,22 +410,24 @@ def _atomicity(judged: "DataFrame") -> "DataFrame":
     )
     is_one = f.col("times") == 1
     sums = whole.agg(
-        f.coalesce(f.sum(f.when(is_one, 1).otherwise(0)), f.lit(0)).alias("judged"),
-        f.coalesce(f.sum(f.when(is_one, 0).otherwise(f.col("times"))), f.lit(0)).alias("unjudged"),
+        f.coalesce(f.sum(f.when(is_one, 1).otherwise(0)), f.lit(0)).alias("compared"),
+        f.coalesce(f.sum(f.when(is_one, 0).otherwise(f.col("times"))), f.lit(0)).alias(
+            "uncompared"
+        ),
     )
     broken = (
         whole.where("times = 1 and commits > 0 and commits < parts")
         .select("first.*", "producer_id", "producer_epoch", "commits", "parts")
         .limit(FINDINGS_MAX)
     )
-    told = [
+    frames = [
         each.select(f.lit(what).alias("what"), f.to_json(f.struct("*")).alias("detail"))
         for what, each in (("sums", sums), ("broken", broken))
     ]
-    return told[0].unionAll(told[1])
+    return frames[0].unionAll(frames[1])
 
 
-def _broken(each: _Broken) -> Finding:
+def _broken(each: _PartialCommit) -> Finding:
     detail = (
         f"the transaction of producer {each.producer_id} epoch {each.producer_epoch} is"
         f" committed in {each.commits} of {each.parts} partitions"
@@ -434,7 +438,7 @@ def _broken(each: _Broken) -> Finding:
 def _duplicates(
     spark: "SparkSession", options: Mapping[str, str], unique: Sequence[str]
 ) -> list[Finding]:
-    """Return the committed records that are alike in all of ``unique``, the first of each."""
+    """Return the first of each set of committed records that are equal in ``unique``."""
     from pyspark.sql import functions as f
 
     named = [f.expr(text).alias(f"unique{index}") for index, text in enumerate(unique)]

@@ -1,7 +1,7 @@
-"""The columns of a record as Spark knows them, and which of them a reader was asked for.
+"""The columns of a record in Spark, and the choice of them that a reader returns.
 
-The names and types are those of Spark's own Kafka source. A schema given by the user is a choice of
-columns: only those are decoded and sent to Spark, in its order.
+The names and types are those of Spark's own Kafka source. A user's schema selects columns: only
+those are decoded and sent to Spark, in its order.
 """
 
 import difflib
@@ -35,11 +35,11 @@ COLUMNS: Final[dict[str, DataType]] = {
 
 
 class BadSchema(ValueError):
-    """A schema that records cannot be read into; the message names the column."""
+    """A schema that does not fit records; the message names the column."""
 
 
 def full_schema(include_headers: bool) -> StructType:
-    """Return all columns, headers only where they are asked for."""
+    """Return all columns; headers only with ``include_headers``."""
     names = [each for each in COLUMNS if include_headers or each != HEADERS]
     return StructType([StructField(each, COLUMNS[each]) for each in names])
 
@@ -48,7 +48,7 @@ def chosen_columns(schema: StructType) -> tuple[str, ...]:
     """Return the columns of a schema, in its order.
 
     Raises:
-        BadSchema: it has none, one twice, one that records have not, or one of another type.
+        BadSchema: it is empty, or has a duplicate, unknown or wrongly typed column.
     """
     names: list[str] = []
     for field in schema.fields:
@@ -56,7 +56,7 @@ def chosen_columns(schema: StructType) -> tuple[str, ...]:
         if kind is None:
             raise BadSchema(f"no column {field.name!r}{_hint(field.name)}")
         if field.name in names:
-            raise BadSchema(f"column {field.name!r} is there twice")
+            raise BadSchema(f"column {field.name!r} appears twice")
         if _bare(field.dataType) != _bare(kind):
             raise BadSchema(
                 f"column {field.name!r} is {kind.simpleString()}, not "
@@ -64,16 +64,16 @@ def chosen_columns(schema: StructType) -> tuple[str, ...]:
             )
         names.append(field.name)
     if not names:
-        raise BadSchema(f"the schema has no column; there are {', '.join(COLUMNS)}")
+        raise BadSchema(f"the schema has no column; choose from {', '.join(COLUMNS)}")
     return tuple(names)
 
 
 def _bare(kind: DataType) -> str:
-    return kind.simpleString()  # without nullability: a column may be declared stricter
+    return kind.simpleString()  # ignores nullability: a column may be declared NOT NULL
 
 
 def _hint(name: str) -> str:
     lowered = {each.lower(): each for each in COLUMNS}
     near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     did_you_mean = f"; did you mean {lowered[near[0]]!r}?" if near else "."
-    return f"{did_you_mean} There are {', '.join(COLUMNS)}"
+    return f"{did_you_mean} Columns are {', '.join(COLUMNS)}"

@@ -1,18 +1,18 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Batches into columns, without an object per record.
+"""Decodes batches into columns, without an object per record.
 
-What comes in are whole record batches as a fetch or a log segment has them. What goes out is laid
-out as Arrow lays columns out, so that nothing is copied again::
+The input is whole record batches, as in a fetch response or a log segment. The output has the
+layout of Arrow columns, so that nothing is copied again::
 
-    bytes      starts int32, one more than there are rows; all bytes one behind the other; valid,
-               one bit for each row, the lowest of a byte first, 0 for null
-    numbers    int64 or int32, one for each row; a timestamp is microseconds since 1970
-    headers    starts and valid as of bytes, counting headers; their keys and values as bytes
+    bytes      starts int32, one more than rows; all bytes contiguous; valid, one bit per row,
+               least significant bit first, 0 for null
+    numbers    int64 or int32, one per row; a timestamp is microseconds since 1970
+    headers    starts and valid as for bytes, counting headers; their keys and values as bytes
 
-Only the columns asked for are made. A batch is believed when its CRC is right; even then every
+Only the selected columns are decoded. A batch with a wrong CRC is rejected; in the others every
 length is checked before it is used (`walker.walk_into`), and offsets must rise within the batch.
 
-This source is compiled by Cython where that is possible and runs as it stands where not.
+Cython compiles this module where possible; otherwise it runs as plain Python.
 """
 
 from array import array
@@ -40,15 +40,15 @@ else:
 
 IS_COMPILED: Final[bool] = cython.compiled
 
-# Microseconds are kept in 64 bits, so that not every millisecond of 64 bits can be told.
+# Microseconds have 64 bits, so not every 64-bit millisecond can be represented.
 _MILLIS_MAX: Final = (2**63 - 1) // 1000
 
 
 class Chunk(NamedTuple):
-    """Whole batches in the order of the log, and the aborted transactions that reach into them.
+    """Whole batches in log order, and the aborted transactions that overlap them.
 
-    A batch cut off at the end does not count. ``aborted`` says producer and first offset of each; a
-    reader of what is not committed gets none.
+    An incomplete batch at the end is ignored. ``aborted`` has the producer id and first offset of
+    each; it is empty for read_uncommitted.
     """
 
     data: Buffer
@@ -56,18 +56,18 @@ class Chunk(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A batch to be shown, and its records, unpacked."""
+    """The header of a visible batch, and its decompressed records."""
 
     header: BatchHeader
     region: Buffer
 
 
 def shown(chunk: Chunk, start: int, end: int) -> Iterator[Piece]:
-    """Yield the batches of a chunk that hold records a reader of ``[start, end)`` may see.
+    """Yield the batches of a chunk with records in ``[start, end)`` that the reader may see.
 
     Raises:
-        CorruptBatch, UnsupportedMagic: bytes that are no batch, or whose CRC is wrong.
-        InvalidRecord: records that do not unpack, or cannot be so many.
+        CorruptBatch, UnsupportedMagic: bytes that are not a batch, or a wrong CRC.
+        InvalidRecord: records that cannot be decompressed, or a record count that cannot fit.
     """
     data = chunk.data
     filtering = AbortedFilter([Aborted(*each) for each in chunk.aborted])
@@ -88,10 +88,10 @@ def shown(chunk: Chunk, start: int, end: int) -> Iterator[Piece]:
 
 
 def next_offset(data: Buffer) -> int | None:
-    """Return the offset behind the last whole batch; None where there is none.
+    """Return the offset after the last whole batch; None if there is none.
 
     Raises:
-        CorruptBatch, UnsupportedMagic: bytes that are no batch.
+        CorruptBatch, UnsupportedMagic: bytes that are not a batch.
     """
     following: int | None = None
     for _, header in batches(data):
@@ -103,7 +103,7 @@ def next_offset(data: Buffer) -> int | None:
 
 
 class BytesColumn:
-    """A column of bytes with room for ``rows`` and ``size`` bytes; ``used`` of those are taken."""
+    """A column with space for ``rows`` values of ``size`` bytes in all; ``used`` are filled."""
 
     __slots__ = ("data", "nulls", "starts", "used", "valid")
 
@@ -117,7 +117,7 @@ class BytesColumn:
 
 
 class HeadersColumn:
-    """A column of headers; those of all rows stand one behind the other and grow as they come."""
+    """A column of headers; those of all rows are contiguous, and buffers grow as needed."""
 
     __slots__ = ("key_data", "key_starts", "nulls", "starts", "valid", "value_data",
                  "value_is_null", "value_starts")  # fmt: skip
@@ -135,9 +135,9 @@ class HeadersColumn:
 
 
 class Columns:
-    """Room for the columns asked for, of up to ``rows`` records out of ``size`` bytes.
+    """Buffers for the selected columns of up to ``rows`` records out of ``size`` bytes.
 
-    ``allocate`` gives zeroed or unwritten bytes; each is written before it is shown.
+    ``allocate`` may return uninitialized bytes; each is written before it is exposed.
     """
 
     __slots__ = (
@@ -167,7 +167,7 @@ class Columns:
         """Add the records of a batch whose offsets are in ``[start, end)``.
 
         Raises:
-            InvalidRecord: the records contradict the header or themselves; nothing is of use then.
+            InvalidRecord: the records are inconsistent; the columns must be discarded.
         """
         header, region = piece
         spans = self.spans
@@ -205,10 +205,10 @@ class Columns:
     delta=cython.longlong,
 )
 def rows_between(spans: Spans, last_delta: int, start: int, end: int) -> tuple[int, int]:
-    """Return which rows have a delta in ``[start, end)``.
+    """Return the range of rows with an offset delta in ``[start, end)``.
 
     Raises:
-        InvalidRecord: deltas do not rise, or not within ``[0, last_delta]``.
+        InvalidRecord: deltas do not increase, or exceed ``[0, last_delta]``.
     """
     deltas = spans.offset_deltas
     count = spans.count
@@ -218,7 +218,7 @@ def rows_between(spans: Spans, last_delta: int, start: int, end: int) -> tuple[i
     for index in range(count):
         delta = deltas[index]
         if delta <= previous:
-            raise InvalidRecord(f"offset delta {delta} behind {previous}")
+            raise InvalidRecord(f"offset delta {delta} after {previous}")
         if delta >= low and first == count:
             first = index
         if delta >= high and stop == count:
@@ -254,7 +254,7 @@ def _gather_bytes(
     first: int,
     stop: int,
 ) -> None:
-    """Copy the bytes of rows ``[first, stop)``; the walk has checked where they lie."""
+    """Copy the bytes of rows ``[first, stop)``, whose positions the walker has checked."""
     source, target = memoryview(region), column.data
     starts = spans[0]
     lengths = spans[1]
@@ -305,12 +305,12 @@ def _add_timestamps(
     base = header.base_timestamp
     _check_millis(base)
     if not _gather_timestamps(column, row, base, spans.timestamp_deltas, first, stop):
-        raise InvalidRecord("a timestamp of more microseconds than 64 bits hold")
+        raise InvalidRecord("a timestamp does not fit 64 bits of microseconds")
 
 
 def _check_millis(timestamp: int) -> None:
     if not -_MILLIS_MAX <= timestamp <= _MILLIS_MAX:
-        raise InvalidRecord(f"timestamp {timestamp} is of more microseconds than 64 bits hold")
+        raise InvalidRecord(f"timestamp {timestamp} does not fit 64 bits of microseconds")
 
 
 @cython.locals(
@@ -333,7 +333,7 @@ def _gather_timestamps(
     first: int,
     stop: int,
 ) -> bool:
-    """Write microseconds; say whether each fits."""
+    """Write timestamps in microseconds; return whether all fit."""
     target, source = column, deltas
     base, begin_row, end_row, row = base_timestamp, first, stop, at_row - first
     low, high = -_MILLIS_MAX - base_timestamp, _MILLIS_MAX - base_timestamp
@@ -375,7 +375,7 @@ def _repeat_long(column: memoryview, at_row: int, count: int, value: int) -> Non
     size=cython.Py_ssize_t,
 )
 def _measure_headers(spans: Spans, first: int, stop: int) -> tuple[int, int]:
-    """Return how many headers rows ``[first, stop)`` have, and how many bytes those take."""
+    """Return the number of headers of rows ``[first, stop)``, and their size in bytes."""
     starts, header_starts, counts = spans.starts, spans.header_starts, spans.header_counts
     begin_row, end_row, total, size = first, stop, 0, 0
     for index in range(begin_row, end_row):
@@ -411,7 +411,7 @@ def _varint(
     data: cython.const[cython.uchar][::1],  # type: ignore[valid-type]
     position: cython.Py_ssize_t,
 ) -> tuple[cython.Py_ssize_t, cython.int]:
-    """Read a varint that the walk has found to be one."""
+    """Read a varint that the walker has already validated."""
     raw: cython.uint = 0
     shift: cython.int = 0
     byte: cython.uint = data[position]
@@ -451,7 +451,7 @@ def _varint(
 def _gather_headers(
     column: HeadersColumn, at_row: int, region: Buffer, spans: Spans, first: int, stop: int
 ) -> tuple[int, int]:
-    """Copy keys and values into the room made for them; return how many bytes each took in all."""
+    """Copy keys and values into their buffers; return the bytes used by each."""
     source = memoryview(region)
     header_starts, counts = spans.header_starts, spans.header_counts
     out_starts, valid = column.starts, column.valid

@@ -1,8 +1,8 @@
-"""The columns of a table out of a topic's rows, and why a row has none.
+"""Decodes a topic's rows into the columns of a table, with a reason for each bad row.
 
-Rows come as the source has them and leave with the columns of their values, the source's own
-behind them (``key``, ``topic``, ``partition``, ``offset``, ``timestamp``), and ``ottla_reason``:
-null for a row that is fine, else a sentence. Nothing is dropped here.
+Input rows have the columns of the source. Output rows have the columns of their values, followed by
+those of the source (``key``, ``topic``, ``partition``, ``offset``, ``timestamp``) and
+``ottla_reason``: null for a good row, else a sentence. No row is dropped here.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ _NULL: Final = "the value is null"
 
 
 class Values(Protocol):
-    """Reads values that Spark does not know itself."""
+    """Decodes a format that Spark does not read itself."""
 
     columns: pa.Schema
 
@@ -36,7 +36,7 @@ class Values(Protocol):
 
 
 def decode(rows: DataFrame, job: TableJob) -> DataFrame:
-    """Return the table's columns, the source's, and the reason of a row that is bad.
+    """Return the table's columns, the source's columns, and the reason of a bad row.
 
     Raises:
         BadJob: the schema cannot be read or used.
@@ -70,7 +70,7 @@ def _decode_json(rows: DataFrame, value: ValueSpec) -> DataFrame:
     except Exception as error:
         raise BadJob(f"value.schema: {error}") from error
     if not isinstance(declared, StructType):
-        raise BadJob(f"value.schema: {value.schema!r} is one type, not columns")
+        raise BadJob(f"value.schema: {value.schema!r} is a single type, not columns")
     _check_names(declared.names)
     schema = StructType([*declared.fields, StructField(_CORRUPT, StringType())])
     text = F.col("value").cast("string")
@@ -90,7 +90,7 @@ def _decode_json(rows: DataFrame, value: ValueSpec) -> DataFrame:
     )
 
 
-# -- what is read in Python --------------------------------------------------
+# -- formats read in Python -------------------------------------------------
 
 
 def _values_of(value: ValueSpec) -> Values:
@@ -122,7 +122,7 @@ def _decode_here(rows: DataFrame, values: Values) -> DataFrame:
 
 
 def decode_batch(batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
-    """Put the columns of ``value`` before those that are there, and the reasons behind them."""
+    """Put the columns of ``value`` before the existing ones, and the reasons after them."""
     kind = pa.struct(list(values.columns))
     found: list[dict[str, Any] | None] = []
     reasons: list[str | None] = []
@@ -133,7 +133,7 @@ def decode_batch(batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
         else:
             try:
                 columns = values.decode(value)
-                pa.scalar(columns, kind)  # a value that fits its schema may not fit its column
+                pa.scalar(columns, kind)  # a value may fit its schema but not its column
             except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
                 columns, reason = None, str(error)
         found.append(columns)
@@ -149,6 +149,6 @@ def _check_names(names: Iterable[str]) -> None:
     taken = sorted({*SOURCE_COLUMNS, "value"} & {each.lower() for each in names})
     if taken:
         raise BadJob(
-            f"the schema has a column {taken[0]!r}, and so has every record of the source; "
+            f"the schema has a column {taken[0]!r}, which is also a column of the source; "
             "rename it in the schema"
         )

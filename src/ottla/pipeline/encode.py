@@ -1,12 +1,12 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Rows in columns into the records of batches, without an object per row.
+"""Encodes columns of rows into the records of batches, without an object per row.
 
-What comes in is Arrow's layout of a column of bytes: ``starts`` with one entry more than there
-are rows, one buffer of all bytes, and which rows are null. What goes out is a region of records
-as `ottla.protocol.records.walker` describes it, offsets counted from 0, timestamps equal.
+The input is Arrow's layout of a column of bytes: ``starts`` with one entry more than rows, one
+buffer of all bytes, and which rows are null. The output is a region of records as
+`ottla.protocol.records.walker` describes it, with offset deltas from 0 and equal timestamps.
 
-This source is compiled by Cython where that is possible and runs as it stands where not. A
-region is measured before it is written, so every byte has its place and none is copied twice.
+Cython compiles this module where possible; otherwise it runs as plain Python. The size of a region
+is computed before it is written, so no byte is copied twice.
 """
 
 import itertools
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = array[int]
     from ottla.protocol import cython_stub as cython
 else:
-    Numbers = array  # of int32, which is what 'i' is
+    Numbers = array  # of int32, typecode 'i'
     try:
         import cython
     except ImportError:
@@ -35,7 +35,7 @@ _MULTIPLIER: Final = 0x5BD1E995
 
 
 class Cells(NamedTuple):
-    """A column of bytes. ``starts`` are int32; ``is_null`` has a byte for each row, 1 for null."""
+    """A column of bytes. ``starts`` are int32; ``is_null`` has one byte per row, 1 for null."""
 
     starts: memoryview
     data: Buffer
@@ -43,7 +43,7 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[bytes | None]) -> "Cells":
-        """Lay out values that are objects; for few rows, and for tests."""
+        """Build a column from Python objects; for few rows, and for tests."""
         lengths = (len(value or b"") for value in values)
         starts = array("i", itertools.accumulate(lengths, initial=0))
         null = bytes(value is None for value in values)
@@ -64,7 +64,7 @@ class HeaderCells(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What the records of a batch are made of."""
+    """The columns of the records of a batch."""
 
     keys: Cells
     values: Cells
@@ -72,7 +72,7 @@ class Columns(NamedTuple):
 
 
 class Region(msgspec.Struct, frozen=True):
-    """Records one behind the other, of the rows up to ``next_row`` of those that were asked."""
+    """Contiguous records of the requested rows before ``next_row``."""
 
     data: bytearray
     count: int
@@ -116,7 +116,7 @@ def _field_size(
     is_null: cython.const[cython.uchar][::1],  # type: ignore[valid-type]
     row: cython.int,
 ) -> cython.longlong:
-    """Return the bytes of a field with its length before it."""
+    """Return the size of a field with its length prefix."""
     length: cython.longlong
     if is_null[row]:
         return 1
@@ -171,7 +171,7 @@ def _put_field(
     limit=cython.longlong,
 )
 def _measure(columns: Columns, rows: Numbers, begin: int, bytes_max: int) -> tuple[Numbers, int]:
-    """Return the body sizes of the records that fit, at least of one, and what all need."""
+    """Return the body sizes of the records that fit (at least one), and the total size."""
     key_starts, key_nulls = columns.keys.starts, columns.keys.is_null
     value_starts, value_nulls = columns.values.starts, columns.values.is_null
     list_starts = columns.headers.starts
@@ -186,7 +186,7 @@ def _measure(columns: Columns, rows: Numbers, begin: int, bytes_max: int) -> tup
     total = 0
     for index in range(first, end):
         row = asked[index]
-        # Attributes and the timestamp's delta, which is 0: a byte each.
+        # One byte each for the attributes and the timestamp delta, which is 0.
         size = 2 + _varint_size(index - first)
         size += _field_size(key_starts, key_nulls, row)
         size += _field_size(value_starts, value_nulls, row)
@@ -226,7 +226,7 @@ def _measure(columns: Columns, rows: Numbers, begin: int, bytes_max: int) -> tup
     first=cython.Py_ssize_t,
 )
 def _write(columns: Columns, rows: Numbers, begin: int, sizes: Numbers, region: bytearray) -> int:
-    """Write as many records as there are sizes; return where the last one ends."""
+    """Write one record per size; return the end of the last one."""
     key_starts, key_data, key_nulls = columns.keys
     value_starts, value_data, value_nulls = columns.values
     list_starts = columns.headers.starts
@@ -257,14 +257,14 @@ def _write(columns: Columns, rows: Numbers, begin: int, sizes: Numbers, region: 
 def encode_rows(columns: Columns, rows: Numbers, first: int, bytes_max: int) -> Region:
     """Write the records of ``rows[first:]``, as many as fit into ``bytes_max``.
 
-    The first is written even where it alone is larger: whether it may be that large is the
-    broker's to say. ``rows`` are int32 and within the columns, which is the caller's to know.
+    The first record is written even if it alone is larger: the broker decides whether to accept
+    it. The caller guarantees that ``rows`` are int32 and within the columns.
     """
     assert 0 <= first < len(rows)
     sizes, total = _measure(columns, rows, first, bytes_max)
     data = bytearray(total)
     end = _write(columns, rows, first, sizes, data)
-    assert end == len(data), "a region is as long as it was measured"
+    assert end == len(data), "a region has its computed size"
     return Region(data, len(sizes), first + len(sizes))
 
 
@@ -345,7 +345,7 @@ def partitions_of_keys(keys: Cells, partitions: int, keyless: int) -> Numbers:
 def rows_by_number(numbers: Numbers, count: int) -> list[Numbers]:
     """Return, for each number below ``count``, the rows that have it, in their order.
 
-    A negative number belongs to nobody; none is ``count`` or above.
+    Rows with a negative number are left out; all numbers are below ``count``.
     """
     given = numbers
     rows = len(numbers)

@@ -1,13 +1,13 @@
-"""Raw batches of one partition, from its leader, one fetch ahead of their use.
+"""Fetches raw batches of one partition from its leader, one fetch ahead.
 
     for chunk in fetch_batches(client, TopicPartition("orders", 3), 100, 900, committed=True):
         ...
 
-The next fetch is sent before a chunk is handed out, so the broker and the network work while the
-chunk is decoded. Where the leader moves, or a connection breaks, reading goes on at the same offset
-with the new one; what was handed out is never handed out again.
+The next fetch is sent before a chunk is yielded, so the broker and the network work while the chunk
+is decoded. If the leader moves or a connection breaks, reading continues at the same offset with
+the new leader; no batch is yielded twice.
 
-A range may hold nothing, or end in a gap: compaction removes records and never their offsets.
+A range may be empty or end in a gap: compaction removes records but keeps offsets.
 """
 
 from collections.abc import Iterator
@@ -27,40 +27,40 @@ from ottla.protocol.uuids import uuid_text
 from ottla.runtime.clock import SystemClock
 
 READ_TIMEOUT_MS: Final = 120_000
-"""How long the records before the end of a range may fail to come; Spark's default."""
-# A fetch may come back empty for want of time. One that says twice that nothing is there is right.
+"""How long to wait for the next records of a range; Spark's default."""
+# One empty reply may be due to the wait limit; this many in a row mean that the range is empty.
 _EMPTY_MAX: Final = 2
 
 
 class DataLost(Exception):
-    """Records asked for are no longer in the log: retention or a deletion removed them."""
+    """Requested records are no longer in the log: retention or DeleteRecords removed them."""
 
-    def __init__(self, partition: TopicPartition, asked: int, log_start: int) -> None:
-        self.partition, self.asked, self.log_start = partition, asked, log_start
-        super().__init__(f"{partition}: offset {asked} is gone, the log now starts at {log_start}")
+    def __init__(self, partition: TopicPartition, offset: int, log_start: int) -> None:
+        self.partition, self.offset, self.log_start = partition, offset, log_start
+        super().__init__(f"{partition}: offset {offset} is gone, the log now starts at {log_start}")
 
 
 class OutOfRange(Exception):
-    """Records asked for are not in the log yet, or were lost with an unclean election."""
+    """Requested offsets are beyond the log end: not written yet, or lost in an unclean election."""
 
-    def __init__(self, partition: TopicPartition, asked: int, log_end: int) -> None:
-        self.partition, self.asked, self.log_end = partition, asked, log_end
-        super().__init__(f"{partition}: offset {asked} is beyond the log's end at {log_end}")
+    def __init__(self, partition: TopicPartition, offset: int, log_end: int) -> None:
+        self.partition, self.offset, self.log_end = partition, offset, log_end
+        super().__init__(f"{partition}: offset {offset} is beyond the log's end at {log_end}")
 
 
 class TopicRecreated(Exception):
-    """The topic is another one than was asked for: deleted, and made anew under its name."""
+    """The topic was deleted and recreated under its name."""
 
     def __init__(self, topic: str, expected: Uuid, found: Uuid) -> None:
         self.topic, self.expected, self.found = topic, expected, found
         super().__init__(
-            f"topic {topic} was deleted and made anew: id {uuid_text(found)}"
+            f"topic {topic} was deleted and recreated: id {uuid_text(found)}"
             f" instead of {uuid_text(expected)}"
         )
 
 
 class ReadStalled(Exception):
-    """The records before the end of a range did not come in time."""
+    """The records of a range did not arrive in time."""
 
 
 def fetch_batches(
@@ -72,22 +72,22 @@ def fetch_batches(
     committed: bool,
     topic_id: Uuid | None = None,
 ) -> Iterator[Chunk]:
-    """Yield the batches that hold the offsets ``[start, end)``, up to ``fetch.max.bytes`` at once.
+    """Yield the batches of the offsets ``[start, end)``, up to ``fetch.max.bytes`` at once.
 
-    The first may begin before ``start`` and the last go on behind ``end``. ``topic_id`` None
-    reads whatever topic has the name now.
+    The first batch may begin before ``start``, and the last may end after ``end``. ``topic_id``
+    None accepts any topic of that name.
 
     Raises:
-        DataLost, OutOfRange: an offset is not in the log, from where reading came to a halt.
-        TopicRecreated: the topic has another id. ReadStalled: the range ends behind what may be
-            read, for `READ_TIMEOUT_MS`.
-        Refused: the partition may not be read, or is not there. NoBroker: nobody answers.
+        DataLost, OutOfRange: the next offset to read is not in the log.
+        TopicRecreated: the topic has another id. ReadStalled: the range ends after the
+            readable offsets for `READ_TIMEOUT_MS`.
+        Refused: the partition may not be read, or does not exist. NoBroker: no broker answers.
     """
     return _Reading(client, partition, (start, end), committed, topic_id).chunks()
 
 
 class _Reading:
-    """One range being read; ``position`` is the next offset to ask for."""
+    """The state of reading one range; ``position`` is the next offset to fetch."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class _Reading:
         self._expected = topic_id
         self._topic_id = topic_id
         self._clock = SystemClock()
-        self._empty = 0  # fetches in a row that brought nothing although there was no more to come
+        self._empty = 0  # consecutive empty fetches although the range was readable to its end
 
     def chunks(self) -> Iterator[Chunk]:
         patience, position = self._client.attempts(), self.position
         while self.position < self._end:
-            if self.position > position:  # it moved: whatever was wrong has passed
+            if self.position > position:  # progress: earlier failures are over
                 patience, position = self._client.attempts(), self.position
             attempt = next(patience, None)
             node = self._leader()
@@ -119,13 +119,13 @@ class _Reading:
             except (OSError, RequestTimedOut) as error:
                 if attempt is None:
                     raise NoBroker(f"{self._partition}: {error}") from error
-            except _Moved as moved:
+            except _LeaderMoved as moved:
                 if attempt is None:
                     raise Refused(moved.code, str(self._partition)) from moved
             self._client.forget(self._partition.topic)
 
     def _leader(self) -> int:
-        """Find the leader, and that the topic is still the one that was asked for."""
+        """Return the leader, after checking that the topic id is the expected one."""
         leader = self._client.leader(self._partition)
         self._topic_id = self._client.topic(self._partition.topic).topic_id
         if self._expected is not None and self._topic_id != self._expected:
@@ -133,7 +133,7 @@ class _Reading:
         return leader.node_id
 
     def _read(self, wire: Wire) -> Iterator[Chunk]:
-        """Yield until the end is reached. Raises `_Moved` where another leads now."""
+        """Yield until the end is reached. Raises `_LeaderMoved` if another node leads now."""
         stalled_at = self._clock.monotonic() + READ_TIMEOUT_MS
         wire.post(self._request())
         while True:
@@ -148,12 +148,12 @@ class _Reading:
                 raise failure
             if self._clock.monotonic() >= stalled_at:
                 raise ReadStalled(
-                    f"{self._partition}: nothing to read at offset {self.position} for"
+                    f"{self._partition}: no records at offset {self.position} for"
                     f" {READ_TIMEOUT_MS // 1000} s, although the range ends at {self._end}"
                 )
 
     def _send_ahead(self, wire: Wire) -> Exception | None:
-        """Send the next fetch, if any. A failure is for later: a chunk is at hand."""
+        """Send the next fetch, if any; return a failure, to be raised after the current chunk."""
         if self.position >= self._end:
             return None
         try:
@@ -173,26 +173,26 @@ class _Reading:
         )
 
     def _accept(self, reply: Message) -> Chunk | None:
-        """Take a reply in and move on; None where it brought nothing."""
+        """Process a reply and advance; return None if it has no batches."""
         found = _partition_of(reply, self._partition)
-        if found is None:  # held back by a quota
+        if found is None:  # throttled by a quota
             return None
         if found.error_code:
             raise self._failure(found.error_code)
         data = found.records
         if data is None or not len(data):
-            self._take_emptiness(found)
+            self._handle_empty_reply(found)
             return None
         following = next_offset(data)
         if following is None:
-            raise RecordTooLarge(f"{self._partition}: no whole batch at {self.position}")
+            raise RecordTooLarge(f"{self._partition}: no complete batch at {self.position}")
         self._empty = 0
         self.position = max(self.position, following)
         aborted = found.aborted_transactions or () if self._committed else ()
         return Chunk(data, tuple((each.producer_id, each.first_offset) for each in aborted))
 
-    def _take_emptiness(self, found: PartitionData) -> None:
-        """Nothing came: where more may be read than the range has, there is nothing more in it."""
+    def _handle_empty_reply(self, found: PartitionData) -> None:
+        """Skip to the end if the range is readable but has no more records."""
         readable = found.last_stable_offset if self._committed else found.high_watermark
         self._empty = self._empty + 1 if readable >= self._end else 0
         if self._empty >= _EMPTY_MAX:
@@ -200,20 +200,20 @@ class _Reading:
 
     def _failure(self, code: int) -> Exception:
         if code in MOVED:
-            return _Moved(code)
+            return _LeaderMoved(code)
         if code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return Refused(code, str(self._partition))
-        asked = {self._partition: EARLIEST}
-        log_start = self._client.list_offsets(asked, committed=False)[self._partition]
+        query = {self._partition: EARLIEST}
+        log_start = self._client.list_offsets(query, committed=False)[self._partition]
         if self.position < log_start:
             return DataLost(self._partition, self.position, log_start)
-        asked = {self._partition: LATEST}
-        log_end = self._client.list_offsets(asked, committed=False)[self._partition]
+        query = {self._partition: LATEST}
+        log_end = self._client.list_offsets(query, committed=False)[self._partition]
         return OutOfRange(self._partition, self.position, log_end)
 
 
-class _Moved(Exception):
-    """The node that was asked does not lead the partition."""
+class _LeaderMoved(Exception):
+    """The node does not lead the partition."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -224,7 +224,7 @@ def _partition_of(reply: Message, partition: TopicPartition) -> PartitionData | 
     """Return the one partition of a reply.
 
     Raises:
-        Refused: the whole fetch was.
+        Refused: the whole fetch was rejected.
     """
     assert isinstance(reply, FetchResponse)
     if reply.error_code:

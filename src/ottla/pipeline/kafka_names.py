@@ -1,8 +1,8 @@
-"""The names of Kafka's client settings, as users write them behind ``kafka.``. Pure.
+"""The names of Kafka's client settings, which users write after ``kafka.``. Pure.
 
-A name that Kafka knows and that has no meaning here (how a consumer polls, how Java's producer
-keeps its memory) is taken and changes nothing, so that the options of a job on Spark's own Kafka
-source can stay as they are. A name that Kafka does not know is a slip.
+Settings of Kafka that have no effect here (consumer polling, memory of the Java producer) are
+accepted and ignored, so that jobs can keep the options they use with Spark's own Kafka source.
+Names that Kafka does not know are rejected.
 """
 
 from typing import Final
@@ -42,9 +42,9 @@ CLIENT: Final = frozenset(
     ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
     ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
     ssl.truststore.location ssl.truststore.password ssl.truststore.type
-    """.split()  # noqa: SIM905 - as prose it can be read
+    """.split()  # noqa: SIM905 - easier to read as text
 )
-"""What consumers and producers share."""
+"""Settings of consumers and producers."""
 
 CONSUMER: Final = frozenset(
     """
@@ -55,9 +55,9 @@ CONSUMER: Final = frozenset(
     max.partition.fetch.bytes max.poll.interval.ms max.poll.records
     partition.assignment.strategy session.timeout.ms share.acknowledgement.mode
     share.acquire.mode value.deserializer
-    """.split()  # noqa: SIM905 - as prose it can be read
+    """.split()  # noqa: SIM905 - easier to read as text
 )
-"""What only consumers have."""
+"""Settings of consumers only."""
 
 PRODUCER: Final = frozenset(
     """
@@ -67,6 +67,6 @@ PRODUCER: Final = frozenset(
     partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
     partitioner.class partitioner.ignore.keys retries transaction.timeout.ms
     transaction.two.phase.commit.enable transactional.id value.serializer
-    """.split()  # noqa: SIM905 - as prose it can be read
+    """.split()  # noqa: SIM905 - easier to read as text
 )
-"""What only producers have."""
+"""Settings of producers only."""

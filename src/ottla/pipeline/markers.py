@@ -1,18 +1,18 @@
-"""What a sink remembers in the cluster: which micro-batch each of its tasks has written already.
+"""Markers of a sink in the cluster: the last micro-batch that each of its tasks has written.
 
-A compacted topic holds one record for each task of a sink::
+A compacted topic holds one record per task of a sink::
 
     key    sink id "/" task number          UTF-8
-    value  {"batch": 7, "rows": 500}        JSON; null when the sink has no use for it any more
+    value  {"batch": 7, "rows": 500}        JSON; null when the sink no longer needs it
 
-The record is written in the transaction of the rows, so both are there or neither is. Whoever
-replays a batch asks first, after it has got its producer id: by then every transaction that an
-earlier life of the task left open is ended, and what is committed can be read.
+The record is written in the transaction of the rows, so either both are committed or neither is. A
+task that replays a batch first gets its producer id, which ends every open transaction of earlier
+attempts, and then reads its marker.
 
-``rows`` is how many rows the task wrote. A replay that brings another number was not given the same
-rows. Markers written before ``rows`` existed do not have it.
+``rows`` is the number of rows the task wrote. A replay with another number did not get the same
+rows. Older markers do not have ``rows``.
 
-Each worker process remembers how far it has read; only what came since is read again.
+Each worker process remembers its position in the topic and reads only newer records.
 """
 
 from typing import Final
@@ -35,24 +35,24 @@ from ottla.protocol.messages.create_topics import (
 from ottla.protocol.types import TopicPartition, Uuid
 
 PARTITIONS: Final = 8
-"""Of the topic, when it is made here: a task reads one of them, so more are read faster."""
+"""Partitions of the topic when it is created here; a task reads only one of them."""
 _CONFIGS: Final = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
     "segment.bytes": str(16 << 20),
 }
-_DEFAULT: Final = -1  # as many replicas as the cluster gives a topic
+_DEFAULT: Final = -1  # the cluster's default.replication.factor
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """The newest micro-batch that a task has committed; ``rows`` None: not known."""
+    """The newest micro-batch that a task has committed; ``rows`` None: unknown."""
 
     batch: int
     rows: int | None = None
 
 
 class _Read(msgspec.Struct):
-    """How far a partition was read, and what stands there."""
+    """The position in a partition, and the markers read so far."""
 
     topic_id: Uuid
     position: int = 0
@@ -60,7 +60,7 @@ class _Read(msgspec.Struct):
 
 
 class Markers:
-    """The marker topic of one cluster. For one thread."""
+    """The marker topic of one cluster. Not thread-safe."""
 
     def __init__(self, client: BrokerClient, topic: str) -> None:
         self._client = client
@@ -68,10 +68,10 @@ class Markers:
         self._read: dict[TopicPartition, _Read] = {}
 
     def ensure(self) -> None:
-        """Make the topic where there is none.
+        """Create the topic if it does not exist.
 
         Raises:
-            Refused: it is not there and cannot be made. NoBroker: nobody answers.
+            Refused: it cannot be created. NoBroker: no broker answers.
         """
         if self._topic in self._client.topics([self._topic]):
             return
@@ -89,15 +89,15 @@ class Markers:
                 raise Refused(each.error_code, each.name, each.error_message)
 
     def place(self, key: bytes) -> TopicPartition:
-        """Return where the marker of a task stands."""
+        """Return the partition of a task's marker."""
         count = self._client.topic(self._topic).partitions
         return TopicPartition(self._topic, partition_of_key(key, count))
 
     def newest(self, key: bytes) -> Marker | None:
-        """Return the marker of the last micro-batch that a task has committed; None: none yet.
+        """Return the marker of the last micro-batch that a task has committed, or None.
 
         Raises:
-            Refused: the topic cannot be read. NoBroker: nobody answers.
+            Refused: the topic cannot be read. NoBroker: no broker answers.
         """
         partition = self.place(key)
         topic_id = self._client.topic(self._topic).topic_id
@@ -130,7 +130,7 @@ def marker_key(sink_id: str, task: int) -> bytes:
 
 
 def marker_record(key: bytes, marker: Marker | None) -> Region:
-    """Return the record that says how far a task is; None: forget the task."""
+    """Return the record that sets a marker; ``marker`` None removes it."""
     value = None if marker is None else msgspec.json.encode(marker)
     columns = Columns(Cells.of([key]), Cells.of([value]), HeaderCells.none(1))
     return encode_rows(columns, Numbers("i", [0]), 0, 1 << 20)

@@ -1,23 +1,22 @@
-"""Offsets as values: what Spark keeps of a stream, and where reading begins and ends. Pure.
+"""Stream offsets as Spark stores them, and the boundaries of reads. Pure.
 
-One offset of a stream, as it stands in the checkpoint and in a query's progress:
+One offset of a stream, as stored in the checkpoint and in a query's progress:
 
     {"version": 1, "group": "billing",
      "topics": {"orders": {"id": "tQ3...", "start": {"0": 5, "1": 0}, "end": {"0": 9, "1": 3},
                            "pieces": {"0": 2}}}}
 
-``end`` is where the batch ends that this offset closes, ``start`` where the same batch begins,
-``id`` which topic of that name was read. Spark replays its first batch from an initial offset that
-it asks for anew: were the start not kept here, ``startingOffsets=latest`` would lose or repeat
-rows.
+``end`` is the end of the batch that this offset closes, ``start`` the start of the same batch, and
+``id`` the id of the topic that was read. Spark requests a new initial offset when it replays its
+first batch: if the start were not stored, ``startingOffsets=latest`` would lose or repeat rows.
 
-``pieces`` is the number of Spark partitions that each range is cut into; a partition that is not
-listed is one piece. An exactly-once sink remembers which task of a batch it has written, so a
-replay must give every task the same rows, whatever the options and the topic are by then.
-Offsets without ``pieces`` were written before it existed, or close no batch.
+``pieces`` is the number of Spark partitions into which each range is cut; a partition that is not
+listed has one piece. An exactly-once sink records which tasks of a batch it has written, so a
+replay must give every task the same rows, even if the options or the topic have changed.
+Offsets without ``pieces`` are older, or do not close a batch.
 
-Spark's own Kafka source keeps ``{"orders": {"0": 9}}``. That is read too, so that a query can move
-from ``format("kafka")`` to this source with its checkpoint; it names no topic id and no start.
+Spark's own Kafka source stores ``{"orders": {"0": 9}}``. This is accepted too, so that a query can
+move from ``format("kafka")`` to this source with its checkpoint; it has no topic id and no start.
 """
 
 import enum
@@ -39,41 +38,41 @@ Positions: TypeAlias = dict[TopicPartition, int]
 
 
 class BadStreamOffset(ValueError):
-    """What the checkpoint holds is no offset of this source."""
+    """The checkpoint holds something that is not an offset of this source."""
 
 
 # -- where to begin, where to end --------------------------------------------
 
 
 class Edge(enum.Enum):
-    """An end of the log itself."""
+    """The start or the end of the log."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class AtOffsets(msgspec.Struct, frozen=True):
-    """An offset for each partition; -1 is its end and -2 its beginning."""
+    """An offset per partition; -1 is the log end and -2 the log start."""
 
     offsets: Positions
 
 
 class AtTimestamps(msgspec.Struct, frozen=True):
-    """The first record of this time or later, in ms since 1970, for each partition."""
+    """The first record at or after a timestamp (ms since 1970) per partition."""
 
     times: Positions
     latest_if_none: bool
 
 
 class AtTimestamp(msgspec.Struct, frozen=True):
-    """The first record of this time or later, in ms since 1970, of every partition."""
+    """The first record of every partition at or after one timestamp (ms since 1970)."""
 
     time: int
     latest_if_none: bool
 
 
 class Ago(msgspec.Struct, frozen=True):
-    """The first record of the last so many ms; where there is none, the end."""
+    """The first record of the last ``ms`` milliseconds; the log end if there is none."""
 
     ms: int
 
@@ -81,13 +80,13 @@ class Ago(msgspec.Struct, frozen=True):
 Boundary: TypeAlias = Edge | AtOffsets | AtTimestamps | AtTimestamp | Ago
 
 
-# -- how far a stream has come -----------------------------------------------
+# -- the position of a stream -----------------------------------------------
 
 
 class TopicOffsets(msgspec.Struct, frozen=True):
-    """How far one topic is read.
+    """The position in one topic.
 
-    ``id`` is empty, and ``start`` and ``pieces`` are None, where they are not known.
+    ``id`` is empty, and ``start`` and ``pieces`` are None, if unknown.
     """
 
     id: str
@@ -97,18 +96,18 @@ class TopicOffsets(msgspec.Struct, frozen=True):
 
 
 class StreamOffset(msgspec.Struct, frozen=True):
-    """How far a stream is read: all its partitions, with or without new rows."""
+    """The position of a stream in all its partitions, with or without new rows."""
 
     topics: dict[str, TopicOffsets]
 
     @property
     def ends(self) -> Positions:
-        """Where the next batch begins."""
+        """The start of the next batch."""
         return _flat({name: topic.end for name, topic in self.topics.items()})
 
     @property
     def starts(self) -> Positions | None:
-        """Where the batch that ends here begins; None where it was not kept."""
+        """The start of the batch that ends here; None if it was not stored."""
         found: dict[str, dict[int, int]] = {}
         for name, topic in self.topics.items():
             if topic.start is None:
@@ -118,7 +117,7 @@ class StreamOffset(msgspec.Struct, frozen=True):
 
     @property
     def pieces(self) -> dict[TopicPartition, int] | None:
-        """How many Spark partitions read each range of the batch; None where it was not kept."""
+        """The number of Spark partitions per range of the batch; None if not stored."""
         found: dict[str, dict[int, int]] = {}
         for name, topic in self.topics.items():
             if topic.pieces is None:
@@ -128,7 +127,7 @@ class StreamOffset(msgspec.Struct, frozen=True):
 
     @property
     def ids(self) -> dict[str, str]:
-        """The id of each topic, empty where it was not kept."""
+        """The id of each topic, empty if not stored."""
         return {name: topic.id for name, topic in self.topics.items()}
 
 
@@ -138,7 +137,7 @@ def stream_offset(
     ids: Mapping[str, str],
     pieces: Mapping[TopicPartition, int] | None = None,
 ) -> StreamOffset:
-    """Put positions together; both have the same partitions. ``pieces`` None: closes no batch."""
+    """Combine positions of the same partitions. ``pieces`` None: the offset closes no batch."""
     assert starts.keys() == ends.keys(), "a batch begins and ends with the same partitions"
     first, last = _nested(starts), _nested(ends)
     cut = None
@@ -155,7 +154,7 @@ def stream_offset(
 
 
 def to_json(offset: StreamOffset, group: str | None = None) -> dict[str, object]:
-    """Return what Spark shall keep: plain dicts, sorted, so that equal offsets are equal text."""
+    """Return the form that Spark stores: sorted dicts, so that equal offsets are equal text."""
     topics: dict[str, dict[str, object]] = {}
     for name, topic in sorted(offset.topics.items()):
         topics[name] = {
@@ -172,15 +171,15 @@ def to_json(offset: StreamOffset, group: str | None = None) -> dict[str, object]
 
 
 def from_json(kept: object) -> StreamOffset:
-    """Read what `to_json` wrote, or what Spark's Kafka source did.
+    """Read the form of `to_json`, or that of Spark's Kafka source.
 
     Raises:
-        BadStreamOffset: it is neither; the message says what is wrong and where.
+        BadStreamOffset: it is neither; the message says what is wrong.
     """
     if not isinstance(kept, dict):
         raise BadStreamOffset(f"an offset is a JSON object, not {type(kept).__name__}")
     try:
-        if not isinstance(kept.get("version"), int):  # a topic may be called version
+        if not isinstance(kept.get("version"), int):  # a topic may be named "version"
             foreign = msgspec.convert(kept, dict[str, dict[Partition, Offset]], str_keys=True)
             return StreamOffset({name: TopicOffsets("", end) for name, end in foreign.items()})
         if kept["version"] != VERSION:

@@ -1,7 +1,7 @@
-"""Options as Spark hands them over, read one by one by the names that users know. Pure.
+"""Reads the options that Spark passes, one by one. Pure.
 
-Names are compared without case, as Spark does. Every failure is an `OptionError` that names the
-option, what it takes, and what it got; a name that is not known gets the nearest one said.
+Names are case-insensitive, as in Spark. Every failure is an `OptionError` with the option, the
+accepted values and the actual value; unknown names are rejected with a suggestion.
 """
 
 import difflib
@@ -32,26 +32,26 @@ _UNIT_MS: Final = {
     "days": 86_400_000,
 }
 _DURATION: Final = re.compile(r"([0-9]{1,15})\s*([a-z]*)\Z")
-_REFUSED: Final = {
+_UNSUPPORTED: Final = {
     "auto.offset.reset": "use startingOffsets: Spark keeps the position, not a consumer group",
     "enable.auto.commit": "Spark keeps the position; use groupId to show the lag",
-    "interceptor.classes": "nothing of Java runs here",
-    "key.deserializer": "keys come as bytes; decode them with DataFrame operations",
-    "value.deserializer": "values come as bytes; decode them with DataFrame operations",
+    "interceptor.classes": "Java classes cannot be used here",
+    "key.deserializer": "keys are bytes; decode them with DataFrame operations",
+    "value.deserializer": "values are bytes; decode them with DataFrame operations",
     "key.serializer": "keys are bytes or strings; encode them with DataFrame operations",
     "value.serializer": "values are bytes or strings; encode them with DataFrame operations",
-    "transactional.id": "the sink makes its own; use delivery=exactly-once",
+    "transactional.id": "the sink creates its own; use delivery=exactly-once",
 }
 _T = TypeVar("_T")
 _Numbers: TypeAlias = dict[str, dict[Partition, int]]
 
 
 class OptionError(ValueError):
-    """An option that cannot be taken as it is; the message names it and says why."""
+    """An invalid option; the message names it and gives the reason."""
 
 
-class Given:
-    """The options as given: each read once, by its name as users know it."""
+class OptionValues:
+    """The options of a source or sink, read by their names in any case."""
 
     def __init__(
         self, options: Mapping[str, str], names: Iterable[str], silent: Iterable[str] = ()
@@ -69,34 +69,34 @@ class Given:
         return f"; did you mean {names[near[0]]!r}?" if near else ""
 
     def has(self, name: str) -> bool:
-        """Say whether an option was given at all."""
+        """Return whether an option is set."""
         return name.lower() in self._values
 
     def text(self, name: str) -> str | None:
-        """Return a value as it is; None when it was not given."""
+        """Return a value unchanged; None if it is not set."""
         value = self._values.get(name.lower())
         if value == "":
             raise OptionError(f"option {name!r} is empty")
         return value
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return true or false."""
+        """Return a boolean."""
         value = self.text(name)
         if value is None:
             return default
         if value.lower() not in ("true", "false"):
-            raise OptionError(f"option {name!r} is true or false, not {value!r}")
+            raise OptionError(f"option {name!r} must be true or false, not {value!r}")
         return value.lower() == "true"
 
     def whole(self, name: str, least: int, most: int = 2**63 - 1) -> int | None:
-        """Return a whole number within bounds."""
+        """Return an integer within bounds."""
         value = self.text(name)
         if value is None:
             return None
         if not re.fullmatch("-?[0-9]{1,19}", value) or not least <= int(value) <= most:
             upto = "" if most == 2**63 - 1 else f" and at most {most}"
             raise OptionError(
-                f"option {name!r} is a whole number of at least {least}{upto}, not {value!r}"
+                f"option {name!r} must be an integer of at least {least}{upto}, not {value!r}"
             )
         return int(value)
 
@@ -107,7 +107,7 @@ class Given:
             return default
         members = {str(each.value): each for each in kind}  # type: ignore[attr-defined]
         if value.lower() not in members:
-            raise OptionError(f"option {name!r} is {' or '.join(members)}, not {value!r}")
+            raise OptionError(f"option {name!r} must be {' or '.join(members)}, not {value!r}")
         found: _T = members[value.lower()]
         return found
 
@@ -118,16 +118,20 @@ class Given:
             return default
         ms = duration_ms(value, bare=True)
         if ms is None:
-            raise OptionError(f"option {name!r} is a time such as 30s or 15m, not {value!r}")
+            raise OptionError(
+                f"option {name!r} must be a duration such as 30s or 15m, not {value!r}"
+            )
         return ms
 
     def by_partition(self, name: str, example: str) -> dict[TopicPartition, int]:
-        """Return a number for each partition, from ``{"topic": {"0": 1}}``."""
+        """Return a number per partition, from ``{"topic": {"0": 1}}``."""
         value = self.text(name) or ""
         try:
             nested = msgspec.json.decode(value, type=_Numbers)
         except (msgspec.DecodeError, UnicodeError) as error:
-            raise OptionError(f"option {name!r} is {example}, not {value!r} ({error})") from error
+            raise OptionError(
+                f"option {name!r} must be {example}, not {value!r} ({error})"
+            ) from error
         found = {
             TopicPartition(topic, number): each
             for topic, theirs in nested.items()
@@ -145,8 +149,8 @@ class Given:
             name = key.removeprefix("kafka.")
             if name == key:
                 continue
-            if name in _REFUSED:
-                raise OptionError(f"option {key!r} is not supported: {_REFUSED[name]}")
+            if name in _UNSUPPORTED:
+                raise OptionError(f"option {key!r} is not supported: {_UNSUPPORTED[name]}")
             if name not in names:
                 near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
                 hint = f"; did you mean 'kafka.{near[0]}'?" if near else ""
@@ -156,7 +160,7 @@ class Given:
 
 
 def duration_ms(text: str, *, bare: bool) -> int | None:
-    """Return milliseconds; None if it is no time. ``bare``: a number without unit is taken."""
+    """Return milliseconds; None if it is not a duration. ``bare`` allows a number without unit."""
     found = _DURATION.match(text.strip().lower())
     if found is None:
         return None

@@ -1,13 +1,12 @@
 """The options of ``format("ottla")``, read into values. Pure.
 
-Names and meanings are those of Spark's own Kafka source and sink. New are ``maxBytesPerTrigger``,
-``maxBytesPerPartition``, ``groupId``, ``isolation``, ``tier``, ``delivery`` and starts such as
-``-10 minutes``. What is behind ``kafka.`` goes to the client as Kafka names it. Two defaults are
-not Spark's: records of aborted transactions are left out (``isolation=read_committed``), and
-offsets that look wrong are asked for again after half a second, not 10 ms.
+Names and meanings are those of Spark's own Kafka source and sink. Additions are
+``maxBytesPerTrigger``, ``maxBytesPerPartition``, ``groupId``, ``isolation``, ``tier``, ``delivery``
+and starts such as ``-10 minutes``. Options that begin with ``kafka.`` are settings of the client
+under Kafka's names. Two defaults differ from Spark: records of aborted transactions are left out
+(``isolation=read_committed``), and implausible offsets are requested again after 500 ms, not 10 ms.
 
-Nothing is guessed: an option that is not known, has no meaning where it stands, or contradicts
-another, is an `OptionError` that names it.
+Unknown, inapplicable and contradictory options are rejected with an `OptionError` that names them.
 """
 
 import enum
@@ -29,14 +28,14 @@ from ottla.pipeline.offsets import (
     Edge,
     Partition,
 )
-from ottla.pipeline.option_values import Given, OptionError, duration_ms
+from ottla.pipeline.option_values import OptionError, OptionValues, duration_ms
 from ottla.protocol.types import TopicPartition
 
 DEFAULT_CLIENT_ID: Final = "ottla-spark"
 DEFAULT_TRIGGER_DELAY_MS: Final = 15 * 60_000  # Spark's maxTriggerDelay
 DEFAULT_MARKER_TOPIC: Final = "__ottla_sink_markers"
 SPARK_PARTITIONS_MAX: Final = 100_000
-"""More tasks than this in one batch is a slip, and would be planned in the driver's memory."""
+"""Most tasks of one batch: all of them are planned in the driver's memory."""
 
 SOURCE_NAMES: Final = (
     "subscribe",
@@ -76,19 +75,19 @@ SINK_NAMES: Final = (
     "onReplayMismatch",
     "sinkId",
 )
-# What Spark itself hands to a sink along with the user's options.
+# Options that Spark itself adds to the user's options of a sink.
 _SPARK_SINK_NAMES: Final = ("checkpointLocation", "path", "queryName")
 
 
 class ClientSettings(msgspec.Struct, frozen=True):
-    """Whom to connect to and how. ``properties`` are Kafka's, without ``kafka.`` before them."""
+    """Connection settings. ``properties`` are Kafka's, without the prefix ``kafka.``."""
 
     bootstrap: tuple[str, ...]
     client_id: str
     properties: dict[str, str]
 
     def __repr__(self) -> str:
-        # Passwords are among the properties, and errors are printed: names only.
+        # Properties may contain passwords and may be printed in errors: names only.
         return f"ClientSettings({','.join(self.bootstrap)}, {sorted(self.properties)})"
 
 
@@ -99,17 +98,17 @@ class Subscribe(msgspec.Struct, frozen=True):
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """All partitions of every topic whose whole name matches, internal ones left out."""
+    """All partitions of every non-internal topic whose whole name matches."""
 
     text: str
 
     def matches(self, topic: str) -> bool:
-        """Say whether a topic is meant."""
+        """Return whether a topic matches."""
         return re.fullmatch(self.text, topic) is not None
 
 
 class Assign(msgspec.Struct, frozen=True):
-    """These partitions and no other."""
+    """Exactly these partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -118,7 +117,7 @@ Choice: TypeAlias = Subscribe | Pattern | Assign
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much one batch of a stream takes; None where there is no bound."""
+    """The size limits of one batch of a stream; None: unlimited."""
 
     rows_max: int | None = None
     rows_min: int | None = None
@@ -127,22 +126,22 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Splitting(msgspec.Struct, frozen=True):
-    """Into how many Spark partitions a range is cut; None where nothing is asked."""
+    """How ranges are cut into Spark partitions; None: no requirement."""
 
     partitions_min: int | None = None
     records_max: int | None = None
     bytes_max: int | None = None
 
 
-class Patience(msgspec.Struct, frozen=True):
-    """How often, and how long apart, offsets are asked for again that look wrong."""
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """How often, and after which pause, implausible offsets are requested again."""
 
     retries: int = 3
     wait_ms: int = 500
 
 
 class Tier(enum.Enum):
-    """Whether old segments are read from where they are kept, past the brokers."""
+    """Whether sealed segments are read from their files instead of from brokers."""
 
     AUTO = "auto"
     DIRECT = "direct"
@@ -150,7 +149,7 @@ class Tier(enum.Enum):
 
 
 class SourceOptions(msgspec.Struct, frozen=True):
-    """What a reader was asked for. Made by `parse`."""
+    """The options of a reader. Created by `parse`."""
 
     client: ClientSettings
     choice: Choice
@@ -158,7 +157,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     ending: Boundary
     limits: Limits
     splitting: Splitting
-    patience: Patience
+    retry_policy: RetryPolicy
     fail_on_data_loss: bool
     include_headers: bool
     committed: bool
@@ -171,43 +170,43 @@ class SourceOptions(msgspec.Struct, frozen=True):
         """Read the options of ``spark.read`` or, ``is_stream``, of ``spark.readStream``.
 
         Raises:
-            OptionError: one is not known, wrong, missing, or contradicts another.
+            OptionError: an option is unknown, invalid, missing, or contradicts another.
         """
-        given = Given(options, SOURCE_NAMES)
-        properties = given.properties(kafka_names.CLIENT | kafka_names.CONSUMER)
-        tier = given.one_of("tier", Tier, Tier.AUTO)
-        tier_path = given.text("tierPath")
+        values = OptionValues(options, SOURCE_NAMES)
+        properties = values.properties(kafka_names.CLIENT | kafka_names.CONSUMER)
+        tier = values.one_of("tier", Tier, Tier.AUTO)
+        tier_path = values.text("tierPath")
         if tier is Tier.DIRECT and tier_path is None:
-            raise OptionError("tier=direct needs tierPath: the directory that holds the segments")
+            raise OptionError("tier=direct needs tierPath, the directory of the segments")
         return cls(
             client=_client(properties),
-            choice=_choice(given),
-            starting=_starting(given, is_stream),
-            ending=_ending(given, is_stream),
-            limits=_limits(given),
-            splitting=_splitting(given),
-            patience=_patience(given),
-            fail_on_data_loss=given.flag("failOnDataLoss", True),
-            include_headers=given.flag("includeHeaders", False),
-            committed=_is_committed(given, properties),
-            group=given.text("groupId"),
+            choice=_choice(values),
+            starting=_starting(values, is_stream),
+            ending=_ending(values, is_stream),
+            limits=_limits(values),
+            splitting=_splitting(values),
+            retry_policy=_retry_policy(values),
+            fail_on_data_loss=values.flag("failOnDataLoss", True),
+            include_headers=values.flag("includeHeaders", False),
+            committed=_is_committed(values, properties),
+            group=values.text("groupId"),
             tier=tier,
             tier_path=tier_path,
         )
 
 
 class Delivery(enum.Enum):
-    """What a sink promises when a task or the driver dies."""
+    """What a sink guarantees when a task or the driver fails."""
 
     AT_LEAST_ONCE = "at-least-once"
     EXACTLY_ONCE = "exactly-once"
 
 
 class ReplayMismatch(enum.Enum):
-    """What a task does when it was committed before with another number of rows.
+    """What a replayed task does if it was committed with another number of rows.
 
-    Its replay was given other rows: either the micro-batch is cut into other tasks now, or the
-    query is not deterministic.
+    The replay has other rows if the micro-batch is cut into other tasks now, or if the query is
+    not deterministic.
     """
 
     FAIL = "fail"
@@ -215,7 +214,7 @@ class ReplayMismatch(enum.Enum):
 
 
 class SinkOptions(msgspec.Struct, frozen=True):
-    """What a writer was asked for. ``topic`` None: each row names its own in a column."""
+    """The options of a writer. ``topic`` None: the column ``topic`` of each row names it."""
 
     client: ClientSettings
     topic: str | None
@@ -231,57 +230,57 @@ class SinkOptions(msgspec.Struct, frozen=True):
         """Read the options of ``df.write`` or ``df.writeStream``.
 
         Raises:
-            OptionError: one is not known, wrong, missing, or contradicts another.
+            OptionError: an option is unknown, invalid, missing, or contradicts another.
         """
-        given = Given(options, SINK_NAMES, _SPARK_SINK_NAMES)
-        delivery = given.one_of("delivery", Delivery, Delivery.AT_LEAST_ONCE)
-        atomic = given.flag("atomicBatches", False)
+        values = OptionValues(options, SINK_NAMES, _SPARK_SINK_NAMES)
+        delivery = values.one_of("delivery", Delivery, Delivery.AT_LEAST_ONCE)
+        atomic = values.flag("atomicBatches", False)
         if atomic and delivery is not Delivery.EXACTLY_ONCE:
             raise OptionError("atomicBatches needs delivery=exactly-once")
         return cls(
-            client=_client(given.properties(kafka_names.CLIENT | kafka_names.PRODUCER)),
-            topic=given.text("topic"),
-            include_headers=given.flag("includeHeaders", True),
+            client=_client(values.properties(kafka_names.CLIENT | kafka_names.PRODUCER)),
+            topic=values.text("topic"),
+            include_headers=values.flag("includeHeaders", True),
             delivery=delivery,
             atomic_batches=atomic,
-            marker_topic=given.text("markerTopic") or DEFAULT_MARKER_TOPIC,
-            sink_id=given.text("sinkId"),
-            on_replay_mismatch=given.one_of(
+            marker_topic=values.text("markerTopic") or DEFAULT_MARKER_TOPIC,
+            sink_id=values.text("sinkId"),
+            on_replay_mismatch=values.one_of(
                 "onReplayMismatch", ReplayMismatch, ReplayMismatch.FAIL
             ),
         )
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
-    """Say whether the schema has headers, before it is known whether to read or to stream.
+    """Return whether the schema has headers, for batch reads and streams alike.
 
     Raises:
-        OptionError: an option is not known, or includeHeaders is neither true nor false.
+        OptionError: an option is unknown, or includeHeaders is neither true nor false.
     """
-    return Given(options, SOURCE_NAMES).flag("includeHeaders", False)
+    return OptionValues(options, SOURCE_NAMES).flag("includeHeaders", False)
 
 
-# -- what the options mean ---------------------------------------------------
+# -- parsing of options ------------------------------------------------------
 
 
 def _client(properties: dict[str, str]) -> ClientSettings:
     servers = properties.pop("bootstrap.servers", "")
     bootstrap = tuple(each.strip() for each in servers.split(",") if each.strip())
     if not bootstrap:
-        raise OptionError("option 'kafka.bootstrap.servers' is missing, e.g. 'localhost:9092'")
+        raise OptionError(
+            "option 'kafka.bootstrap.servers' is missing; set it to e.g. 'localhost:9092'"
+        )
     return ClientSettings(
         bootstrap, properties.pop("client.id", "") or DEFAULT_CLIENT_ID, properties
     )
 
 
-def _choice(given: Given) -> Choice:
-    kinds = [name for name in ("subscribe", "subscribePattern", "assign") if given.has(name)]
+def _choice(values: OptionValues) -> Choice:
+    kinds = [name for name in ("subscribe", "subscribePattern", "assign") if values.has(name)]
     if len(kinds) != 1:
-        said = f"not {' and '.join(kinds)} together" if kinds else "and none is given"
-        raise OptionError(
-            f"one of subscribe, subscribePattern and assign says what to read, {said}"
-        )
-    text = given.text(kinds[0]) or ""
+        problem = f"not {' and '.join(kinds)} together" if kinds else "and none is set"
+        raise OptionError(f"set exactly one of subscribe, subscribePattern and assign, {problem}")
+    text = values.text(kinds[0]) or ""
     if kinds[0] == "subscribe":
         topics = dict.fromkeys(each.strip() for each in text.split(",") if each.strip())
         if not topics:
@@ -291,7 +290,9 @@ def _choice(given: Given) -> Choice:
         try:
             re.compile(text)
         except re.error as error:
-            raise OptionError(f"option 'subscribePattern' is no pattern: {error}") from error
+            raise OptionError(
+                f"option 'subscribePattern' is not a regular expression: {error}"
+            ) from error
         return Pattern(text)
     return Assign(_assigned(text))
 
@@ -301,16 +302,18 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
         wanted = msgspec.json.decode(text, type=dict[str, list[Partition]])
     except (msgspec.DecodeError, UnicodeError) as error:
         example = '{"topicA": [0, 1]}'
-        raise OptionError(f"option 'assign' is like {example}, not {text!r} ({error})") from error
+        raise OptionError(
+            f"option 'assign' must be like {example}, not {text!r} ({error})"
+        ) from error
     found = {TopicPartition(topic, each) for topic, theirs in wanted.items() for each in theirs}
     if not found:
         raise OptionError(f"option 'assign' names no partition: {text!r}")
     return tuple(sorted(found))
 
 
-def _starting(given: Given, is_stream: bool) -> Boundary:
+def _starting(values: OptionValues, is_stream: bool) -> Boundary:
     default = Edge.LATEST if is_stream else Edge.EARLIEST
-    boundary = _boundary(given, "starting", default)
+    boundary = _boundary(values, "starting", default)
     if is_stream:
         return boundary
     refused = "a batch cannot start at the latest offset: nothing would be read"
@@ -321,12 +324,14 @@ def _starting(given: Given, is_stream: bool) -> Boundary:
     return boundary
 
 
-def _ending(given: Given, is_stream: bool) -> Boundary:
+def _ending(values: OptionValues, is_stream: bool) -> Boundary:
     if is_stream:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
-            if given.has(name):
-                raise OptionError(f"option {name!r} is for batches; a stream has no end")
-    boundary = _boundary(given, "ending", Edge.LATEST)
+            if values.has(name):
+                raise OptionError(
+                    f"option {name!r} applies to batch reads only; a stream has no end"
+                )
+    boundary = _boundary(values, "ending", Edge.LATEST)
     refused = "a batch cannot end at the earliest offset: nothing would be read"
     if boundary is Edge.EARLIEST:
         raise OptionError(f"option 'endingOffsets': {refused}")
@@ -335,32 +340,33 @@ def _ending(given: Given, is_stream: bool) -> Boundary:
     return boundary
 
 
-def _boundary(given: Given, side: str, default: Edge) -> Boundary:
-    """Read one of three forms. A time for all wins over times for each, both win over offsets."""
-    latest_if_none = side == "ending" or _no_match_is_latest(given)
+def _boundary(values: OptionValues, side: str, default: Edge) -> Boundary:
+    """Read one of three forms. One time for all overrides times per partition; both override
+    offsets."""
+    latest_if_none = side == "ending" or _no_match_is_latest(values)
     name = f"{side}Timestamp"
-    if (text := given.text(name)) is not None:
+    if (text := values.text(name)) is not None:
         if text.startswith("-"):
             return _ago(name, text)
-        return AtTimestamp(given.whole(name, 0) or 0, latest_if_none)
+        return AtTimestamp(values.whole(name, 0) or 0, latest_if_none)
     name = f"{side}OffsetsByTimestamp"
-    if given.has(name):
-        times = given.by_partition(name, 'like {"topicA": {"0": 1700000000000}}')
+    if values.has(name):
+        times = values.by_partition(name, 'like {"topicA": {"0": 1700000000000}}')
         if min(times.values()) < 0:
-            raise OptionError(f"option {name!r} has a time before 1970")
+            raise OptionError(f"option {name!r} has a timestamp before 1970")
         return AtTimestamps(times, latest_if_none)
     name = f"{side}Offsets"
-    text = given.text(name)
-    return default if text is None else _offsets(given, name, text)
+    text = values.text(name)
+    return default if text is None else _offsets(values, name, text)
 
 
-def _offsets(given: Given, name: str, text: str) -> Boundary:
+def _offsets(values: OptionValues, name: str, text: str) -> Boundary:
     if text.lower() in ("earliest", "latest"):
         return Edge(text.lower())
     if text.startswith("-"):
         return _ago(name, text)
     example = 'earliest, latest, a time such as "-10 minutes", or like {"topicA": {"0": 23}}'
-    offsets = given.by_partition(name, example)
+    offsets = values.by_partition(name, example)
     if min(offsets.values()) < EARLIEST:
         raise OptionError(f"option {name!r} has an offset below -2")
     return AtOffsets(offsets)
@@ -370,57 +376,57 @@ def _ago(name: str, text: str) -> Ago:
     ms = duration_ms(text[1:], bare=False)
     if ms is None:
         raise OptionError(
-            f"option {name!r} is a time such as '-10 minutes' or '-36 hours', not {text!r}"
+            f"option {name!r} must be a time such as '-10 minutes' or '-36 hours', not {text!r}"
         )
     return Ago(ms)
 
 
-def _no_match_is_latest(given: Given) -> bool:
+def _no_match_is_latest(values: OptionValues) -> bool:
     name = "startingOffsetsByTimestampStrategy"
-    value = given.text(name) or "error"
+    value = values.text(name) or "error"
     if value.lower() not in ("error", "latest"):
-        raise OptionError(f"option {name!r} is error or latest, not {value!r}")
+        raise OptionError(f"option {name!r} must be error or latest, not {value!r}")
     return value.lower() == "latest"
 
 
-def _limits(given: Given) -> Limits:
+def _limits(values: OptionValues) -> Limits:
     limits = Limits(
-        rows_max=given.whole("maxOffsetsPerTrigger", 1),
-        rows_min=given.whole("minOffsetsPerTrigger", 1),
-        delay_ms_max=given.duration("maxTriggerDelay", DEFAULT_TRIGGER_DELAY_MS),
-        bytes_max=given.whole("maxBytesPerTrigger", 1),
+        rows_max=values.whole("maxOffsetsPerTrigger", 1),
+        rows_min=values.whole("minOffsetsPerTrigger", 1),
+        delay_ms_max=values.duration("maxTriggerDelay", DEFAULT_TRIGGER_DELAY_MS),
+        bytes_max=values.whole("maxBytesPerTrigger", 1),
     )
     if (limits.rows_min or 0) > (limits.rows_max or 2**63):
         raise OptionError(
-            f"option 'minOffsetsPerTrigger' ({limits.rows_min}) is more than "
+            f"option 'minOffsetsPerTrigger' ({limits.rows_min}) is greater than "
             f"'maxOffsetsPerTrigger' ({limits.rows_max})"
         )
     return limits
 
 
-def _splitting(given: Given) -> Splitting:
+def _splitting(values: OptionValues) -> Splitting:
     return Splitting(
-        partitions_min=given.whole("minPartitions", 1, SPARK_PARTITIONS_MAX),
-        records_max=given.whole("maxRecordsPerPartition", 1),
-        bytes_max=given.whole("maxBytesPerPartition", 1),
+        partitions_min=values.whole("minPartitions", 1, SPARK_PARTITIONS_MAX),
+        records_max=values.whole("maxRecordsPerPartition", 1),
+        bytes_max=values.whole("maxBytesPerPartition", 1),
     )
 
 
-def _patience(given: Given) -> Patience:
-    usual = Patience()
-    retries = given.whole("fetchOffset.numRetries", 0, 100)
-    wait_ms = given.whole("fetchOffset.retryIntervalMs", 0, 60_000)
-    return Patience(
+def _retry_policy(values: OptionValues) -> RetryPolicy:
+    usual = RetryPolicy()
+    retries = values.whole("fetchOffset.numRetries", 0, 100)
+    wait_ms = values.whole("fetchOffset.retryIntervalMs", 0, 60_000)
+    return RetryPolicy(
         usual.retries if retries is None else retries, usual.wait_ms if wait_ms is None else wait_ms
     )
 
 
-def _is_committed(given: Given, properties: Mapping[str, str]) -> bool:
-    ours, kafkas = given.text("isolation"), properties.get("isolation.level")
+def _is_committed(values: OptionValues, properties: Mapping[str, str]) -> bool:
+    ours, kafkas = values.text("isolation"), properties.get("isolation.level")
     for name, value in (("isolation", ours), ("kafka.isolation.level", kafkas)):
         if value not in (None, "read_committed", "read_uncommitted"):
             raise OptionError(
-                f"option {name!r} is read_committed or read_uncommitted, not {value!r}"
+                f"option {name!r} must be read_committed or read_uncommitted, not {value!r}"
             )
     if ours is not None and kafkas is not None and ours != kafkas:
         raise OptionError(f"isolation={ours} contradicts kafka.isolation.level={kafkas}")

@@ -1,16 +1,15 @@
-"""What to read next: which partitions, from where to where, in how many pieces. Pure.
+"""Plans reads: which partitions, which offsets, in how many pieces. Pure.
 
-    choose      the topics asked for, among those that are there
-    settle      "earliest", a time, an offset: as one offset for each partition
-    advance     where the next batch of a stream begins, and what was lost since the last
-    limit       where it ends, by rows and by bytes
-    check       what of a planned batch is still there to be read
-    divide      into how many pieces each of its ranges is cut
-    cut         the Spark partitions that read it: the pieces, numbered for good
+    choose      the selected partitions that exist
+    resolve     "earliest", a time, an offset: one offset per partition
+    advance     the start of the next batch of a stream, and losses since the last one
+    limit       the end of the batch, by rows and by bytes
+    check       the part of a planned batch that can still be read
+    divide      the number of pieces of each range
+    cut         the Spark partitions of the batch: its pieces, with stable numbers
 
-Nothing that was promised to be read is ever left out in silence: what is no longer there comes back
-as a `Loss` that names the partition, the offsets and the likely cause. Whether that is an error is
-not decided here.
+Lost offsets are never skipped silently: they are returned as a `Loss` with the partition, the
+offsets and the likely cause. The caller decides whether a loss is an error.
 """
 
 import enum
@@ -48,7 +47,7 @@ _LOSSES_SHOWN_MAX: Final = 8
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A topic that is there. Another id is another topic, whatever its name."""
+    """An existing topic. A recreated topic has another id."""
 
     id: str
     partitions: int
@@ -56,7 +55,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """What there is to read at one moment: ids by topic, and both ends of every partition."""
+    """The readable offsets at one moment: ids by topic, start and end of every partition."""
 
     ids: dict[str, str]
     earliest: Positions
@@ -64,7 +63,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Offsets of one partition, ``end`` not among them."""
+    """The offsets ``[start, end)`` of one partition."""
 
     partition: TopicPartition
     start: int
@@ -73,7 +72,7 @@ class Range(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How many offsets; compaction and markers may leave fewer records."""
+        """The number of offsets; compaction and markers may leave fewer records."""
         return self.end - self.start
 
 
@@ -81,7 +80,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 def choose(choice: Choice, found: Mapping[str, Topic]) -> list[TopicPartition]:
-    """Return the partitions asked for that are there, in order."""
+    """Return the selected partitions that exist, in order."""
     if not isinstance(choice, Subscribe | Pattern):
         return [each for each in choice.partitions if _is_there(each, found)]
     if isinstance(choice, Subscribe):
@@ -97,7 +96,7 @@ def choose(choice: Choice, found: Mapping[str, Topic]) -> list[TopicPartition]:
 
 
 def missing(choice: Choice, found: Mapping[str, Topic]) -> list[str]:
-    """Return what was asked for by name and is not there. A pattern asks for nothing by name."""
+    """Return the topics or partitions selected by name that do not exist (none for a pattern)."""
     if isinstance(choice, Pattern):
         return []
     if isinstance(choice, Subscribe):
@@ -110,21 +109,21 @@ def _is_there(partition: TopicPartition, found: Mapping[str, Topic]) -> bool:
     return topic is not None and partition.partition < topic.partitions
 
 
-# -- from where --------------------------------------------------------------
+# -- boundaries -------------------------------------------------------------
 
 
-def questions(
+def offset_queries(
     boundary: Boundary, option: str, partitions: Sequence[TopicPartition], now_ms: int
 ) -> Positions:
-    """Return what to ask ListOffsets for: a time in ms, or -1 and -2 for the log's ends.
+    """Return the timestamps for ListOffsets: ms, or -1 and -2 for the end and start of the log.
 
     Raises:
         OptionError: the option names offsets or times, but not for exactly these partitions.
     """
     match boundary:
         case Edge():
-            asked = LATEST if boundary is Edge.LATEST else EARLIEST
-            return dict.fromkeys(partitions, asked)
+            timestamp = LATEST if boundary is Edge.LATEST else EARLIEST
+            return dict.fromkeys(partitions, timestamp)
         case AtTimestamp():
             return dict.fromkeys(partitions, boundary.time)
         case Ago():
@@ -134,16 +133,16 @@ def questions(
             return dict(boundary.times)
         case AtOffsets():
             _check_names_all(option, boundary.offsets, partitions)
-            return {each: given for each, given in boundary.offsets.items() if given < 0}
+            return {each: offset for each, offset in boundary.offsets.items() if offset < 0}
 
 
-def settle(
-    boundary: Boundary, option: str, asked: Positions, answers: Positions, latest: Positions
+def resolve(
+    boundary: Boundary, option: str, queries: Positions, answers: Positions, latest: Positions
 ) -> Positions:
-    """Return the offset of each partition, given what ListOffsets ``answered``.
+    """Return the offset of each partition from the ``answers`` of ListOffsets.
 
     Raises:
-        OptionError: no record is as late as the time asked for, and that is to be an error.
+        OptionError: no record is at or after the timestamp, and the strategy is ``error``.
     """
     found = dict(boundary.offsets) if isinstance(boundary, AtOffsets) else {}
     by_time = isinstance(boundary, AtTimestamp | AtTimestamps)
@@ -152,8 +151,8 @@ def settle(
             found[partition] = answer
         elif by_time and not boundary.latest_if_none:  # type: ignore[union-attr]
             raise OptionError(
-                f"option {option!r}: {partition} has no record of {asked[partition]} ms or later; "
-                "startingOffsetsByTimestampStrategy=latest would start at its end"
+                f"option {option!r}: {partition} has no record of {queries[partition]} ms or "
+                "later; startingOffsetsByTimestampStrategy=latest starts at its end instead"
             )
         else:
             found[partition] = latest[partition]
@@ -161,7 +160,7 @@ def settle(
 
 
 def ranges(starts: Positions, ends: Positions, ids: Mapping[str, str]) -> list[Range]:
-    """Return what lies between two positions, partition by partition; empty ranges are left out.
+    """Return the non-empty ranges between two positions of each partition.
 
     Raises:
         OptionError: a partition would end before it starts.
@@ -170,30 +169,32 @@ def ranges(starts: Positions, ends: Positions, ids: Mapping[str, str]) -> list[R
     for partition, end in sorted(ends.items()):
         start = starts[partition]
         if start > end:
-            raise OptionError(f"{partition} would start at {start} and end at {end}, before that")
+            raise OptionError(
+                f"{partition}: the end offset {end} is before the start offset {start}"
+            )
         if start < end:
             found.append(Range(partition, start, end, ids.get(partition.topic, "")))
     return found
 
 
-def _check_names_all(option: str, given: Positions, partitions: Iterable[TopicPartition]) -> None:
+def _check_names_all(option: str, named: Positions, partitions: Iterable[TopicPartition]) -> None:
     there = set(partitions)
-    if given.keys() == there:
+    if named.keys() == there:
         return
-    lacking = ", ".join(str(each) for each in sorted(there - given.keys()))
-    unknown = ", ".join(str(each) for each in sorted(given.keys() - there))
-    said = [f"it lacks {lacking}"] if lacking else []
-    said += [f"{unknown} is not read"] if unknown else []
+    lacking = ", ".join(str(each) for each in sorted(there - named.keys()))
+    unknown = ", ".join(str(each) for each in sorted(named.keys() - there))
+    problems = [f"it lacks {lacking}"] if lacking else []
+    problems += [f"{unknown} is not read"] if unknown else []
     raise OptionError(
-        f"option {option!r} must name every partition that is read: {'; '.join(said)}"
+        f"option {option!r} must name every partition that is read: {'; '.join(problems)}"
     )
 
 
-# -- what was lost -----------------------------------------------------------
+# -- losses ------------------------------------------------------------------
 
 
 class Cause(enum.Enum):
-    """Why something cannot be read any more."""
+    """Why offsets cannot be read any more."""
 
     EXPIRED = "expired"
     TRUNCATED = "truncated"
@@ -202,7 +203,7 @@ class Cause(enum.Enum):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Offsets ``first`` up to, not including, ``last`` of a partition; None: all that came then."""
+    """The lost offsets ``[first, last)`` of a partition; ``last`` None: all from ``first`` on."""
 
     partition: TopicPartition
     cause: Cause
@@ -217,42 +218,42 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 def explain(losses: Sequence[Loss]) -> str:
-    """Return one text on all losses, the first few in full."""
+    """Return one text for all losses, with the first few in full."""
     shown = "; ".join(str(each) for each in losses[:_LOSSES_SHOWN_MAX])
     rest = len(losses) - _LOSSES_SHOWN_MAX
     return f"{shown}; and {rest} more" if rest > 0 else shown
 
 
 def _expired(partition: TopicPartition, first: int, last: int, log_start: int) -> Loss:
-    note = f"the log starts at {log_start} (retention, or records were deleted)"
+    note = f"the log starts at {log_start} (records were removed by retention or DeleteRecords)"
     return Loss(partition, Cause.EXPIRED, first, last, note)
 
 
 def _truncated(partition: TopicPartition, first: int, last: int) -> Loss:
-    note = f"the log ends at {first} (its end was lost, as by an unclean election, or never was)"
+    note = f"the log ends at {first} (truncated, e.g. by an unclean election, or never written)"
     return Loss(partition, Cause.TRUNCATED, first, last, note)
 
 
 def _replaced(
     partition: TopicPartition, first: int, last: int | None, ids: tuple[str, str]
 ) -> Loss:
-    note = f"topic {ids[0]} was deleted, and another of its name made ({ids[1]})"
+    note = f"topic {ids[0]} was deleted and recreated ({ids[1]})"
     return Loss(partition, Cause.RECREATED, first, last, note)
 
 
 def _deleted(partition: TopicPartition, first: int, last: int | None) -> Loss:
-    return Loss(partition, Cause.DELETED, first, last, "it is no longer there, or not asked for")
+    return Loss(partition, Cause.DELETED, first, last, "it was deleted, or is no longer selected")
 
 
 # -- the next batch of a stream ----------------------------------------------
 
 
 def advance(previous: StreamOffset, view: View) -> tuple[Positions, list[Loss]]:
-    """Return where the next batch begins, and what cannot be read that came after the last one.
+    """Return the start of the next batch, and the losses since the last one.
 
-    A partition that is new begins at its first record; so does a topic that was made anew. One that
-    is gone is left out. One whose records expired, or whose log lost its end, goes on where the log
-    begins, or ends.
+    New partitions and recreated topics begin at their first record. Deleted partitions are left
+    out. A partition whose records expired continues at the log start offset; one whose log was
+    truncated, at the log end offset.
     """
     ends, ids = previous.ends, previous.ids
     starts: Positions = {}
@@ -262,7 +263,7 @@ def advance(previous: StreamOffset, view: View) -> tuple[Positions, list[Loss]]:
         if known is None or _is_other(known, view.ids[partition.topic]):
             starts[partition] = earliest
             continue
-        end = ends.get(partition, 0)  # a partition that was added to a topic began at 0
+        end = ends.get(partition, 0)  # a partition added to a topic begins at 0
         starts[partition] = min(max(end, earliest), view.latest[partition])
         if end < earliest:
             losses.append(_expired(partition, end, earliest, earliest))
@@ -272,7 +273,7 @@ def advance(previous: StreamOffset, view: View) -> tuple[Positions, list[Loss]]:
 
 
 def _vanished(ends: Positions, ids: Mapping[str, str], view: View) -> list[Loss]:
-    """Return the losses of partitions whose topic is gone, or is another one now."""
+    """Return the losses of partitions whose topic was deleted or recreated."""
     losses: list[Loss] = []
     for partition, end in sorted(ends.items()):
         known, now = ids[partition.topic], view.ids.get(partition.topic)
@@ -288,31 +289,31 @@ def _is_other(known: str | None, now: str) -> bool:
 
 
 def within(positions: Positions, view: View) -> tuple[Positions, list[Loss]]:
-    """Move positions that a user has named into the log, and say what was passed over."""
+    """Move a user's positions into the log; return the skipped offsets as losses."""
     found: Positions = {}
     losses: list[Loss] = []
-    for partition, asked in sorted(positions.items()):
+    for partition, offset in sorted(positions.items()):
         earliest, latest = view.earliest[partition], view.latest[partition]
-        found[partition] = min(max(asked, earliest), latest)
-        if asked < earliest:
-            losses.append(_expired(partition, asked, earliest, earliest))
-        elif asked > latest:
-            losses.append(_truncated(partition, latest, asked))
+        found[partition] = min(max(offset, earliest), latest)
+        if offset < earliest:
+            losses.append(_expired(partition, offset, earliest, earliest))
+        elif offset > latest:
+            losses.append(_truncated(partition, latest, offset))
     return found, losses
 
 
 def is_due(rows: int, limits: Limits, waited_ms: int) -> bool:
-    """Say whether enough rows have come, or enough time has passed, for a batch."""
+    """Return whether there are enough rows for a batch, or enough time has passed."""
     return rows >= (limits.rows_min or 0) or waited_ms >= limits.delay_ms_max
 
 
 def limit(
     starts: Positions, latest: Positions, limits: Limits, density: Mapping[TopicPartition, float]
 ) -> Positions:
-    """Return where a batch ends that begins at ``starts``: everything, or what the limits let in.
+    """Return the end of a batch that begins at ``starts``: the latest offsets, or the limits.
 
-    Rows are exact, unless there are fewer of them than partitions: each partition that has any
-    gets one, so that none waits for ever. Bytes are an estimate by ``density``, bytes per offset.
+    The row limit is exact, unless it is below the number of partitions: each partition with rows
+    gets at least one, so that none starves. Bytes are estimated by ``density``, bytes per offset.
     """
     sizes = {each: latest[each] - start for each, start in starts.items()}
     if limits.rows_max is not None:
@@ -323,7 +324,7 @@ def limit(
 
 
 def share_rows(sizes: Mapping[TopicPartition, int], rows_max: int) -> dict[TopicPartition, int]:
-    """Cut sizes in proportion so that together they are ``rows_max``, none of them to nothing."""
+    """Scale sizes in proportion so that their sum is ``rows_max`` and none becomes 0."""
     total = sum(sizes.values())
     if total <= rows_max:
         return dict(sizes)
@@ -333,7 +334,7 @@ def share_rows(sizes: Mapping[TopicPartition, int], rows_max: int) -> dict[Topic
     for each in filled:
         found[each] = 1 + (spare * (sizes[each] - 1) // weight if weight else 0)
     left = rows_max - sum(found.values())
-    for each in filled:  # what rounding left over, one row each
+    for each in filled:  # distribute the remainder, one row each
         if left > 0 and found[each] < sizes[each]:
             found[each] += 1
             left -= 1
@@ -343,7 +344,7 @@ def share_rows(sizes: Mapping[TopicPartition, int], rows_max: int) -> dict[Topic
 def share_bytes(
     sizes: Mapping[TopicPartition, int], bytes_max: int, density: Mapping[TopicPartition, float]
 ) -> dict[TopicPartition, int]:
-    """Cut sizes in proportion so that together they are about ``bytes_max``, none to nothing."""
+    """Scale sizes in proportion so that their sum is about ``bytes_max`` and none becomes 0."""
     total = sum(size * density.get(each, 0.0) for each, size in sizes.items())
     if total <= bytes_max:
         return dict(sizes)
@@ -366,7 +367,7 @@ def density_of(view: View, sizes: Mapping[TopicPartition, int]) -> dict[TopicPar
 
 
 def check(planned: Iterable[Range], view: View) -> tuple[list[Range], list[Loss]]:
-    """Return what of a batch is still there, and what is not: it may be replayed days later."""
+    """Return the readable ranges of a batch, and its losses: it may be replayed days later."""
     kept: list[Range] = []
     losses: list[Loss] = []
     for each in planned:
@@ -391,20 +392,20 @@ def check(planned: Iterable[Range], view: View) -> tuple[list[Range], list[Loss]
 def divide(
     whole: Sequence[Range], splitting: Splitting, density: Mapping[TopicPartition, float]
 ) -> list[int]:
-    """Return into how many Spark partitions each range is cut.
+    """Return the number of Spark partitions of each range.
 
     Each piece has at most ``records_max`` offsets and about ``bytes_max`` bytes, and there are at
-    least ``partitions_min`` where there are as many offsets: the largest pieces are cut first.
+    least ``partitions_min`` if there are as many offsets: the largest pieces are cut first.
 
     Raises:
-        OptionError: that would be more tasks than anybody wants.
+        OptionError: there would be more than `SPARK_PARTITIONS_MAX` pieces.
     """
     pieces = [_pieces_of(each, splitting, density) for each in whole]
     total = sum(pieces)
     if total > SPARK_PARTITIONS_MAX:
         raise OptionError(
             "options 'maxRecordsPerPartition' and 'maxBytesPerPartition' would cut this batch "
-            f"into {total} Spark partitions; at most {SPARK_PARTITIONS_MAX} are made"
+            f"into {total} Spark partitions; at most {SPARK_PARTITIONS_MAX} are allowed"
         )
     largest = [(-each.size / pieces[index], index) for index, each in enumerate(whole)]
     heapq.heapify(largest)
@@ -418,10 +419,10 @@ def divide(
 
 
 def cut(whole: Sequence[Range], pieces: Sequence[int]) -> list[Range]:
-    """Cut each range into so many even pieces, in order, that cover it exactly.
+    """Cut each range into its number of even pieces, in order, that cover it exactly.
 
-    The result depends on nothing but the arguments: piece ``i`` of a replayed batch has the rows
-    that piece ``i`` had before.
+    The result depends only on the arguments: piece ``i`` of a replayed batch has the same rows as
+    before.
     """
     return [
         part
@@ -431,10 +432,10 @@ def cut(whole: Sequence[Range], pieces: Sequence[int]) -> list[Range]:
 
 
 def trim(pieces: Sequence[Range], kept: Sequence[Range]) -> list[Range | None]:
-    """Return what is left of each piece of a batch when only ``kept`` of it can still be read.
+    """Return the readable part of each piece if only ``kept`` of a batch can still be read.
 
-    A piece of which nothing is left is None: those behind it keep their numbers. ``kept`` has at
-    most one range for each partition, as `check` returns them.
+    A piece without readable offsets is None, so that later pieces keep their numbers. ``kept`` has
+    at most one range per partition, as `check` returns them.
     """
     left = {each.partition: each for each in kept}
     found: list[Range | None] = []
@@ -457,7 +458,7 @@ def _pieces_of(whole: Range, splitting: Splitting, density: Mapping[TopicPartiti
 
 
 def _even(whole: Range, pieces: int) -> Iterable[Range]:
-    """Yield even pieces; the sizes of two differ by one at most."""
+    """Yield pieces whose sizes differ by at most one."""
     for index in range(pieces):
         start = whole.start + whole.size * index // pieces
         end = whole.start + whole.size * (index + 1) // pieces

@@ -1,13 +1,13 @@
-"""Sends batches that are built already: idempotent, and in a transaction where one is asked for.
+"""Sends encoded batches with an idempotent or transactional producer.
 
     producer = RawProducer(client, ProduceOptions(transactional_id="sink-orders-0"))
-    producer.open()                       # an id of its own; who had the name before is fenced
-    producer.send({partition: regions})   # returns when all in-sync replicas have them
+    producer.open()                       # gets a producer id; fences the previous producer
+    producer.send({partition: regions})   # returns when all in-sync replicas have the records
     producer.commit()                     # or abort()
 
-Every partition has one batch under way, so what is sent again cannot overtake what came behind
-it; a batch keeps its sequence, so a broker sees that it has it already (KIP-98). Partitions of one
-leader travel together, and leaders work at the same time.
+Each partition has one batch in flight, so a retried batch cannot be reordered; a batch keeps its
+sequence, so brokers detect duplicates (KIP-98). Partitions of one leader share a request, and
+requests to different leaders run in parallel.
 """
 
 from collections import deque
@@ -55,11 +55,11 @@ _Reply = TypeVar("_Reply", bound=Message)
 
 ACKS_ALL: Final = -1
 TRANSACTION: Final = 1
-"""The kind of coordinator that keeps transactions."""
+"""The key type of transaction coordinators in FindCoordinator."""
 
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-# The end of an earlier transaction, or the start of a coordinator, is in the way.
-_WORTH_WAITING: Final = frozenset(
+# An earlier transaction is still ending, or the coordinator is loading.
+_RETRY_LATER: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -71,11 +71,11 @@ _ALREADY_THERE: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_
 
 
 class Fenced(Exception):
-    """Another producer has taken this transactional id over: what this one does is void."""
+    """Another producer uses this transactional id now; this one can no longer write."""
 
 
 class ProduceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How batches are sent. Sizes are bytes before compression, times ms."""
+    """How batches are sent. Times are ms."""
 
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
@@ -90,7 +90,7 @@ class _Batch(msgspec.Struct, eq=False):
 
 
 class RawProducer:
-    """One producer id. For one thread; a transaction is begun by its first batch."""
+    """One producer id. Not thread-safe; the first batch begins a transaction."""
 
     def __init__(self, client: BrokerClient, options: ProduceOptions) -> None:
         self._client = client
@@ -99,13 +99,13 @@ class RawProducer:
         self._id = -1
         self._epoch = -1
         self._sequences: dict[TopicPartition, int] = {}
-        self._partitions: set[TopicPartition] = set()  # of the transaction
+        self._partitions: set[TopicPartition] = set()  # in the transaction
 
     def open(self) -> None:
-        """Get a producer id; a transaction left open under the same id is ended first.
+        """Get a producer id; an open transaction of the same transactional id is aborted first.
 
         Raises:
-            Refused: there is none to be had. Fenced: somebody else began at the same time.
+            Refused: the request was rejected. Fenced: another producer opened at the same time.
         """
         transactional_id = self._options.transactional_id
         timeout_ms = self._options.transaction_timeout_ms
@@ -113,7 +113,7 @@ class RawProducer:
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms if transactional_id is not None else -1,
         )
-        reply = self._ask(request, InitProducerIdResponse)
+        reply = self._call_coordinator(request, InitProducerIdResponse)
         self._check(reply.error_code, "producer id")
         self._begin_as(reply.producer_id, reply.producer_epoch)
 
@@ -125,15 +125,15 @@ class RawProducer:
     # -- batches ---------------------------------------------------------------
 
     def send(self, regions: Mapping[TopicPartition, Iterable[Region]]) -> None:
-        """Send records, partition by partition in their order; return when they are there.
+        """Send records in order per partition; return when all are replicated.
 
         Raises:
-            Refused: a broker will not have them, or not in time. Fenced: see there.
-            NoBroker: nobody answers in time. After any of them nothing more may be sent.
+            Refused: a broker rejects them, or they time out. Fenced: another producer took over.
+            NoBroker: no broker answers in time. After any of them, send must not be called again.
         """
         waiting = {partition: deque(theirs) for partition, theirs in regions.items()}
         if self._options.transactional_id is not None:
-            self._take_in([each for each in waiting if each not in self._partitions])
+            self._add_partitions([each for each in waiting if each not in self._partitions])
         while waiting := {partition: theirs for partition, theirs in waiting.items() if theirs}:
             self._deliver(
                 [self._build(partition, theirs.popleft()) for partition, theirs in waiting.items()]
@@ -169,7 +169,7 @@ class RawProducer:
         return _Batch(partition, seal_batch(header, packed))
 
     def _deliver(self, batches: Sequence[_Batch]) -> None:
-        """Send one batch of each partition until every one is there."""
+        """Send one batch per partition, with retries, until all are replicated."""
         deadline = self._clock.monotonic() + self._options.delivery_timeout_ms
         left = list(batches)
         for _ in self._client.attempts():
@@ -182,7 +182,7 @@ class RawProducer:
         raise failure
 
     def _attempt(self, batches: Sequence[_Batch]) -> tuple[list[_Batch], Exception | None]:
-        """Send every batch once; return those to be sent again, and why."""
+        """Send every batch once; return those to retry, and the last failure."""
         by_leader: dict[NodeId, list[_Batch]] = {}
         for batch in batches:
             by_leader.setdefault(self._client.leader(batch.partition).node_id, []).append(batch)
@@ -229,21 +229,21 @@ class RawProducer:
     def _read(
         self, batches: Sequence[_Batch], reply: ProduceResponse
     ) -> tuple[list[_Batch], Refused | None]:
-        told: dict[tuple[object, int], PartitionProduceResponse] = {}
+        responses: dict[tuple[object, int], PartitionProduceResponse] = {}
         for topic in reply.responses:
             for each in topic.partition_responses:
-                told[topic.name or topic.topic_id, each.index] = each
+                responses[topic.name or topic.topic_id, each.index] = each
         again: list[_Batch] = []
         refused: Refused | None = None
         for batch in batches:
             name, number = batch.partition
             topic_id = self._client.topic(name).topic_id
-            answer = told.get((name, number)) or told.get((topic_id, number))
+            answer = responses.get((name, number)) or responses.get((topic_id, number))
             code = int(ErrorCode.UNKNOWN_TOPIC_ID) if answer is None else answer.error_code
             message = None if answer is None else answer.error_message
             if code in _ALREADY_THERE:
                 continue
-            if not is_retriable(code) and code not in _WORTH_WAITING:
+            if not is_retriable(code) and code not in _RETRY_LATER:
                 self._check(code, str(batch.partition), message)
             refused = Refused(code, str(batch.partition), message)
             again.append(batch)
@@ -252,15 +252,15 @@ class RawProducer:
     # -- transactions ----------------------------------------------------------
 
     def commit(self) -> None:
-        """Make everything sent since the last end visible at once.
+        """Commit everything sent in the current transaction.
 
         Raises:
-            Fenced, Refused: it was not committed. NoBroker: nobody answers; it may be committed.
+            Fenced, Refused: it was not committed. NoBroker: no broker answers; it may be committed.
         """
         self._end(is_commit=True)
 
     def abort(self) -> None:
-        """Void everything sent since the last end. Raises as `commit`."""
+        """Abort the current transaction. Raises as `commit`."""
         self._end(is_commit=False)
 
     def _end(self, *, is_commit: bool) -> None:
@@ -269,14 +269,14 @@ class RawProducer:
         if not self._partitions:
             return
         request = EndTxnRequest(transactional_id, self._id, self._epoch, is_commit)
-        reply = self._ask(request, EndTxnResponse)
+        reply = self._call_coordinator(request, EndTxnResponse)
         self._check(reply.error_code, transactional_id)
         if reply.producer_id >= 0:  # the next transaction has an epoch of its own (KIP-890)
             self._begin_as(reply.producer_id, reply.producer_epoch)
         self._partitions.clear()
 
-    def _take_in(self, partitions: Sequence[TopicPartition]) -> None:
-        """Make partitions part of the transaction, where that does not go by itself."""
+    def _add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """Add partitions to the transaction, unless the cluster does so implicitly."""
         self._partitions.update(partitions)
         if not partitions or self._client.adds_partitions():
             return
@@ -286,25 +286,27 @@ class RawProducer:
             AddPartitionsToTxnTopic(name, theirs) for name, theirs in by_topic(partitions).items()
         ]
         request = AddPartitionsToTxnRequest(transactional_id, self._id, self._epoch, topics)
-        reply = self._ask(request, AddPartitionsToTxnResponse)
+        reply = self._call_coordinator(request, AddPartitionsToTxnResponse)
         for code in error_codes(reply):
             self._check(code, transactional_id)
 
-    def _ask(self, request: Message, kind: type[_Reply]) -> _Reply:
-        """Ask the coordinator, again while an earlier transaction is not through with its end."""
+    def _call_coordinator(self, request: Message, kind: type[_Reply]) -> _Reply:
+        """Call the coordinator; retry while an earlier transaction is still ending."""
         transactional_id = self._options.transactional_id
         for _ in self._client.attempts():
             if transactional_id is None:
                 reply = self._client.call(request)
             else:
                 reply = self._client.call_coordinator(transactional_id, TRANSACTION, request)
-            if not _WORTH_WAITING.intersection(error_codes(reply)):
+            if not _RETRY_LATER.intersection(error_codes(reply)):
                 break
         assert isinstance(reply, kind)
         return reply
 
     def _check(self, code: int, subject: str, message: str | None = None) -> None:
         if code in _FENCED and self._options.transactional_id is not None:
-            raise Fenced(f"{self._options.transactional_id}: another producer has taken it over")
+            raise Fenced(
+                f"{self._options.transactional_id}: another producer uses this transactional id"
+            )
         if code != ErrorCode.NONE:
             raise Refused(code, subject, message)

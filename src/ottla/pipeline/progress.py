@@ -1,11 +1,11 @@
-"""Commits how far a query is to a consumer group, so that its lag shows wherever lag is watched.
+"""Commits a query's offsets to a consumer group, so that monitoring shows its lag.
 
     spark.streams.addListener(GroupOffsets(options))      # the options of the source, with groupId
 
-Spark tells a source that a batch is finished only while it plans the next one, and never of the
-last batch of an AvailableNow query: the source commits what it is told, always a batch behind. A
-listener hears of every batch when it is done. It commits for each source that has its ``groupId``
-in the offsets of its progress, in whichever query; the position itself stays in the checkpoint.
+Spark notifies a source of a finished batch only while it plans the next one, and never of the last
+batch of an AvailableNow query: commits of the source itself are always one batch behind. A listener
+is notified after every batch. It commits for each source, of any query, whose offsets contain its
+``groupId``; the position itself stays in the checkpoint.
 """
 
 import json
@@ -33,16 +33,17 @@ log: Final = logging.getLogger(__name__)
 
 
 class GroupOffsets(StreamingQueryListener):
-    """Listens to all queries of a session, and commits for those that read under one group.
+    """Listens to all queries of a session, and commits for those with one group id.
 
-    A commit that fails is a warning: the next batch commits again, and no query depends on it.
+    A failed commit is logged as a warning: the next batch commits again, and no query depends on
+    it.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Take the options that the source has.
+        """Create a listener with the options of the source.
 
         Raises:
-            OptionError: one is wrong, or ``groupId`` is not among them.
+            OptionError: an option is invalid, or ``groupId`` is missing.
         """
         parsed = SourceOptions.parse(options, is_stream=True)
         if parsed.group is None:
@@ -51,7 +52,7 @@ class GroupOffsets(StreamingQueryListener):
         self._group = parsed.group
 
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:
-        """Commit where the batch has ended."""
+        """Commit the end offsets of the batch."""
         for source in event.progress.sources:
             ends = ends_of(source.endOffset, self._group)
             if not ends:
@@ -59,24 +60,24 @@ class GroupOffsets(StreamingQueryListener):
             try:
                 client_for(self._client).commit_offsets(self._group, ends)
             except (Refused, OSError) as error:
-                log.warning("group %s: offsets are not committed: %s", self._group, error)
+                log.warning("group %s: cannot commit offsets: %s", self._group, error)
 
     def onQueryStarted(self, event: "QueryStartedEvent") -> None:
-        """Nothing is read yet."""
+        """Do nothing: no batch has finished."""
 
     def onQueryIdle(self, event: "QueryIdleEvent") -> None:
-        """Nothing new was read."""
+        """Do nothing: no batch has finished."""
 
     def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:
-        """Every finished batch was heard of before."""
+        """Do nothing: every finished batch is already committed."""
 
 
 def ends_of(end_offset: object, group: str) -> Positions:
-    """Return where a source of a query's progress is; nothing if it is not of ``group``."""
+    """Return the end offsets in a source's progress; empty if it has another group id."""
     try:
         kept = json.loads(end_offset) if isinstance(end_offset, str) else end_offset
         if not isinstance(kept, dict) or kept.get("group") != group:
             return {}
         return from_json(kept).ends
-    except (ValueError, BadStreamOffset):  # another kind of source has offsets of its own
+    except (ValueError, BadStreamOffset):  # offsets of another kind of source
         return {}

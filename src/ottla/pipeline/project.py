@@ -1,12 +1,12 @@
-"""A pipeline's project on disk: its files, and what its runs have left there.
+"""A pipeline project on disk: its files, and the state of its runs.
 
-    spark-pipeline.yml           name, storage, settings, where definitions are
-    transformations/*.py, *.sql  datasets and flows, in the words of Spark Declarative Pipelines
-    state/                       everything that a run keeps, so that the next goes on from it
+    spark-pipeline.yml           name, storage, settings, location of definitions
+    transformations/*.py, *.sql  datasets and flows of Spark Declarative Pipelines
+    state/                       persistent state, from which the next run continues
         storage/_checkpoints/    FLOW/N/{offsets,commits}: one number per micro-batch
-        warehouse/, metastore/   tables, and the catalog that knows them
-        spark/                   links to the Spark that is installed
-        run.json                 the run that is under way, or how the last one ended
+        warehouse/, metastore/   tables, and their catalog
+        spark/                   links to the installed Spark
+        run.json                 the current run, or the outcome of the last one
 
 The address of the brokers is the setting ``ottla.bootstrap``; definitions read it by
 ``spark.conf.get("ottla.bootstrap")``.
@@ -28,11 +28,11 @@ DEFAULT_BOOTSTRAP: Final = "localhost:9092"
 
 
 class BadProject(ValueError):
-    """There is no project, or it cannot be used; says where and why."""
+    """A missing or invalid project; the message says where and why."""
 
 
 class Run(msgspec.Struct):
-    """A run as ``run.json`` has it. Times are seconds since the epoch; ``ended`` 0: under way."""
+    """A run in ``run.json``. Times are seconds since the epoch; ``ended`` 0: running."""
 
     pid: int
     started: float
@@ -41,7 +41,7 @@ class Run(msgspec.Struct):
 
 
 class FlowProgress(msgspec.Struct, frozen=True):
-    """How far a flow is: ``ends`` are of the last micro-batch that is finished."""
+    """The progress of a flow: ``ends`` are the end offsets of the last finished micro-batch."""
 
     name: str
     batch: int
@@ -50,36 +50,38 @@ class FlowProgress(msgspec.Struct, frozen=True):
 
 
 class Project:
-    """One project, found by its specification."""
+    """One project, identified by its specification file."""
 
     def __init__(self, spec: Path) -> None:
         self.spec = spec.resolve()
         self.root = self.spec.parent
 
     @classmethod
-    def find(cls, given: Path | None) -> "Project":
-        """Return the project of a file or directory; None: of this one or one above it.
+    def find(cls, path: Path | None) -> "Project":
+        """Return the project of a file or directory; None: the working directory or a parent.
 
         Raises:
-            BadProject: there is none.
+            BadProject: there is no project.
         """
-        start = Path.cwd() if given is None else given
+        start = Path.cwd() if path is None else path
         if start.is_file():
             return cls(start)
-        for directory in (start, *start.resolve().parents) if given is None else (start,):
+        for directory in (start, *start.resolve().parents) if path is None else (start,):
             for name in SPEC_NAMES:
                 if (directory / name).is_file():
                     return cls(directory / name)
-        raise BadProject(f"{start}: no {SPEC_NAMES[0]} here; `ottla pipeline init NAME` makes one")
+        raise BadProject(
+            f"{start}: no {SPEC_NAMES[0]} here; create one with `ottla pipeline init NAME`"
+        )
 
     @property
     def state(self) -> Path:
-        """Where everything is that runs keep."""
+        """The directory of persistent state."""
         return self.root / "state"
 
     @property
     def storage(self) -> Path:
-        """Where the checkpoints are."""
+        """The directory of checkpoints."""
         return self.state / "storage"
 
     def settings(self) -> dict[str, str]:
@@ -90,7 +92,7 @@ class Project:
         """
         found = self._declared().get("configuration") or {}
         if not isinstance(found, Mapping):
-            raise BadProject(f"{self.spec}: configuration must be settings and their values")
+            raise BadProject(f"{self.spec}: configuration must be a mapping of settings to values")
         return {str(key): str(value) for key, value in found.items()}
 
     @property
@@ -106,20 +108,20 @@ class Project:
         except (OSError, yaml.YAMLError) as error:
             raise BadProject(f"{self.spec}: {error}") from error
         if not isinstance(declared, Mapping):
-            raise BadProject(f"{self.spec}: not a specification: keys and values are expected")
+            raise BadProject(f"{self.spec}: not a specification: expected keys and values")
         return declared
 
     # -- runs ------------------------------------------------------------------
 
     def write_run(self, run: Run) -> None:
-        """Say that a run is under way, or how it ended."""
+        """Write the current run, or its outcome."""
         self.state.mkdir(exist_ok=True)
         beside = self.state / "run.json.new"
         beside.write_bytes(msgspec.json.encode(run))
         beside.replace(self.state / "run.json")
 
     def last_run(self) -> Run | None:
-        """Return the run that is under way, or the last one."""
+        """Return the current run, or the last one."""
         try:
             return msgspec.json.decode((self.state / "run.json").read_bytes(), type=Run)
         except FileNotFoundError:
@@ -130,7 +132,7 @@ class Project:
     # -- flows -----------------------------------------------------------------
 
     def flows(self) -> list[FlowProgress]:
-        """Return how far every flow is that has finished a micro-batch."""
+        """Return the progress of every flow that has finished a micro-batch."""
         return sorted(self._flows(), key=lambda flow: flow.name)
 
     def _flows(self) -> Iterator[FlowProgress]:
@@ -139,7 +141,7 @@ class Project:
             attempt = commits.parent
             newer = [each for each in attempt.parent.iterdir() if _is_newer(each, attempt)]
             finished = [each for each in commits.iterdir() if each.name.isdigit()]
-            if newer or not finished:  # a full refresh begins with a new attempt
+            if newer or not finished:  # a full refresh starts a new attempt
                 continue
             last = max(finished, key=lambda each: int(each.name))
             yield FlowProgress(
@@ -155,7 +157,7 @@ def _is_newer(other: Path, attempt: Path) -> bool:
 
 
 def _ends(offsets: Path) -> dict[TopicPartition, int]:
-    """Return where each topic partition ended; sources of other kinds have none."""
+    """Return the end offset of each topic partition; none for other kinds of sources."""
     found: dict[TopicPartition, int] = {}
     try:
         lines = offsets.read_text().splitlines()[2:]
@@ -187,7 +189,7 @@ libraries:
       include: transformations/**
 """
 _PYTHON: Final = '''\
-"""A topic into a streaming table: every run takes in what came since the last one."""
+"""Reads a topic into a streaming table: every run adds the new records."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -216,10 +218,10 @@ _IGNORE: Final = "state/\n"
 
 
 def write_project(root: Path, name: str, bootstrap: str) -> list[Path]:
-    """Write a project that runs as it is; return its files.
+    """Write a project that can be run unchanged; return its files.
 
     Raises:
-        BadProject: there is something at ``root`` already, or it cannot be written.
+        BadProject: ``root`` already exists, or cannot be written.
     """
     files = {
         "spark-pipeline.yml": _SPEC.format(name=name, bootstrap=bootstrap),
@@ -234,7 +236,7 @@ def write_project(root: Path, name: str, bootstrap: str) -> list[Path]:
             file.parent.mkdir(exist_ok=True)
             file.write_text(content)
     except FileExistsError:
-        raise BadProject(f"{root} is there already; nothing was changed") from None
+        raise BadProject(f"{root} already exists; nothing was changed") from None
     except OSError as error:
         raise BadProject(f"{root}: {error.strerror}") from error
     return [root / relative for relative in files]

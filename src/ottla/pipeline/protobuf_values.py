@@ -1,8 +1,8 @@
-"""Values that are one Protobuf message each, and the columns that its descriptor gives.
+"""Decodes values of one Protobuf message each into the columns of its descriptor.
 
-The schema file is what ``protoc --include_imports --descriptor_set_out=FILE`` writes. Where a
-schema registry is used, five bytes and a list of indexes stand before the message (0, the schema's
-number, then zigzag varints: how many, and each); they are cut off.
+The schema file is the output of ``protoc --include_imports --descriptor_set_out=FILE``. Producers
+that use a schema registry write five bytes and a list of indexes before the message (0, the schema
+id, then zigzag varints: the count and each index); these are skipped.
 
 ==========================  ================================
 Protobuf                    column
@@ -16,8 +16,8 @@ message, map, repeated      struct, map, array
 google.protobuf.Timestamp   timestamp
 ==========================  ================================
 
-A field that can tell that it was not set (a message, ``optional``) is null then; any other has its
-default, which is what Protobuf's own readers see.
+An unset field with presence (a message, ``optional``) is null; any other unset field has its
+default, as in Protobuf's own readers.
 """
 
 from typing import Any, Final, TypeAlias
@@ -30,7 +30,7 @@ from google.protobuf.message import DecodeError, Message
 from ottla.pipeline.avro_values import FRAME_BYTES, BadSchema
 
 Datum: TypeAlias = Any
-"""What a field holds: as many types as Protobuf has."""
+"""The value of a field, of any Protobuf type."""
 
 _INT32: Final = frozenset(
     {FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SFIXED32}
@@ -51,7 +51,7 @@ _INDEXES_MAX: Final = 64
 
 
 class ProtobufValues:
-    """Reads values of one message."""
+    """Decodes values of one message type."""
 
     def __init__(self, descriptors: bytes, message: str, *, framed: bool = False) -> None:
         self._made_of = (descriptors, message, framed)
@@ -70,14 +70,14 @@ class ProtobufValues:
         self.columns = pa.schema(list(_struct(self._descriptor, ())))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Workers make their own: what Protobuf builds of descriptors does not travel.
+        # Message classes cannot be pickled: each worker builds its own.
         return _made_of, self._made_of
 
     def decode(self, value: bytes) -> dict[str, Any]:
         """Return one value's columns.
 
         Raises:
-            ValueError: these bytes are no such message, or a number is beyond a column.
+            ValueError: the bytes are not such a message, or a number does not fit its column.
         """
         found = self._class()
         try:
@@ -93,7 +93,7 @@ def _made_of(descriptors: bytes, message: str, framed: bool) -> ProtobufValues:
 
 def _unframed(value: bytes) -> bytes:
     if len(value) <= FRAME_BYTES or value[0] != 0:
-        raise ValueError("no schema number stands before the value")
+        raise ValueError("the value does not begin with a schema id")
     count, position = _varint(value, FRAME_BYTES)
     if count > _INDEXES_MAX:
         raise ValueError("the list of indexes before the value is too long")
@@ -112,7 +112,7 @@ def _varint(value: bytes, position: int) -> tuple[int, int]:
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (raw >> 1) ^ -(raw & 1), position
-    raise ValueError("the list of indexes before the value is cut")
+    raise ValueError("the list of indexes before the value is incomplete")
 
 
 # -- columns -----------------------------------------------------------------
@@ -120,7 +120,7 @@ def _varint(value: bytes, position: int) -> tuple[int, int]:
 
 def _struct(descriptor: Descriptor, path: tuple[str, ...]) -> pa.StructType:
     if descriptor.full_name in path:
-        raise BadSchema(f"{descriptor.full_name} holds itself: {' > '.join(path)}")
+        raise BadSchema(f"{descriptor.full_name} is recursive: {' > '.join(path)}")
     inside = (*path, descriptor.full_name)
     return pa.struct([pa.field(each.name, _column(each, inside)) for each in descriptor.fields])
 
@@ -178,5 +178,5 @@ def _plain(field: FieldDescriptor, value: Datum) -> Datum:
         known = field.enum_type.values_by_number.get(value)
         return str(value) if known is None else known.name
     if isinstance(value, int) and value > _INT64_MAX:
-        raise ValueError(f"{field.name}: {value} is beyond a bigint")
+        raise ValueError(f"{field.name}: {value} does not fit a bigint")
     return value

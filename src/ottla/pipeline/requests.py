@@ -1,7 +1,7 @@
-"""The requests that the blocking client makes, and what it reads out of the replies. Pure.
+"""Builds the requests of the blocking client, and reads the replies. Pure.
 
-Every request fills the fields of all its versions, by name and by topic id: which of them go out is
-settled by the version that both sides speak.
+Every request fills the fields of all its versions, by name and by topic id; the negotiated version
+determines which of them are sent.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ _FETCH_WAIT_MS: Final = 500  # Kafka's fetch.max.wait.ms
 
 
 def error_codes(message: Message) -> Iterator[int]:
-    """Yield every error code in a reply, its own and those of its parts, NONE left out."""
+    """Yield every error code except NONE in a reply and its nested structs."""
     for field in message.__struct_fields__:
         value = getattr(message, field)
         if field.endswith("error_code"):
@@ -66,7 +66,7 @@ def error_codes(message: Message) -> Iterator[int]:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Group partitions by topic, in the order they come."""
+    """Group partitions by topic, in their order."""
     found: dict[str, list[int]] = {}
     for topic, number in partitions:
         found.setdefault(topic, []).append(number)
@@ -77,13 +77,13 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def metadata(names: Sequence[str] | None) -> MetadataRequest:
-    """Ask for topics (None: all), making none."""
+    """Request topics (None: all) without creating any."""
     topics = None if names is None else [MetadataRequestTopic(ZERO_UUID, each) for each in names]
     return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
 
 def find_coordinator(key: str, kind: int) -> FindCoordinatorRequest:
-    """Ask who coordinates a group (0) or a transactional id (1)."""
+    """Request the coordinator of a group (0) or a transactional id (1)."""
     return FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
 
 
@@ -105,11 +105,11 @@ def read_coordinator(reply: Message) -> Coordinator:
 
 
 def list_offsets(
-    asked: Mapping[TopicPartition, int], committed: bool, timeout_ms: int
+    timestamps: Mapping[TopicPartition, int], committed: bool, timeout_ms: int
 ) -> ListOffsetsRequest:
-    """Ask one leader for the offsets of timestamps."""
+    """Request the offsets of timestamps from one leader."""
     topics: dict[str, ListOffsetsTopic] = {}
-    for (name, index), time in asked.items():
+    for (name, index), time in timestamps.items():
         topic = topics.setdefault(name, ListOffsetsTopic(name=name))
         topic.partitions.append(ListOffsetsPartition(partition_index=index, timestamp=time))
     return ListOffsetsRequest(
@@ -121,7 +121,7 @@ def list_offsets(
 
 
 def read_offsets(reply: Message, found: dict[TopicPartition, int]) -> Refused | None:
-    """Put what a leader said into ``found``; return the last refusal among it."""
+    """Add the offsets of a reply to ``found``; return its last error."""
     assert isinstance(reply, ListOffsetsResponse)
     failure: Refused | None = None
     for topic in reply.topics:
@@ -137,7 +137,7 @@ def read_offsets(reply: Message, found: dict[TopicPartition, int]) -> Refused | 
 def fetch(
     partition: TopicPartition, topic_id: Uuid, offset: int, *, committed: bool, bytes_max: int
 ) -> FetchRequest:
-    """Ask for the batches of one partition from ``offset`` on, without a fetch session."""
+    """Request the batches of one partition from ``offset`` on, without a fetch session."""
     one = FetchPartition(
         partition=partition.partition, fetch_offset=offset, partition_max_bytes=bytes_max
     )
@@ -151,17 +151,17 @@ def fetch(
 
 
 def describe_log_dirs(partitions: Mapping[str, Iterable[int]]) -> DescribeLogDirsRequest:
-    """Ask a broker how much it has of some partitions."""
+    """Request the sizes of partitions on a broker."""
     return DescribeLogDirsRequest(
         [DescribableLogDirTopic(name, list(theirs)) for name, theirs in partitions.items()]
     )
 
 
 def read_sizes(reply: Message) -> Iterator[tuple[TopicPartition, int]]:
-    """Yield the bytes of each partition; a copy on its way to another directory does not count.
+    """Yield the bytes of each partition, without future replicas (moves between directories).
 
     Raises:
-        Refused: the broker will not say. A directory that has failed has no partitions.
+        Refused: the broker rejects the request. A failed directory has no partitions.
     """
     assert isinstance(reply, DescribeLogDirsResponse)
     if reply.error_code:
@@ -174,17 +174,17 @@ def read_sizes(reply: Message) -> Iterator[tuple[TopicPartition, int]]:
 
 
 def describe_cleanup(topics: Iterable[str]) -> DescribeConfigsRequest:
-    """Ask how topics are cleaned."""
+    """Request the cleanup policy of topics."""
     return DescribeConfigsRequest(
         [DescribeConfigsResource(_TOPIC, name, ["cleanup.policy"]) for name in topics]
     )
 
 
 def read_compacted(reply: Message) -> set[str]:
-    """Return the topics that are compacted.
+    """Return the compacted topics.
 
     Raises:
-        Refused: the settings of a topic may not be read.
+        Refused: the configuration of a topic may not be read.
     """
     assert isinstance(reply, DescribeConfigsResponse)
     found: set[str] = set()
@@ -202,7 +202,7 @@ def read_compacted(reply: Message) -> set[str]:
 def offset_commit(
     group: str, offsets: Mapping[TopicPartition, int], ids: Mapping[str, Uuid]
 ) -> OffsetCommitRequest:
-    """Commit as a reader that is no member of its group."""
+    """Commit offsets without being a member of the group."""
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for (name, index), offset in offsets.items():
         topic = topics.setdefault(name, OffsetCommitRequestTopic(name, ids[name]))
@@ -211,7 +211,7 @@ def offset_commit(
 
 
 def check_committed(reply: Message, group: str) -> None:
-    """Raise `Refused` where any partition was not committed."""
+    """Raise `Refused` if any partition was not committed."""
     assert isinstance(reply, OffsetCommitResponse)
     for code in error_codes(reply):
         raise Refused(code, f"group {group}")
@@ -220,12 +220,14 @@ def check_committed(reply: Message, group: str) -> None:
 def offset_fetch(
     group: str, partitions: Sequence[TopicPartition], ids: Mapping[str, Uuid]
 ) -> OffsetFetchRequest:
-    """Ask what a group has committed, and no offset of a transaction that is not decided."""
-    wanted = by_topic(partitions)
-    topics = [OffsetFetchRequestTopics(name, ids[name], each) for name, each in wanted.items()]
+    """Request the committed offsets of a group, with ``require_stable``."""
+    topic_partitions = by_topic(partitions)
+    topics = [
+        OffsetFetchRequestTopics(name, ids[name], each) for name, each in topic_partitions.items()
+    ]
     return OffsetFetchRequest(
         group_id=group,
-        topics=[OffsetFetchRequestTopic(name, each) for name, each in wanted.items()],
+        topics=[OffsetFetchRequestTopic(name, each) for name, each in topic_partitions.items()],
         groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)],
         require_stable=True,
     )
@@ -234,7 +236,7 @@ def offset_fetch(
 def read_committed_offsets(
     reply: Message, group: str, names: Mapping[Uuid, str]
 ) -> dict[TopicPartition, int]:
-    """Return the committed offsets; ``names`` gives topics that the reply knows by id only.
+    """Return the committed offsets; ``names`` maps topic ids of the reply to names.
 
     Raises:
         Refused: the group, or a partition, cannot be read.

@@ -1,7 +1,7 @@
-"""Rows that Spark hands over, as columns of what becomes records and where each row goes.
+"""Converts Spark's rows to columns for encoding, and assigns each row to a partition.
 
-``value`` is there, ``key``, ``headers``, ``topic`` and ``partition`` may be. Every other column is
-overlooked, as Spark's own sink does: a table that was read from a topic can be written to another.
+The column ``value`` is required; ``key``, ``headers``, ``topic`` and ``partition`` are optional.
+Other columns are ignored, as by Spark's own sink: rows read from a topic can be written to another.
 """
 
 from array import array
@@ -23,36 +23,36 @@ from ottla.pipeline.encode import (
 from ottla.protocol.types import TopicPartition
 
 PartitionCount = Callable[[str], int]
-"""Tells how many partitions a topic has; raises where there is no such topic."""
+"""Returns the number of partitions of a topic; raises if it does not exist."""
 
-_NOBODY: Final = -1
+_NO_PARTITION: Final = -1
 
 
 class BadRow(ValueError):
-    """A row that cannot become a record, and why."""
+    """A row that cannot become a record; the message gives the reason."""
 
 
-class Share(msgspec.Struct, frozen=True):
-    """The rows of one partition, in their order."""
+class PartitionRows(msgspec.Struct, frozen=True):
+    """The rows of one partition, in order."""
 
     partition: TopicPartition
     rows: Numbers
 
 
 class SinkRows(msgspec.Struct, frozen=True):
-    """One Arrow batch, ready to be encoded."""
+    """One Arrow batch, ready for encoding."""
 
     columns: Columns
-    shares: tuple[Share, ...]
+    by_partition: tuple[PartitionRows, ...]
 
 
 def sink_rows(
     batch: pa.RecordBatch, topic: str | None, partition_count: PartitionCount, turn: int
 ) -> SinkRows:
-    """Lay out a batch and say where its rows go.
+    """Prepare a batch for encoding and assign its rows to partitions.
 
-    ``topic`` takes the place of the column. Rows with neither key nor partition go to the
-    partition of this ``turn``, all together: fewer and larger batches (KIP-480).
+    ``topic`` overrides the column. All rows with neither key nor partition go to one partition,
+    chosen by ``turn``, for fewer and larger batches (KIP-480).
 
     Raises:
         BadRow: a null topic, a null header key, a partition that the topic does not have.
@@ -60,20 +60,20 @@ def sink_rows(
     columns = Columns(
         _optional_cells(batch, "key"), cells_of(batch.column("value")), _headers(batch)
     )
-    shares = []
+    by_partition = []
     for name, is_row in _topics(batch, topic):
         count = partition_count(name)
         chosen = _choose(batch, name, columns.keys, count, turn)
         if is_row is not None:
-            chosen = _int32(pc.if_else(is_row, _as_arrow(chosen), _NOBODY))
+            chosen = _int32(pc.if_else(is_row, _as_arrow(chosen), _NO_PARTITION))
         for number, rows in enumerate(rows_by_number(chosen, count)):
             if rows:
-                shares.append(Share(TopicPartition(name, number), rows))
-    return SinkRows(columns, tuple(shares))
+                by_partition.append(PartitionRows(TopicPartition(name, number), rows))
+    return SinkRows(columns, tuple(by_partition))
 
 
 def cells_of(column: pa.Array) -> Cells:
-    """Return where the bytes of a column of strings or bytes lie; they are not copied."""
+    """Return the buffers of a column of strings or bytes, without copying."""
     if column.type not in (pa.binary(), pa.string()):
         column = column.cast(pa.binary())
     _, starts, data = column.buffers()
@@ -105,14 +105,14 @@ def _headers(batch: pa.RecordBatch) -> HeaderCells:
     if "headers" not in batch.schema.names or not batch.num_rows:
         return HeaderCells.none(batch.num_rows)
     column = batch.column("headers")
-    # A null list may hold entries all the same: taken out, its bounds meet.
+    # A null list may still contain entries; remove them so that its bounds are equal.
     if column.null_count:
         column = pc.if_else(column.is_valid(), column, pa.scalar([], column.type))
     starts = memoryview(column.buffers()[1]).cast("B").cast("i")
     entries = column.values
     keys = entries.field("key")
     if keys.null_count or entries.null_count:
-        raise BadRow("a header has no key: column 'headers' must have a key in every entry")
+        raise BadRow("a header key is null: every entry of column 'headers' needs a key")
     first = column.offset
     bounds = starts[first : first + len(column) + 1]
     return HeaderCells(bounds, cells_of(keys), cells_of(entries.field("value")))
@@ -121,13 +121,13 @@ def _headers(batch: pa.RecordBatch) -> HeaderCells:
 def _topics(
     batch: pa.RecordBatch, topic: str | None
 ) -> Iterator[tuple[str, pa.BooleanArray | None]]:
-    """Give every topic of a batch and which rows go there; None: all."""
+    """Yield every topic of a batch and a mask of its rows; None: all rows."""
     if topic is not None:
         yield topic, None
         return
     names = batch.column("topic")
     if names.null_count:
-        raise BadRow("a row has no topic: column 'topic' is null there, and option 'topic' not set")
+        raise BadRow("a row has no topic: column 'topic' is null, and option 'topic' is not set")
     different = pc.unique(names).to_pylist()
     for name in different:
         yield name, None if len(different) == 1 else pc.equal(names, name)
@@ -137,12 +137,12 @@ def _choose(batch: pa.RecordBatch, topic: str, keys: Cells, count: int, turn: in
     chosen = partitions_of_keys(keys, count, turn % count)
     if "partition" not in batch.schema.names:
         return chosen
-    asked = batch.column("partition")
-    wrong = pc.or_(pc.less(asked, 0), pc.greater_equal(asked, count))
+    explicit = batch.column("partition")
+    wrong = pc.or_(pc.less(explicit, 0), pc.greater_equal(explicit, count))
     if pc.any(wrong).as_py():
-        bad = asked.filter(wrong)[0].as_py()
-        raise BadRow(f"partition {bad}: topic {topic} has {count}, counted from 0")
-    return _int32(pc.coalesce(asked.cast(pa.int32()), _as_arrow(chosen)))
+        bad = explicit.filter(wrong)[0].as_py()
+        raise BadRow(f"partition {bad} does not exist: topic {topic} has {count}, from 0")
+    return _int32(pc.coalesce(explicit.cast(pa.int32()), _as_arrow(chosen)))
 
 
 def _as_arrow(numbers: Numbers) -> pa.Int32Array:

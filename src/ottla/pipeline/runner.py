@@ -1,8 +1,8 @@
-"""Runs a project of Spark Declarative Pipelines, and tells how it goes.
+"""Runs a project of Spark Declarative Pipelines, and reports its progress.
 
-A run takes in everything that is there, dataset by dataset, and ends; the next one goes on from it,
-because checkpoints and catalog are kept in the project. Spark runs inside this process
-(``local[*]``), on a cluster by its master's address, or behind a Spark Connect address.
+A run processes all available data, dataset by dataset, and ends; the next run continues from there,
+because the project stores checkpoints and catalog. Spark runs in this process (``local[*]``), on a
+cluster (the address of its master), or behind a Spark Connect address.
 """
 
 import os
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA_MISSING: Final = (
-    "Spark needs Java 17 or newer and there is none: `apt-get install openjdk-17-jre-headless`"
+    "Spark needs Java 17 or newer, which was not found: "
+    "run `apt-get install openjdk-17-jre-headless`"
 )
 SPARK_MISSING: Final = (
     "pipelines need Spark: run `make spark`, or `pip install '.[spark]'` in a checkout"
@@ -34,15 +35,15 @@ _FLOW: Final = re.compile(
     r"^Flow (?P<flow>\S+) (?:is|has) (?P<state>[A-Z_]+)\.?\s*(?P<more>.*)", re.S
 )
 
-_QUIET: Final = {
+_SESSION_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # What fails is told once, by its cause; Spark would tell it thrice with all its frames.
+    # Errors are reported once, with their cause; Spark would log them three times.
     "spark.log.level": "FATAL",
-    # Workers of Python start slowly where others are busy too.
+    # Python workers start slowly on a busy machine.
     "spark.python.authenticate.socketTimeout": "120s",
 }
-_SERVED_HERE: Final = {
+_LOCAL_SERVER_SETTINGS: Final = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
 }
@@ -50,28 +51,28 @@ _RAISED: Final = re.compile(r"(?:\w+\.)+[A-Z]\w*: ")
 
 
 class PipelineFailed(Exception):
-    """A run ended before everything was taken in; says which dataset and why."""
+    """A failed run; the message names the dataset and the cause."""
 
 
 class FlowEvent(msgspec.Struct, frozen=True):
-    """Something that happened in a run: ``flow`` is empty for the run as a whole."""
+    """An event of a run; ``flow`` is empty for the run as a whole."""
 
     flow: str
     state: str
     message: str
 
 
-class Where(msgspec.Struct, frozen=True):
-    """Where Spark runs. ``remote`` is a Spark Connect address; it decides over ``master``."""
+class SparkTarget(msgspec.Struct, frozen=True):
+    """Where Spark runs. ``remote`` is a Spark Connect address and overrides ``master``."""
 
     master: str = "local[*]"
     remote: str | None = None
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What of a pipeline to run. Empty: everything, from where the last run ended.
+class RunRequest(msgspec.Struct, frozen=True):
+    """The part of a pipeline to run. Default: everything, from the end of the last run.
 
-    ``settings`` decide over those of the specification.
+    ``settings`` override those of the specification.
     """
 
     refresh: tuple[str, ...] = ()
@@ -81,14 +82,14 @@ class Asked(msgspec.Struct, frozen=True):
     settings: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-Tell = Callable[[FlowEvent], None]
+OnEvent = Callable[[FlowEvent], None]
 
 
 @contextmanager
 def pipeline_session(
-    project: Project, where: Where, settings: dict[str, str]
+    project: Project, where: SparkTarget, settings: dict[str, str]
 ) -> "Iterator[SparkSession]":
-    """Give a session for a project's runs; it is stopped at the end.
+    """Yield a session for a project's runs, and stop it at the end.
 
     Raises:
         PipelineFailed: Spark or Java is missing, or Spark does not start.
@@ -104,9 +105,14 @@ def pipeline_session(
         use_installed_pyspark(project.state / "spark")
         _serve_on_any_port()
         builder = builder.config("spark.api.mode", "connect").master(where.master)
-        chosen = {**_QUIET, **_SERVED_HERE, **_kept_in(project), **chosen}
+        chosen = {
+            **_SESSION_SETTINGS,
+            **_LOCAL_SERVER_SETTINGS,
+            **_storage_settings(project),
+            **chosen,
+        }
     _serve_locally(where.master)
-    with _started(builder, chosen) as session:
+    with _start_session(builder, chosen) as session:
         yield session
 
 
@@ -114,7 +120,7 @@ def pipeline_session(
 def table_session(
     name: str, master: str, settings: Mapping[str, str], home: Path
 ) -> "Iterator[SparkSession]":
-    """Give a session for one table; it is stopped at the end. ``home`` is where Spark starts from.
+    """Yield a session for one table, and stop it at the end. ``home`` is the Spark home.
 
     Raises:
         PipelineFailed: Spark does not start.
@@ -124,14 +130,14 @@ def table_session(
     use_installed_pyspark(home)
     _serve_locally(master)
     builder = SparkSession.builder.appName(name).master(master)
-    with _started(builder, {**_QUIET, **settings}) as session:
+    with _start_session(builder, {**_SESSION_SETTINGS, **settings}) as session:
         yield session
 
 
 def _serve_on_any_port() -> None:
-    """Let Spark's client ask the server in this process for its port.
+    """Make Spark's client use the port of the server in this process.
 
-    It would take 15002, where somebody else's pipeline may run.
+    The default port, 15002, may be in use by another pipeline.
     """
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
@@ -153,7 +159,7 @@ def _serve_locally(master: str) -> None:
 
 
 @contextmanager
-def _started(
+def _start_session(
     builder: "SparkSession.Builder", settings: Mapping[str, str]
 ) -> "Iterator[SparkSession]":
     from pyspark.errors import PySparkException
@@ -162,11 +168,11 @@ def _started(
         builder.config(key, value)
     try:
         with warnings.catch_warnings():
-            # Of settings that count when a session starts, and that a second look cannot change.
+            # Hides warnings about static settings, which a running session cannot change.
             warnings.simplefilter("ignore")
             session = builder.getOrCreate()
     except (PySparkException, RuntimeError, OSError) as error:
-        raise PipelineFailed(f"Spark does not start: {error}") from error
+        raise PipelineFailed(f"Spark did not start: {error}") from error
     try:
         yield session
     finally:
@@ -174,28 +180,28 @@ def _started(
 
 
 def check_spark(*, needs_java: bool = True) -> None:
-    """See that Spark can start, and that its workers find this Python.
+    """Check that Spark can start, and make its workers use this Python.
 
     Raises:
-        PipelineFailed: Spark or Java is missing; says how to get it.
+        PipelineFailed: Spark or Java is missing; the message says how to install it.
     """
     if needs_java and find_java() is None:
         raise PipelineFailed(JAVA_MISSING)
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise PipelineFailed(SPARK_MISSING)
-    # Workers are started by the JVM, which would take whichever Python comes first in PATH.
+    # The JVM starts workers with the first Python in PATH by default.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def find_java() -> str | None:
-    """Return the Java that Spark would run: that of ``JAVA_HOME``, else the first in ``PATH``."""
+    """Return the Java that Spark runs: from ``JAVA_HOME``, else the first in ``PATH``."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin") if home else None
     return found or shutil.which("java")
 
 
-def _kept_in(project: Project) -> dict[str, str]:
-    """Return the settings that keep tables and catalog in the project."""
+def _storage_settings(project: Project) -> dict[str, str]:
+    """Return the settings that store tables and catalog in the project."""
     metastore = project.state / "metastore"
     return {
         "spark.sql.catalogImplementation": "hive",
@@ -203,7 +209,7 @@ def _kept_in(project: Project) -> dict[str, str]:
         "spark.hadoop.javax.jdo.option.ConnectionURL": (
             f"jdbc:derby:;databaseName={metastore};create=true"
         ),
-        # The catalog's log, which would lie wherever the command was given.
+        # By default the catalog writes its log to the working directory.
         "spark.driver.extraJavaOptions": (
             f"-Dderby.stream.error.file={project.state / 'derby.log'}"
         ),
@@ -211,11 +217,13 @@ def _kept_in(project: Project) -> dict[str, str]:
     }
 
 
-def run_once(session: "SparkSession", project: Project, asked: Asked, tell: Tell) -> None:
-    """Run the pipeline until everything that is there is taken in.
+def run_once(
+    session: "SparkSession", project: Project, request: RunRequest, on_event: OnEvent
+) -> None:
+    """Run the pipeline until all available data is processed.
 
     Raises:
-        BadProject: its specification or a definition makes no sense.
+        BadProject: the specification or a definition is invalid.
         PipelineFailed: a flow failed.
     """
     from pyspark.errors import PySparkException
@@ -223,14 +231,14 @@ def run_once(session: "SparkSession", project: Project, asked: Asked, tell: Tell
 
     failures: list[FlowEvent] = []
     try:
-        graph = _define(session, project, asked.settings)
+        graph = _define(session, project, request.settings)
         results = start_run(
             session,
             graph,
-            full_refresh=list(asked.full_refresh),
-            full_refresh_all=asked.full_refresh_all,
-            refresh=list(asked.refresh),
-            dry=asked.dry,
+            full_refresh=list(request.full_refresh),
+            full_refresh_all=request.full_refresh_all,
+            refresh=list(request.refresh),
+            dry=request.dry,
             storage=project.storage.as_uri(),
         )
         for result in results:
@@ -239,7 +247,7 @@ def run_once(session: "SparkSession", project: Project, asked: Asked, tell: Tell
             event = read_event(result["pipeline_event_result"].event.message)
             if event.flow and event.state == "FAILED":
                 failures.append(event)
-            tell(event)
+            on_event(event)
     except PySparkException as error:
         raise PipelineFailed(_cause(failures, str(error))) from error
     if failures:
@@ -265,13 +273,13 @@ def _define(session: "SparkSession", project: Project, settings: dict[str, str])
         sql_conf={**spec.configuration, **settings},
     )
     registry = SparkConnectGraphElementRegistry(session, graph)
-    with redirect_stdout(sys.stderr):  # data alone goes to stdout
+    with redirect_stdout(sys.stderr):  # stdout is for data only
         register_definitions(project.spec, registry, spec, session, graph)
     return graph
 
 
 def read_event(message: str) -> FlowEvent:
-    """Read what Spark says of a run."""
+    """Parse a message of Spark about a run."""
     found = _FLOW.match(message)
     if found is None:
         return FlowEvent("", "", message)
@@ -279,17 +287,17 @@ def read_event(message: str) -> FlowEvent:
     return FlowEvent(name, found["state"], found["more"].strip() or message)
 
 
-def _cause(failures: Sequence[FlowEvent], said: str) -> str:
-    """Name the dataset, and what Python or Spark said last."""
+def _cause(failures: Sequence[FlowEvent], text: str) -> str:
+    """Return the failed datasets and the cause."""
     if not failures:
-        return cause_of(said)
+        return cause_of(text)
     names = ", ".join(dict.fromkeys(event.flow for event in failures))
-    return f"{names}: {cause_of(said)}"
+    return f"{names}: {cause_of(text)}"
 
 
-def cause_of(said: str) -> str:
-    """Return the line of an error's text that says why: the last of ours, else of anybody's."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def cause_of(text: str) -> str:
+    """Return the line with the cause of an error: the last Ottla exception, else any."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if _RAISED.match(line)]
     ours = [line for line in raised if line.startswith("ottla.")]
-    return (ours or raised or lines[:1] or ["no reason was given"])[-1]
+    return (ours or raised or lines[:1] or ["no cause was reported"])[-1]

@@ -1,22 +1,21 @@
-"""What one task of a sink does: rows in, batches out, once or at least once.
+"""Writes the rows of one task of a sink, exactly once or at least once.
 
 Exactly once, task by task::
 
-    open      a producer under the task's own transactional id: who had it before is fenced, and a
-              transaction it left open is ended
-    ask       the marker topic whether this micro-batch is written already; then there is nothing
-              left to do
+    open      a producer with the task's own transactional id: the previous producer is fenced, and
+              its open transaction is aborted
+    check     the marker topic: if this micro-batch is already written, the task is done
     send      the rows and the marker in one transaction
     commit
 
-A crash before the commit voids all of it and Spark replays the task; a crash after it is found by
-the replay. A replay must bring every task the rows it had before. The source sees to that: the cut
-of a micro-batch is part of its offset. Where another source or a changed query cuts a micro-batch
-differently, skipping a task would lose rows, so a replay whose number of rows differs from what was
-committed is an error (``onReplayMismatch``).
+After a crash before the commit the transaction is aborted and Spark replays the task; after a crash
+behind the commit the replay finds the marker. A replay must give every task the same rows as
+before. The source ensures this: the cut of a micro-batch is part of its offset. If another source
+or a changed query cuts a micro-batch differently, skipping a task would lose rows, so a replay with
+another number of rows than was committed is an error (``onReplayMismatch``).
 
-``atomicBatches`` makes one transaction of all tasks: they hand their encoded rows to
-the driver, which sends them; that is for small micro-batches and has a bound.
+``atomicBatches`` uses one transaction for all tasks: they pass their encoded rows to the driver,
+which sends them; this is for small micro-batches and has a size limit.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,26 +39,26 @@ from ottla.protocol.records.batch import Compression
 from ottla.protocol.types import ZERO_UUID, TopicPartition
 
 BATCH_BYTES: Final = 512 << 10
-"""How large a batch grows before compression, unless ``kafka.batch.size`` says otherwise."""
+"""The largest batch before compression; ``kafka.batch.size`` overrides it."""
 TRANSACTION_TIMEOUT_MS: Final = 5 * 60_000
-"""How long a task may take, unless ``kafka.transaction.timeout.ms`` says otherwise."""
+"""The longest duration of a task; ``kafka.transaction.timeout.ms`` overrides it."""
 GATHERED_BYTES_MAX: Final = 64 << 20
-"""What one task may hand to the driver with ``atomicBatches``."""
-_WHOLE_BATCH: Final = -1  # the task number of a transaction that holds all tasks
+"""Most bytes one task may pass to the driver with ``atomicBatches``."""
+_WHOLE_BATCH: Final = -1  # the task number of a transaction of all tasks
 
 Regions = dict[TopicPartition, list[Region]]
 
 
 class TooLarge(ValueError):
-    """A micro-batch has more rows than may be gathered for one transaction."""
+    """A micro-batch is too large for one transaction."""
 
 
 class RowsDiffer(RuntimeError):
-    """A task that is committed was replayed with another number of rows."""
+    """A committed task was replayed with another number of rows."""
 
 
 class Task(msgspec.Struct, frozen=True):
-    """Which part of which micro-batch is written. A replay has the same three."""
+    """The identity of a task: sink, number and micro-batch. A replay has the same values."""
 
     sink_id: str
     number: int
@@ -67,13 +66,13 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def transactional_id(self) -> str:
-        """The name under which the task writes: zombies of it are fenced."""
+        """The transactional id of the task; it fences earlier attempts."""
         part = "all" if self.number == _WHOLE_BATCH else str(self.number)
         return f"ottla-sink-{self.sink_id}-{part}"
 
 
 class SinkTask:
-    """Writes what one task got. ``turn`` spreads rows without a key over the partitions."""
+    """Writes the rows of one task. ``turn`` spreads rows without a key over the partitions."""
 
     def __init__(self, options: SinkOptions, task: Task) -> None:
         self._options = options
@@ -85,8 +84,8 @@ class SinkTask:
         """Write all rows.
 
         Raises:
-            BadRow: a row cannot become a record. Refused, NoBroker, Fenced: it was not written
-            or, at least once, perhaps not all of it. RowsDiffer: it was written before, with
+            BadRow: a row cannot become a record. Refused, NoBroker, Fenced: nothing was written
+            or, with at-least-once, perhaps a part. RowsDiffer: the task was committed before with
             another number of rows.
         """
         if self._options.delivery is Delivery.EXACTLY_ONCE:
@@ -101,7 +100,7 @@ class SinkTask:
         """Encode all rows for the driver to send.
 
         Raises:
-            BadRow: as `write`. TooLarge: there are too many.
+            BadRow: as `write`. TooLarge: the rows exceed `GATHERED_BYTES_MAX`.
         """
         gathered: Regions = {}
         size = 0
@@ -112,7 +111,8 @@ class SinkTask:
             if size > GATHERED_BYTES_MAX:
                 raise TooLarge(
                     f"atomicBatches: a task has more than {GATHERED_BYTES_MAX >> 20} MiB of rows; "
-                    "lower maxOffsetsPerTrigger, raise the number of partitions, or leave it out"
+                    "lower maxOffsetsPerTrigger, raise the number of partitions, or "
+                    "disable atomicBatches"
                 )
         return gathered
 
@@ -135,14 +135,14 @@ class SinkTask:
             done = Marker(self._task.batch, rows)
             producer.send({markers.place(key): [marker_record(key, done)]})
         except BaseException:
-            # The next life of the task would void it too, but readers wait until then.
+            # The next attempt would abort it too, but read_committed consumers wait until then.
             with suppress(Refused, NoBroker, Fenced):
                 producer.abort()
             raise
         producer.commit()
 
     def _check_replay(self, committed: Marker, parts: Iterator[Regions]) -> None:
-        """See that a replay brings what was committed; Raises RowsDiffer."""
+        """Check that a replay has as many rows as were committed. Raises RowsDiffer."""
         skip = self._options.on_replay_mismatch is ReplayMismatch.SKIP
         if committed.rows is None or skip:
             return
@@ -150,10 +150,10 @@ class SinkTask:
         if rows != committed.rows:
             raise RowsDiffer(
                 f"sink {self._task.sink_id}: task {self._task.number} of micro-batch "
-                f"{committed.batch} was committed with {committed.rows} rows, and its replay has "
-                f"{rows}. Either the query or its number of partitions was changed since: change "
-                "it back until this micro-batch is through. Or the query is not deterministic, or "
-                "records have expired: then onReplayMismatch=skip keeps what was committed"
+                f"{committed.batch} was committed with {committed.rows} rows, but its replay has "
+                f"{rows}. If the query or its number of partitions was changed, change it back "
+                "until this micro-batch is finished. If the query is not deterministic, or records "
+                "have expired, onReplayMismatch=skip keeps the committed rows"
             )
 
     def _encoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Regions]:
@@ -165,11 +165,11 @@ class SinkTask:
 
     def _regions(self, rows: SinkRows) -> Regions:
         found: Regions = {}
-        for share in rows.shares:
-            theirs = found.setdefault(share.partition, [])
+        for part in rows.by_partition:
+            theirs = found.setdefault(part.partition, [])
             first = 0
-            while first < len(share.rows):
-                region = encode_rows(rows.columns, share.rows, first, self._batch_bytes)
+            while first < len(part.rows):
+                region = encode_rows(rows.columns, part.rows, first, self._batch_bytes)
                 first = region.next_row
                 theirs.append(region)
         return found
@@ -180,23 +180,23 @@ class SinkTask:
         except Refused as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-        # As every producer: where the cluster makes topics by itself, asking is enough.
-        asked = [MetadataRequestTopic(ZERO_UUID, topic)]
-        self._client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=True))
+        # As in every producer, a metadata request creates the topic if the cluster allows it.
+        topics = [MetadataRequestTopic(ZERO_UUID, topic)]
+        self._client.call(MetadataRequest(topics=topics, allow_auto_topic_creation=True))
         return self._client.topic(topic).partitions
 
 
 def write_gathered(options: SinkOptions, task: Task, parts: Iterable[Regions]) -> None:
-    """Write what all tasks of a micro-batch have encoded, in one transaction. Raises as `write`."""
+    """Write the encoded rows of all tasks in one transaction. Raises as `SinkTask.write`."""
     whole = Task(task.sink_id, _WHOLE_BATCH, task.batch)
     SinkTask(options, whole)._write_once(iter(parts))
 
 
 def prepare(options: SinkOptions) -> None:
-    """See to what the tasks need, before there is any.
+    """Validate the options and create the marker topic, before tasks start.
 
     Raises:
-        OptionError: a setting has no meaning. Refused, NoBroker: the cluster will not have it.
+        OptionError: a setting is invalid. Refused, NoBroker: the marker topic cannot be created.
     """
     _produce_options(options, None)
     if options.delivery is Delivery.EXACTLY_ONCE:
@@ -204,7 +204,7 @@ def prepare(options: SinkOptions) -> None:
 
 
 def forget(options: SinkOptions, sink_id: str, tasks: int) -> None:
-    """Remove the markers of a write that is over and is never replayed.
+    """Remove the markers of a finished write, which is never replayed.
 
     Raises:
         Refused, NoBroker: the marker topic cannot be written.
@@ -226,7 +226,7 @@ _markers: dict[tuple[int, str], Markers] = {}
 
 
 def _markers_of(client: BrokerClient, topic: str) -> Markers:
-    """Return the markers as this process has read them so far."""
+    """Return this process's cached markers."""
     return _markers.setdefault((id(client), topic), Markers(client, topic))
 
 
@@ -248,5 +248,5 @@ def _number(options: SinkOptions, name: str, default: int) -> int:
     if text is None:
         return default
     if not text.isascii() or not text.isdigit():
-        raise OptionError(f"option 'kafka.{name}' must be a number that is not negative: {text!r}")
+        raise OptionError(f"option 'kafka.{name}' must be a non-negative integer, not {text!r}")
     return int(text)

@@ -1,18 +1,18 @@
-"""The small files of a parquet table become large ones, and a crash leaves every row once.
+"""Merges the small files of a parquet table; a crash neither loses nor duplicates rows.
 
-A table that is fed by a stream has a directory for each micro-batch in each of its partitions::
+A table written by a stream has a directory per micro-batch in each of its partitions::
 
     orders/day=2026-11-16/ottla_batch=7/part-00000-….parquet
 
-Where a partition has many of them, they are merged into the newest. Step by step::
+If a partition has many of them, they are merged into the newest, in these steps::
 
-    1  all rows into  day=…/_merged.parquet       hidden: names that begin with _ are not read
+    1  all rows into  day=…/_merged.parquet       hidden: readers skip names that begin with _
     2  the plan into  _ottla/compaction.json
-    3  the merged file into  day=…/ottla_batch=7/, the files it was made of deleted
+    3  the merged file into  day=…/ottla_batch=7/, its source files deleted
     4  the plan deleted
 
-Until 2 nothing has happened; from 2 on whoever comes next goes through 3 and 4 again. Who reads the
-directory in the middle of 3 may see rows twice; who needs more takes Delta or Iceberg.
+A crash before step 2 changes nothing; after step 2 the next run repeats steps 3 and 4. A reader
+that lists the directory during step 3 may see rows twice; use Delta or Iceberg to avoid this.
 """
 
 import os
@@ -44,7 +44,7 @@ class _Merge(msgspec.Struct):
 def compact(table: Path, before: int, files_min: int) -> int:
     """Merge partitions with ``files_min`` files or more of batches below ``before``.
 
-    Finishes first what a crash left half done. Returns how many files are gone.
+    First finishes a merge that a crash interrupted. Returns the number of files removed.
 
     Raises:
         OSError, pyarrow.ArrowException: a file cannot be read or written; no row is lost.
@@ -60,7 +60,7 @@ def compact(table: Path, before: int, files_min: int) -> int:
 
 
 def recover(table: Path) -> int:
-    """Finish a merge that was begun, if there is one; return how many files are gone."""
+    """Finish an interrupted merge, if any; return the number of files removed."""
     planned = table / _PLAN
     if not planned.exists():
         return 0
@@ -98,13 +98,13 @@ def _prepare(table: Path, partition: Path, files: list[Path], target: Path) -> N
 
 
 def _read(file: Path) -> pa.Table:
-    # As one file: read as a dataset, the directories above it would come in as columns.
+    # A dataset reader would add columns for the parent directories.
     with pq.ParquetFile(file) as opened:
         return opened.read()
 
 
 def _partitions(table: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Give every directory that holds batches, with them."""
+    """Yield every directory with batches, and its batches."""
     found: dict[Path, list[Path]] = {}
     for each in sorted(table.glob(f"**/{_PREFIX}*")):
         if each.is_dir() and each.name.removeprefix(_PREFIX).isdigit():
@@ -117,7 +117,7 @@ def _number(batch: Path) -> int:
 
 
 def _stamp(plan: _Merge) -> str:
-    """Name a merge by what it is made of: going through it again gives the same file."""
+    """Return a name derived from the sources: repeating a merge gives the same file."""
     return f"{zlib.crc32(msgspec.json.encode(plan.sources)):08x}"
 
 

@@ -1,13 +1,12 @@
 """The readers that Spark sees: ``spark.read.format("ottla")`` and ``spark.readStream``.
 
-Spark makes a reader in a Python process beside the driver, which plans, and pickles it to its
-workers, which read: a reader holds values only, and each process its own client.
+Spark creates a reader in a Python process beside the driver, which plans, and pickles it for its
+workers, which read. A reader therefore holds values only; each process has its own client.
 
-A stream's position is in its checkpoint and nowhere else. Spark hands back the offsets it kept, and
-may replay a batch at any time: `StreamReader.partitions` reads exactly what ``end`` says, from the
-start that ``end`` carries, cut into the pieces that ``end`` carries: each task of a replay has the
-rows that it had before, which the exactly-once sink relies on. Offsets committed to a group
-(``groupId``) are for people who watch the lag; nothing reads them back.
+The position of a stream is only in its checkpoint. Spark passes the stored offsets back and may
+replay a batch at any time. `StreamReader.partitions` uses the start and the pieces that are part of
+``end``, so each task of a replay has the same rows as before; the exactly-once sink depends on it.
+Offsets committed to a group (``groupId``) are for monitoring lag and are never read back.
 """
 
 import logging
@@ -50,7 +49,7 @@ _Gone: TypeAlias = DataLost | OutOfRange | TopicRecreated
 
 
 class _Reading:
-    """What both readers do in a task: fetch one range and turn it into Arrow."""
+    """The part of both readers that runs in tasks: fetch one range and convert it to Arrow."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -59,27 +58,27 @@ class _Reading:
         self._survey = Survey(options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one range. Raises DataLoss, and whatever a fetch or batch raises."""
+        """Yield the records of one range. Raises DataLoss and the errors of fetches and batches."""
         whole = partition.value
-        if whole is None:  # nothing is left of it, or Spark makes one up where there is none
+        if whole is None:  # no readable offsets, or a dummy partition of Spark
             return
         assert isinstance(whole, Range)
         schema = to_arrow_schema(self._schema, timezone="UTC")
         left: Range | None = whole
         while left is not None:
-            stretch = _Stretch(self._options, left)
+            reading = _RangeRead(self._options, left)
             for batch in record_batches(
-                stretch.chunks(), left.partition, self._columns, left.start, left.end
+                reading.chunks(), left.partition, self._columns, left.start, left.end
             ):
-                # Spark compares names and nullability too, down to those inside a list.
+                # Spark also compares names and nullability of nested fields.
                 yield batch if batch.schema.equals(schema) else _as(batch, schema)
-            left = stretch.left
+            left = reading.left
 
     def _divide(self, whole: Sequence[Range], view: View | None = None) -> list[int]:
-        """Return into how many pieces each range is cut, by the options and the topic's size.
+        """Return the number of pieces of each range, from the options and the topic's size.
 
         Raises:
-            OptionError: the options ask for too many pieces.
+            OptionError: the options require too many pieces.
         """
         splitting, density = self._options.splitting, {}
         if splitting.bytes_max is not None and whole:
@@ -89,11 +88,11 @@ class _Reading:
         return plan.divide(whole, splitting, density)
 
 
-class _Stretch:
-    """A range read as far as it goes: to its end, or to where something was found lost.
+class _RangeRead:
+    """Reads a range to its end or to the first lost offset.
 
-    A loss ends the stretch instead of raising through it, so that what was fetched before becomes
-    rows; what is ``left`` behind the gap is the next one.
+    A loss ends the iteration instead of raising, so that the batches fetched before become rows;
+    ``left`` is the rest of the range after the gap.
     """
 
     def __init__(self, options: SourceOptions, whole: Range) -> None:
@@ -102,7 +101,7 @@ class _Stretch:
         self.left: Range | None = None
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield raw batches. Raises DataLoss where ``failOnDataLoss`` is true."""
+        """Yield raw batches. Raises DataLoss if ``failOnDataLoss`` is true."""
         whole = self._whole
         try:
             yield from self._batches()
@@ -113,7 +112,7 @@ class _Stretch:
                 self.left = structs.replace(whole, start=following)
 
     def _batches(self) -> Iterator[Chunk]:
-        """Read from the files of sealed segments where the options say so, or from the leader."""
+        """Read from files of sealed segments if the options say so, else from the leader."""
         options, whole = self._options, self._whole
         read = batch_reader(client_for(options.client), options, whole.partition)
         return read(
@@ -126,16 +125,16 @@ class _Stretch:
 
 
 def _loss_of(error: _Gone, whole: Range) -> tuple[Loss, int]:
-    """Return what is lost of a range, and where it goes on."""
+    """Return the loss in a range, and the offset at which to continue."""
     partition, note = whole.partition, "since this batch was planned"
     match error:
         case DataLost():
             following = min(error.log_start, whole.end)
             note = f"the log starts at {error.log_start} {note}"
-            return Loss(partition, Cause.EXPIRED, error.asked, following, note), following
+            return Loss(partition, Cause.EXPIRED, error.offset, following, note), following
         case OutOfRange():
             note = f"the log ends at {error.log_end} {note}"
-            return Loss(partition, Cause.TRUNCATED, error.asked, whole.end, note), whole.end
+            return Loss(partition, Cause.TRUNCATED, error.offset, whole.end, note), whole.end
         case TopicRecreated():
             return Loss(
                 partition, Cause.RECREATED, whole.start, whole.end, f"{error} {note}"
@@ -148,19 +147,20 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class BatchReader(_Reading, DataSourceReader):
-    """Reads what is there between two boundaries, once."""
+    """Reads the records between two boundaries once."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the ranges to read, settled now.
+        """Return the ranges to read, resolved now.
 
         Raises:
-            OptionError: a topic is not there, or an option does not fit it. DataLoss: see `Survey`.
+            OptionError: a topic does not exist, or an option does not fit it. DataLoss: see
+                `Survey`.
         """
         options, survey = self._options, self._survey
-        # One look for both boundaries: what comes after it is of the next read.
+        # One view for both boundaries; later records belong to the next read.
         view = survey.view()
-        starts = survey.settle(options.starting, "startingOffsets", view)
-        ends = survey.settle(options.ending, "endingOffsets", view)
+        starts = survey.resolve(options.starting, "startingOffsets", view)
+        ends = survey.resolve(options.ending, "endingOffsets", view)
         planned = plan.ranges(starts, ends, view.ids)
         kept, losses = plan.check(planned, view)
         report(losses, options)
@@ -168,40 +168,41 @@ class BatchReader(_Reading, DataSourceReader):
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on and on, in batches that Spark asks for."""
+    """Reads a stream in micro-batches."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._clock = SystemClock()
-        self._target: View | None = None  # what was there when an AvailableNow query began
-        self._latest: View | None = None  # what was there when last asked
-        self._planned: dict[str, object] | None = None  # the newest end that was given out
+        self._target: View | None = None  # at the start of an AvailableNow query
+        self._latest: View | None = None  # at the last request for offsets
+        self._planned: dict[str, object] | None = None  # the newest end returned to Spark
         self._triggered: int | None = None
 
-    # -- how far ---------------------------------------------------------------
+    # -- offsets ---------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, object]:
-        """Return where a new query begins.
+        """Return the start of a new query.
 
         Raises:
-            OptionError: a topic is not there, or an option does not fit it. DataLoss: see `Survey`.
+            OptionError: a topic does not exist, or an option does not fit it. DataLoss: see
+                `Survey`.
         """
         there = self._survey.view()
         view = self._target or there
-        asked = self._survey.settle(self._options.starting, "startingOffsets", view)
-        starts, losses = plan.within(asked, view)
+        positions = self._survey.resolve(self._options.starting, "startingOffsets", view)
+        starts, losses = plan.within(positions, view)
         report(losses, self._options)
         return self._keep(starts, starts, view)
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
-        """Return where the next batch ends: ``start`` itself when there is none yet.
+        """Return the end of the next batch; ``start`` itself if there is no new data.
 
         Raises:
-            DataLoss: see `Survey`. BadStreamOffset: ``start`` is not ours. OptionError: the
-            options cut the batch into too many pieces.
+            DataLoss: see `Survey`. BadStreamOffset: ``start`` is not an offset of this source.
+            OptionError: the options cut the batch into too many pieces.
         """
         previous = from_json(start)
-        view, starts = self._survey.judge(
+        view, starts = self._survey.detect_losses(
             lambda: self._target or self._survey.view_now(),
             lambda now: plan.advance(previous, now),
         )
@@ -237,11 +238,11 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return to_json(stream_offset(starts, ends, view.ids, pieces), self._options.group)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note what is there: an AvailableNow query reads up to here and ends."""
+        """Store the current end offsets: an AvailableNow query reads up to them and ends."""
         self._target = self._survey.view_now()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return a limit where an option sets one; which one is looked up in the options."""
+        """Return a limit if an option sets one; its value is taken from the options."""
         limits = self._options.limits
         if limits.rows_max is not None:
             return ReadMaxRows(limits.rows_max)
@@ -250,11 +251,11 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return ReadAllAvailable() if limits.rows_min is None else ReadMinRows(limits.rows_min)
 
     def reportLatestOffset(self) -> dict[str, object] | None:
-        """Return what was there when last asked, for the query's progress."""
+        """Return the latest known end offsets, for the query's progress."""
         view = self._latest
         return None if view is None else self._keep(view.latest, view.latest, view)
 
-    # -- what to read ------------------------------------------------------------
+    # -- ranges -----------------------------------------------------------------
 
     def partitions(
         self, start: dict[str, object], end: dict[str, object]
@@ -262,21 +263,21 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return the ranges of the batch that ends at ``end``, in their pieces.
 
         Raises:
-            DataLoss: see `Survey`. BadStreamOffset: an offset is not ours.
+            DataLoss: see `Survey`. BadStreamOffset: an offset is not of this source.
         """
-        # The batch of another source of the query: were the start in ``end`` taken here, the batch
-        # before would be read again.
+        # The batch has only data of another source of the query: using the start in ``end`` would
+        # read the previous batch again.
         if start == end:
             return []
         until = from_json(end)
         starts = until.starts
-        if starts is None:  # kept by Spark's Kafka source, which does not say where it began
+        if starts is None:  # stored by Spark's Kafka source, which has no start
             known = from_json(start).ends
             starts = {each: known.get(each, 0) for each in until.ends}
         planned = plan.ranges(starts, until.ends, until.ids)
         if not planned:
             return []
-        # A checkpoint of before the pieces were kept, or of Spark's Kafka source: by the options.
+        # An older checkpoint, or one of Spark's Kafka source, has no pieces: use the options.
         counts = until.pieces
         pieces = (
             self._divide(planned)
@@ -284,8 +285,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             else [counts[each.partition] for each in planned]
         )
         parts: list[Range | None] = [*plan.cut(planned, pieces)]
-        if end != self._planned:  # replayed, maybe long after it was planned
-            _, kept = self._survey.judge(
+        if end != self._planned:  # a replay, maybe long after planning
+            _, kept = self._survey.detect_losses(
                 lambda: self._survey.view_of([each.partition for each in planned]),
                 lambda now: plan.check(planned, now),
             )
@@ -293,11 +294,11 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return [InputPartition(each) for each in parts]
 
     def commit(self, end: dict[str, object]) -> None:
-        """Show the group's lag: Spark has finished all up to ``end``. It goes on if that fails."""
+        """Commit ``end`` to the group to show its lag; a failure is only logged."""
         if self._options.group is None:
             return
         try:
             ends = from_json(end).ends
             client_for(self._options.client).commit_offsets(self._options.group, ends)
         except (Refused, OSError) as error:
-            log.warning("group %s: offsets are not committed: %s", self._options.group, error)
+            log.warning("group %s: cannot commit offsets: %s", self._options.group, error)

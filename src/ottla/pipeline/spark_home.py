@@ -1,11 +1,11 @@
 """A Spark home without pyspark's archive, so that Spark's Python processes start fast.
 
 Spark puts ``python/lib/pyspark.zip`` of its home first in the path of every Python process that it
-starts. Python compiles anew what it imports from an archive: a second of processor time for each
-process, and the first query of a session starts half a dozen. A stream's reader has ten seconds to
-start, by no setting of Spark's, and on a machine that is busy this second can take longer. The same
-modules are installed as files, compiled already: a home that links to all but ``python`` leaves the
-choice to Python, which takes those.
+starts. Python recompiles modules imported from an archive: a second of processor time per process,
+and the first query of a session starts half a dozen. The reader of a stream must start within ten
+seconds (not configurable), and on a busy machine this second can take longer. The same modules are
+installed as files, already compiled: with a home that links everything but ``python``, Python
+imports those.
 """
 
 import os
@@ -21,12 +21,12 @@ _LINKED: Final = ("bin", "jars", "sbin")
 
 
 def link_home(directory: Path) -> Path:
-    """Make ``directory`` a home of the Spark that is installed, and return it. Twice is fine.
+    """Make ``directory`` a Spark home of the installed Spark, and return it. Idempotent.
 
-    It has to be there as long as any Spark that was started from it.
+    It must exist as long as any Spark that was started from it.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     found = find_spec("pyspark")
     assert found is not None, "pyspark is installed"
@@ -35,7 +35,7 @@ def link_home(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     for name in _LINKED:
         link = directory / name
-        if link.is_symlink() and link.readlink() != installed / name:  # of a pyspark before this
+        if link.is_symlink() and link.readlink() != installed / name:  # of an older pyspark
             link.unlink()
         with suppress(FileExistsError):
             link.symlink_to(installed / name)
@@ -43,10 +43,10 @@ def link_home(directory: Path) -> Path:
 
 
 def use_installed_pyspark(directory: Path) -> None:
-    """Have the next Spark of this process start from ``directory``, and its workers run this Python
+    """Start the next Spark of this process from ``directory``, with this Python for its workers.
 
-    Who has chosen a Spark or a Python by the environment keeps it: that Python may have no pyspark
-    but the archive's. Where the directory cannot be made, Spark starts from where it is installed.
+    A Spark or Python chosen by environment variables is kept: that Python may have no pyspark but
+    the archive. If the directory cannot be created, Spark starts from its installation.
     """
     if _HOME in os.environ or os.environ.setdefault(_PYTHON, sys.executable) != sys.executable:
         return

@@ -1,8 +1,8 @@
-"""Asks a cluster what there is to read, and says what is lost; the rules are in `plan`.
+"""Queries the readable offsets of a cluster and detects losses; the rules are in `plan`.
 
-A cluster that was just disturbed may say something that passes: a topic not known yet to a broker
-that restarts, an end that the new leader has not heard of. What looks like a loss is therefore
-asked for again, ``fetchOffset.numRetries`` times, before it is believed.
+A cluster with a recent failure may give transient answers: a restarting broker does not know a
+topic yet, or a new leader reports an old end. An apparent loss is therefore queried again,
+``fetchOffset.numRetries`` times, before it is reported.
 """
 
 import logging
@@ -25,15 +25,15 @@ from ottla.runtime.clock import SystemClock
 log: Final = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-_Judged = tuple[_T, list[Loss]]
+_WithLosses = tuple[_T, list[Loss]]
 
 
 class DataLoss(RuntimeError):
-    """Records that were to be read are not there; the message names partitions, ranges, causes."""
+    """Records to be read are lost; the message names partitions, offsets and causes."""
 
 
 class Survey:
-    """What one reader asks for. Holds no connection: it is pickled along with its reader."""
+    """The queries of one reader. Holds no connection, because it is pickled with its reader."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -44,20 +44,20 @@ class Survey:
         """This process's client."""
         return client_for(self._options.client)
 
-    # -- what is there ---------------------------------------------------------
+    # -- views -----------------------------------------------------------------
 
     def view(self) -> View:
-        """Return what there is of the topics asked for.
+        """Return the view of the selected topics.
 
         Raises:
-            OptionError: a topic or partition that was asked for by name is not there.
+            OptionError: a topic or partition selected by name does not exist.
         """
         choice = self._options.choice
         found = self._topics(self._names())
-        for _ in range(self._options.patience.retries):
+        for _ in range(self._options.retry_policy.retries):
             if not plan.missing(choice, found):
                 break
-            pause(self._options.patience.wait_ms)
+            pause(self._options.retry_policy.wait_ms)
             found = self._topics(self._names())
         if lacking := plan.missing(choice, found):
             name = "assign" if isinstance(choice, Assign) else "subscribe"
@@ -65,12 +65,12 @@ class Survey:
         return self._ends(plan.choose(choice, found), found)
 
     def view_now(self) -> View:
-        """Return what there is of the topics asked for; those that are not there are left out."""
+        """Return the view of the selected topics that exist."""
         found = self._topics(self._names())
         return self._ends(plan.choose(self._options.choice, found), found)
 
     def view_of(self, partitions: Sequence[TopicPartition]) -> View:
-        """Return what there is of some partitions, whatever is asked for."""
+        """Return the view of some partitions, selected or not."""
         found = self._topics(sorted({each.topic for each in partitions}))
         return self._ends(plan.choose(Assign(tuple(partitions)), found), found)
 
@@ -91,14 +91,18 @@ class Survey:
 
     def _ends(self, partitions: Sequence[TopicPartition], found: Mapping[str, Topic]) -> View:
         ids = {name: found[name].id for name in sorted({each.topic for each in partitions})}
-        # The beginning first: it moves up too, and must not pass the end that was seen.
+        # Start offsets first: they increase too, and must not exceed the end offsets of the view.
         earliest = self.list_offsets(dict.fromkeys(partitions, EARLIEST))
         latest = self.list_offsets(dict.fromkeys(partitions, LATEST))
         return View(ids, earliest, latest)
 
-    def list_offsets(self, asked: Positions) -> Positions:
-        """Return the offsets of times; in read_committed the end is the last stable offset."""
-        return self.client.list_offsets(asked, committed=self._options.committed) if asked else {}
+    def list_offsets(self, timestamps: Positions) -> Positions:
+        """Return the offsets of timestamps; in read_committed the end is the last stable offset."""
+        return (
+            self.client.list_offsets(timestamps, committed=self._options.committed)
+            if timestamps
+            else {}
+        )
 
     def density(self, view: View) -> dict[TopicPartition, float]:
         """Return bytes per offset of each partition, measured on disk."""
@@ -106,39 +110,39 @@ class Survey:
 
     # -- where to begin, where to end ----------------------------------------------
 
-    def settle(self, boundary: Boundary, option: str, view: View) -> Positions:
+    def resolve(self, boundary: Boundary, option: str, view: View) -> Positions:
         """Return an offset for each partition of a view.
 
         Raises:
-            OptionError: the option names other partitions, or a time that no record reaches.
+            OptionError: the option names other partitions, or no record is at or after a timestamp.
         """
         if isinstance(boundary, Edge):
             return dict(view.latest if boundary is Edge.LATEST else view.earliest)
         partitions = sorted(view.latest)
-        asked = plan.questions(boundary, option, partitions, self._clock.now())
-        # Records may have come since the view was taken: they are not in it.
+        timestamps = plan.offset_queries(boundary, option, partitions, self._clock.now())
+        # Records written after the view was taken do not belong to it.
         answers = {
             each: min(offset, view.latest[each])
-            for each, offset in self.list_offsets(asked).items()
+            for each, offset in self.list_offsets(timestamps).items()
         }
-        return plan.settle(boundary, option, asked, answers, view.latest)
+        return plan.resolve(boundary, option, timestamps, answers, view.latest)
 
-    # -- what is lost ----------------------------------------------------------------
+    # -- losses ----------------------------------------------------------------------
 
-    def judge(
-        self, look: Callable[[], View], rule: Callable[[View], _Judged[_T]]
+    def detect_losses(
+        self, look: Callable[[], View], rule: Callable[[View], _WithLosses[_T]]
     ) -> tuple[View, _T]:
-        """Look, apply a rule, and look again while it finds losses that may yet pass.
+        """Take a view and apply a rule; repeat while it finds losses that may be transient.
 
         Raises:
-            DataLoss: something is lost, and ``failOnDataLoss`` is true.
+            DataLoss: records are lost, and ``failOnDataLoss`` is true.
         """
-        retries = self._options.patience.retries
+        retries = self._options.retry_policy.retries
         while True:
             try:
                 view = look()
                 result, losses = rule(view)
-            except Refused as error:  # a topic was deleted between two questions
+            except Refused as error:  # a topic was deleted between two requests
                 if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not retries:
                     raise
             else:
@@ -146,21 +150,21 @@ class Survey:
                     report(losses, self._options)
                     return view, result
             retries -= 1
-            pause(self._options.patience.wait_ms)
+            pause(self._options.retry_policy.wait_ms)
 
 
 def report(losses: Sequence[Loss], options: SourceOptions) -> None:
-    """Say what is lost, as an error or, where ``failOnDataLoss`` is false, as a warning.
+    """Report losses as an error or, if ``failOnDataLoss`` is false, as a warning.
 
     Raises:
-        DataLoss: something is lost, and ``failOnDataLoss`` is true.
+        DataLoss: records are lost, and ``failOnDataLoss`` is true.
     """
     if not losses:
         return
     text = plan.explain(losses)
     if options.fail_on_data_loss:
         raise DataLoss(
-            f"records that were to be read are gone. {text}. "
-            "Set failOnDataLoss=false to go on without them."
+            f"records to be read are lost. {text}. "
+            "Set failOnDataLoss=false to continue without them."
         )
-    log.warning("records are skipped: %s", text)
+    log.warning("skipped lost records: %s", text)

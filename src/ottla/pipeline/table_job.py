@@ -1,4 +1,4 @@
-"""A topic that becomes a table, as it is declared. Pure.
+"""The declaration of a table that is filled from a topic. Pure.
 
 In YAML, or as the same keys of a dictionary::
 
@@ -6,16 +6,16 @@ In YAML, or as the same keys of a dictionary::
     bootstrap: localhost:9092
     value: {format: json, schema: "id bigint, amount double, at timestamp"}
     table: {path: tables/orders, partition_by: [day]}
-    columns: {day: "cast(at as date)"}      # more columns, as SQL of those before them
-    required: [id]                          # a row without one goes to the dead letters
-    dead_letters: orders-dead               # a topic; without it a bad record stops the job
-    checkpoint: tables/_checkpoints/orders  # beside the table unless said otherwise
+    columns: {day: "cast(at as date)"}      # computed columns, SQL over those before them
+    required: [id]                          # a row where one is null is a dead letter
+    dead_letters: orders-dead               # a topic; without it a bad record fails the job
+    checkpoint: tables/_checkpoints/orders  # default: beside the table
     trigger: available-now                  # or an interval: 10 seconds
     source: {startingOffsets: earliest}     # any option of format("ottla")
 
-``value.format`` is ``raw`` (columns as the source has them), ``json`` with a schema, or ``avro`` or
-``protobuf`` with a ``schema_file``. Nothing is guessed: a key that is not known, or a combination
-without meaning, is a `BadJob` that names it.
+``value.format`` is ``raw`` (the columns of the source), ``json`` with a schema, or ``avro`` or
+``protobuf`` with a ``schema_file``. Unknown keys and invalid combinations are
+rejected with a `BadJob` that names them.
 """
 
 import enum
@@ -25,17 +25,17 @@ from typing import Final
 import msgspec
 
 BATCH_COLUMN: Final = "ottla_batch"
-"""Which micro-batch wrote a row: the last partition column of every table."""
+"""The micro-batch that wrote a row; the last partition column of every table."""
 REASON_COLUMN: Final = "ottla_reason"
 DEFAULT_COMPACT_FILES: Final = 64
 
 
 class BadJob(ValueError):
-    """A declaration that makes no sense, and where."""
+    """An invalid declaration; the message names the place."""
 
 
 class ValueFormat(enum.Enum):
-    """What the bytes of a record's value are."""
+    """The format of a record's value."""
 
     RAW = "raw"
     JSON = "json"
@@ -44,7 +44,7 @@ class ValueFormat(enum.Enum):
 
 
 class TableFormat(enum.Enum):
-    """What a table is kept in. All but parquet need their jar on the session."""
+    """The format of a table. All but parquet need their jar in the session."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -52,7 +52,7 @@ class TableFormat(enum.Enum):
 
 
 class ValueSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a value is read. ``framed``: five bytes of a schema registry stand before it."""
+    """How a value is decoded. ``framed``: it begins with the five bytes of a schema registry."""
 
     format: ValueFormat = ValueFormat.RAW
     schema: str | None = None
@@ -62,7 +62,7 @@ class ValueSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the rows go. ``name`` is of a catalog's table, for Iceberg and Delta."""
+    """The target table. ``name`` is its name in a catalog, for Iceberg and Delta."""
 
     path: str | None = None
     name: str | None = None
@@ -72,7 +72,7 @@ class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One topic and its table. Every file name is as declared, relative to whoever runs it."""
+    """One topic and its table. Relative file names are relative to the working directory."""
 
     topic: str
     table: TableSpec
@@ -87,7 +87,7 @@ class TableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def checkpoint_path(self) -> str:
-        """Where the stream keeps its offsets."""
+        """The checkpoint directory of the stream."""
         if self.checkpoint is not None:
             return self.checkpoint
         assert self.table.path is not None, "a job without a path has a checkpoint"
@@ -96,7 +96,7 @@ class TableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def source_options(self) -> dict[str, str]:
-        """The options of the source, from the beginning of the topic unless said otherwise."""
+        """The options of the source; by default from the start of the topic."""
         return {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.topic,
@@ -109,10 +109,10 @@ def parse_job(declared: object) -> TableJob:
     """Read a declaration.
 
     Raises:
-        BadJob: a key is not known, missing, or contradicts another.
+        BadJob: a key is unknown, missing, or contradicts another.
     """
     if not isinstance(declared, Mapping):
-        raise BadJob("a table is declared by keys and values, topic and table among them")
+        raise BadJob("a declaration must be a mapping with the keys topic and table")
     try:
         job = msgspec.convert(_texts(declared), TableJob, strict=True)
     except msgspec.ValidationError as error:
@@ -123,7 +123,7 @@ def parse_job(declared: object) -> TableJob:
 
 
 def _texts(declared: Mapping[object, object]) -> dict[object, object]:
-    """Write the source's options as texts: YAML makes numbers and flags of some."""
+    """Convert the source's options to strings: YAML parses some as numbers and booleans."""
     source = declared.get("source")
     if not isinstance(source, Mapping):
         return dict(declared)
@@ -144,27 +144,27 @@ def _check_value(value: ValueSpec) -> None:
     if value.format is ValueFormat.PROTOBUF and not value.message:
         raise BadJob("value.format protobuf needs value.message, the name of the message")
     if value.format is not ValueFormat.JSON and value.schema:
-        raise BadJob(f"value.schema means nothing for value.format {name}")
+        raise BadJob(f"value.schema does not apply to value.format {name}")
     if not needs_file and (value.schema_file or value.framed):
-        raise BadJob(f"value.schema_file and value.framed mean nothing for value.format {name}")
+        raise BadJob(f"value.schema_file and value.framed do not apply to value.format {name}")
     if value.format is not ValueFormat.PROTOBUF and value.message:
-        raise BadJob(f"value.message means nothing for value.format {name}")
+        raise BadJob(f"value.message does not apply to value.format {name}")
 
 
 def _check_table(job: TableJob) -> None:
     table = job.table
     if table.format is TableFormat.ICEBERG and table.name is None:
-        raise BadJob("table.format iceberg needs table.name, as the catalog has it")
+        raise BadJob("table.format iceberg needs table.name, its name in the catalog")
     if table.format is not TableFormat.ICEBERG and table.path is None:
         raise BadJob("table.path is missing")
     if table.path is None and job.checkpoint is None:
         raise BadJob("checkpoint is missing: there is no table.path to put it beside")
     if table.compact_files < 2:
-        raise BadJob("table.compact_files must be 2 or more: the small files that become one")
+        raise BadJob("table.compact_files must be at least 2, the number of small files to merge")
     if job.dead_letters == job.topic:
-        raise BadJob("dead_letters is the topic itself: bad records would come back for ever")
+        raise BadJob("dead_letters must be another topic: bad records would be read again for ever")
     reserved = {BATCH_COLUMN, REASON_COLUMN} & {*job.columns, *table.partition_by}
     if reserved:
-        raise BadJob(f"column {min(reserved)} is kept for the table itself")
+        raise BadJob(f"column {min(reserved)} is reserved")
     if unknown := sorted({"subscribePattern", "assign", "subscribe"} & job.source.keys()):
-        raise BadJob(f"source.{unknown[0]}: the job's topic says what is read")
+        raise BadJob(f"source.{unknown[0]}: not allowed, the job's topic selects what is read")

@@ -1,16 +1,16 @@
-"""Topics that become tables, exactly once.
+"""Writes topics to tables, exactly once.
 
     from ottla.pipeline.tables import load_job, run_table
 
     run_table(spark, load_job("orders.yaml"))
 
-A stream hands over micro-batches under numbers that the checkpoint keeps; a restart replays the
-last one under its number. What is written is named by that number, so a replay replaces what the
-first attempt left: parquet files lie in a directory of the batch, Delta and Iceberg remember it
-with the commit, dead letters go through the exactly-once sink.
+The checkpoint of a stream numbers its micro-batches; a restart replays the last one under the same
+number. Output is named by that number, so a replay replaces the output of the first attempt:
+parquet files are in a directory per batch, Delta and Iceberg store the number with the commit, and
+dead letters are written by the exactly-once sink.
 
-Rows that cannot be decoded go to the dead-letter topic as they came, with headers that say where
-from and why. Without such a topic the first of them stops the job, by name.
+Records that cannot be decoded are written unchanged to the dead-letter topic, with headers for
+their origin and the reason. Without such a topic the first bad record fails the job.
 """
 
 from collections.abc import Callable
@@ -40,14 +40,14 @@ AVAILABLE_NOW: Final = "available-now"
 
 
 class BadRecord(ValueError):
-    """A record that cannot become a row, in a job that has no place for it."""
+    """A record that cannot become a row, in a job without a dead-letter topic."""
 
 
 def load_job(file: str | Path) -> TableJob:
-    """Read a job from YAML; file names in it count from where the file is.
+    """Read a job from YAML; file names in it are relative to the file.
 
     Raises:
-        BadJob: it cannot be read, or makes no sense.
+        BadJob: it cannot be read, or is invalid.
     """
     import yaml
 
@@ -65,10 +65,10 @@ def load_job(file: str | Path) -> TableJob:
 
 
 def start_table(spark: SparkSession, job: TableJob) -> StreamingQuery:
-    """Start, or go on with, a table's stream.
+    """Start or resume the stream of a table.
 
     Raises:
-        BadJob: its schema cannot be read or used, or its trigger is none.
+        BadJob: the schema cannot be read or used, or the trigger is invalid.
     """
     rows = spark.readStream.format("ottla").options(**job.source_options).load()
     columns = _table_columns(decode(rows, job), job)
@@ -83,10 +83,10 @@ def start_table(spark: SparkSession, job: TableJob) -> StreamingQuery:
 
 
 def run_table(spark: SparkSession, job: TableJob) -> None:
-    """Bring a table up to date, or keep it so until the query is stopped.
+    """Update a table, once or until the query is stopped.
 
     Raises:
-        BadJob: as `start_table`. StreamingQueryException: the stream failed; it says why.
+        BadJob: as `start_table`. StreamingQueryException: the stream failed.
     """
     start_table(spark, job).awaitTermination()
 
@@ -100,7 +100,7 @@ def _writer_of(job: TableJob, columns: list[str]) -> Callable[[DataFrame, int], 
         try:
             bad = decoded.where(F.col(REASON_COLUMN).isNotNull())
             if job.dead_letters is None:
-                _refuse(bad)
+                _fail_on_bad_record(bad)
             elif not bad.isEmpty():
                 _write_dead_letters(bad, job)
             good = decoded.where(F.col(REASON_COLUMN).isNull()).select(*columns)
@@ -110,25 +110,25 @@ def _writer_of(job: TableJob, columns: list[str]) -> Callable[[DataFrame, int], 
             decoded.unpersist()
         local = None if job.table.path is None else _local(job.table.path)
         if local is not None and job.table.format is TableFormat.PARQUET:
-            # Only what is committed: this batch may be replayed, those before it never are.
+            # Only committed batches: this one may be replayed, earlier ones never are.
             compact(local, batch, job.table.compact_files)
 
     return write
 
 
-def _refuse(bad: DataFrame) -> None:
+def _fail_on_bad_record(bad: DataFrame) -> None:
     first = bad.select("topic", "partition", "offset", REASON_COLUMN).first()
     if first is not None:
         topic, partition, offset, reason = first
         raise BadRecord(
             f"{topic}-{partition} at offset {offset}: {reason}; "
-            "with dead_letters: TOPIC such records are put aside and the job goes on"
+            "set dead_letters: TOPIC to write such records there and continue"
         )
 
 
 def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
-    """Write bad records to the dead-letter topic, as they came, with what is known of them."""
-    said = {
+    """Write bad records unchanged to the dead-letter topic, with their origin and reason."""
+    details = {
         "ottla.topic": F.col("topic"),
         "ottla.partition": F.col("partition").cast("string"),
         "ottla.offset": F.col("offset").cast("string"),
@@ -137,7 +137,7 @@ def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
     headers = F.array(
         *(
             F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
-            for name, value in said.items()
+            for name, value in details.items()
         )
     )
     assert job.dead_letters is not None
@@ -145,8 +145,8 @@ def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
     writer = letters.write.format("ottla").mode("append")
     writer = writer.option("kafka.bootstrap.servers", job.bootstrap)
     writer = writer.option("topic", job.dead_letters).option("delivery", "exactly-once")
-    # A task's dead letters are written once. A schema that was mended before a replay leaves fewer
-    # bad records, and that must not stop the job.
+    # A task's dead letters are written once. A schema that was fixed before a replay leaves fewer
+    # bad records, and that must not fail the job.
     writer = writer.option("onReplayMismatch", "skip")
     writer.option("sinkId", "dead-letters").save()
 
@@ -154,7 +154,7 @@ def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
 def _write_parquet(good: DataFrame, job: TableJob, batch: int) -> None:
     assert job.table.path is not None
     numbered = good.withColumn(BATCH_COLUMN, F.lit(batch).cast("bigint"))
-    # Dynamic: only directories of this batch are replaced, and only a replay finds any.
+    # Dynamic: replaces only directories of this batch, which exist only in a replay.
     writer = numbered.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer.partitionBy(*job.table.partition_by, BATCH_COLUMN).parquet(job.table.path)
 
@@ -207,7 +207,7 @@ def _query_id(rows: DataFrame) -> str:
 
 
 def _table_columns(decoded: DataFrame, job: TableJob) -> list[str]:
-    """Return the columns of the table: those of the value, then the job's own."""
+    """Return the columns of the table: those of the value, then the computed ones."""
     aside = {REASON_COLUMN}
     if job.value.format is not ValueFormat.RAW:
         aside |= {*SOURCE_COLUMNS, "value"}
@@ -219,14 +219,14 @@ def _table_columns(decoded: DataFrame, job: TableJob) -> list[str]:
 
 
 def _local(path: str) -> Path | None:
-    """Return a path of this machine; None for one of another file system."""
+    """Return a local path; None for a path of another file system."""
     if path.startswith("file:"):
         return Path(path.removeprefix("file:").replace("//", "", 1))
     return None if "://" in path else Path(path)
 
 
 def _beside(job: TableJob, root: Path) -> TableJob:
-    """Make file names that are relative count from ``root``."""
+    """Resolve relative file names against ``root``."""
     import msgspec.structs
 
     def absolute(path: str | None) -> str | None:

@@ -1,17 +1,17 @@
-"""Sealed segments read where they lie, past the brokers: backfills without a Fetch request.
+"""Reads sealed segments from their files instead of from brokers, for backfills.
 
-``tierPath`` names directories laid out as a broker's ``log.dirs``: ``<topic>-<partition>/`` with
-the files of `storage.files`. Sealed segments are read here; what is in the active one comes from
-the leader. The rows are those a fetch would bring, because the same files say so:
+``tierPath`` names directories with the layout of a broker's ``log.dirs``: ``<topic>-<partition>/``
+with the files of `storage.files`. Sealed segments are read here; records of the active segment are
+fetched from the leader. The rows are the same as those of a fetch:
 
-- The topic is the one that the cluster has (``partition.metadata``), and nothing before its log's
-  start is shown, although the files may still hold it.
-- A reader of committed records is shown what was decided when the last sealed segment ended: up to
-  the first transaction that the producer snapshot of that moment has open. Which transactions were
-  aborted stands in the ``.txnindex`` files of sealed segments, all of them by then.
-- A segment may be compacted or deleted under us. Its file is opened first, then what is aborted is
-  read, then the directory is looked at again: unchanged, the three belong together, and the open
-  file stays what it is. In any doubt the leader is asked, who is always right.
+- The topic id must be the cluster's (``partition.metadata``), and nothing before the log start
+  offset is returned, although the files may still contain it.
+- A read_committed reader receives offsets up to the first transaction that was open when the last
+  sealed segment ended, according to the producer snapshot of that moment. All aborted transactions
+  before it are in the ``.txnindex`` files of sealed segments.
+- A segment may be compacted or deleted concurrently. The reader opens its file, then reads the
+  aborted transactions, then lists the directory again: if it is unchanged, the three are
+  consistent, and the open file does not change. In any doubt the leader is asked instead.
 """
 
 from bisect import bisect_right
@@ -39,27 +39,27 @@ _INDEX_BYTES_MAX: Final = 2**31 - 1
 
 
 class TierMissing(Exception):
-    """None of the directories named holds the partition of this topic."""
+    """None of the directories contains the partition."""
 
 
 class Layout(NamedTuple):
-    """The segments of a log by their first offsets, the active one last; none while they change."""
+    """The base offsets of a log's segments, the active one last; empty while they change."""
 
     bases: tuple[Offset, ...]
 
     @property
     def sealed_end(self) -> int:
-        """The offset where sealed segments end; 0 where there is none."""
+        """The end offset of the sealed segments; 0 if there are none."""
         return self.bases[-1] if self.bases else 0
 
     def holding(self, offset: int) -> tuple[Offset, Offset] | None:
-        """Return first offset and end of the sealed segment that would hold ``offset``."""
+        """Return the base and end offset of the sealed segment that contains ``offset``."""
         at = bisect_right(self.bases, offset)
         return (self.bases[at - 1], self.bases[at]) if 0 < at < len(self.bases) else None
 
 
 def layout_of(names: list[str]) -> Layout:
-    """Read a directory's names. While the cleaner puts segments in place nothing counts."""
+    """Parse the names in a directory. Empty while the cleaner replaces segments."""
     bases: list[Offset] = []
     for found in filter(None, map(parse_name, names)):
         if found.kind is Kind.LOG and found.state is State.SWAP:
@@ -70,7 +70,7 @@ def layout_of(names: list[str]) -> Layout:
 
 
 class TierReader:
-    """Reads ranges of partitions from ``paths`` (separated by commas) as far as they reach."""
+    """Reads ranges from ``paths`` (separated by commas), and the rest from the leader."""
 
     def __init__(self, client: BrokerClient, paths: str, disk: Disk | None = None) -> None:
         self._client = client
@@ -89,14 +89,14 @@ class TierReader:
         """Yield the batches of ``[start, end)`` as `fetch_batches` does.
 
         Raises:
-            TierMissing: no directory holds the partition. Else as `fetch_batches`.
+            TierMissing: no directory contains the partition. Else as `fetch_batches`.
         """
         found = self._client.topic(partition.topic).topic_id
         if topic_id is not None and found != topic_id:
             raise TopicRecreated(partition.topic, topic_id, found)
         files = LogFiles(self._disk, self._directory(partition, found))
-        asked = {partition: EARLIEST}
-        log_start = self._client.list_offsets(asked, committed=False)[partition]
+        query = {partition: EARLIEST}
+        log_start = self._client.list_offsets(query, committed=False)[partition]
         if start < min(log_start, end):
             raise DataLost(partition, start, log_start)
         position = yield from read_sealed(files, start, end, committed=committed)
@@ -106,7 +106,7 @@ class TierReader:
             )
 
     def holds(self, partition: TopicPartition) -> bool:
-        """Say whether a directory holds the partition of the topic as it is now."""
+        """Return whether a directory contains the partition of the current topic id."""
         try:
             self._directory(partition, self._client.topic(partition.topic).topic_id)
         except TierMissing:
@@ -127,7 +127,7 @@ class TierReader:
 def batch_reader(
     client: BrokerClient, options: SourceOptions, partition: TopicPartition
 ) -> Callable[..., Iterator[Chunk]]:
-    """Return what reads a partition: its files where the options say so, else its leader."""
+    """Return the function that reads a partition, from files or from its leader."""
     if options.tier_path is not None and options.tier is not Tier.NEVER:
         tier = TierReader(client, options.tier_path)
         if options.tier is Tier.DIRECT or tier.holds(partition):
@@ -138,9 +138,9 @@ def batch_reader(
 def read_sealed(
     files: LogFiles, start: int, end: int, *, committed: bool
 ) -> Generator[Chunk, None, int]:
-    """Yield what sealed segments hold of ``[start, end)``; return the offset up to where.
+    """Yield the part of ``[start, end)`` in sealed segments; return the end offset of that part.
 
-    Ends early wherever the files alone do not say enough.
+    Ends early if the files alone are not sufficient.
     """
     position = start
     while position < end:
@@ -156,7 +156,7 @@ def read_sealed(
 
 
 class _Opened(NamedTuple):
-    """A sealed segment: its open file, its offsets, and what was aborted in there."""
+    """A sealed segment: its open file, its offsets, and its aborted transactions."""
 
     file: File
     base: Offset
@@ -165,7 +165,7 @@ class _Opened(NamedTuple):
 
 
 def _open(files: LogFiles, position: int, end: int, committed: bool) -> _Opened | None:
-    """Open the segment that holds ``position``; None where the leader must be asked."""
+    """Open the segment that contains ``position``; None if the leader must be asked."""
     before = _look(files)
     place = before.holding(position)
     if place is None:
@@ -198,7 +198,7 @@ def _look(files: LogFiles) -> Layout:
 
 
 def _decided_end(files: LogFiles, layout: Layout) -> int:
-    """Return up to where all was decided when the active segment began; 0 where nobody knows."""
+    """Return the last stable offset at the start of the active segment; 0 if unknown."""
     sealed_end = layout.sealed_end
     try:
         snapshot = files.disk.read(files.path(Offset(sealed_end), Kind.SNAPSHOT))
@@ -210,7 +210,7 @@ def _decided_end(files: LogFiles, layout: Layout) -> int:
 
 
 def _aborted(files: LogFiles, layout: Layout, start: int, upto: int) -> list[AbortedTxn]:
-    """Return the aborted transactions that touch ``[start, upto)``. Raises `CorruptIndex`."""
+    """Return the aborted transactions that overlap ``[start, upto)``. Raises `CorruptIndex`."""
     found: list[AbortedTxn] = []
     first = bisect_right(layout.bases, start) - 1
     for base in layout.bases[first:-1]:
@@ -227,7 +227,7 @@ def _chunks(files: LogFiles, opened: _Opened, start: int, end: int) -> Iterator[
     """Yield the batches of one segment from ``start`` on, up to its end or ``end``.
 
     Raises:
-        CorruptBatch, UnsupportedMagic: bytes that are no batch.
+        CorruptBatch, UnsupportedMagic: bytes that are not a batch.
     """
     file, size = opened.file, opened.file.size()
     upto = min(end, opened.end)
@@ -237,7 +237,7 @@ def _chunks(files: LogFiles, opened: _Opened, start: int, end: int) -> Iterator[
         length = 0
         for position, header in batches(data):
             if header.base_offset >= upto:
-                size = 0  # nothing behind it is asked for
+                size = 0  # the rest is not requested
                 break
             length = position + header.size
         if length:
@@ -246,7 +246,7 @@ def _chunks(files: LogFiles, opened: _Opened, start: int, end: int) -> Iterator[
 
 
 def _position_of(files: LogFiles, opened: _Opened, offset: int) -> int:
-    """Return where to begin looking for ``offset``; an index that misleads is not believed."""
+    """Return a file position at or before ``offset``; a wrong index entry is ignored."""
     index = OffsetIndex(
         files.disk, files.path(opened.base, Kind.OFFSET_INDEX), opened.base, _INDEX_BYTES_MAX
     )
@@ -259,18 +259,18 @@ def _position_of(files: LogFiles, opened: _Opened, offset: int) -> int:
 
 
 def _read_whole(file: File, at: int, size: int) -> memoryview:
-    """Read a chunk that holds one whole batch at least."""
+    """Read a chunk with at least one whole batch."""
     data = file.pread(min(CHUNK_BYTES, size - at), at)
     header = read_header(data)
     if header.size > len(data):
         if header.size > size - at:
-            raise CorruptBatch(f"{file.path}: the batch at {at} runs over the end")
+            raise CorruptBatch(f"{file.path}: the batch at position {at} is incomplete")
         data = file.pread(header.size, at)
     return memoryview(data)
 
 
 def _chunk(data: memoryview, aborted: list[AbortedTxn]) -> Chunk:
-    """Give a chunk those transactions whose marker is not before it: they are over otherwise."""
+    """Return a chunk with the transactions whose end marker is not before it."""
     first = read_header(data).base_offset
     return Chunk(
         data,

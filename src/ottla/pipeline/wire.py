@@ -5,9 +5,9 @@
     wire.post(fetch)            # the node works while we do
     reply = wire.take()
 
-Where `client.connection` serves an event loop, this serves a thread of Spark's: it blocks, and one
-thread uses it at a time. Replies come in the order of the requests. A fault ends it: what follows
-on the stream would be the reply to something else.
+Unlike `client.connection`, which serves an event loop, it blocks, for threads of Spark; one thread
+uses it at a time. Replies arrive in the order of the requests. Any failure closes the connection,
+because the following bytes would be the reply to another request.
 """
 
 import socket
@@ -34,18 +34,18 @@ from ottla.runtime.blocking import dial
 from ottla.runtime.ports import Address
 
 FRAME_BYTES_MAX: Final = 512 << 20
-"""The longest reply that is taken: far more than any fetch asks for."""
+"""The longest accepted reply, far larger than any fetch."""
 
-_RECEIVE_BYTES_MAX: Final = 16 << 20  # at most so much at once, so that a lie costs no more
+_RECEIVE_BYTES_MAX: Final = 16 << 20  # per allocation, so that a wrong length costs no more memory
 _CORRELATION_ID_MAX: Final = 2**31 - 1
-# From these versions on a transaction takes a partition in by itself, with the first record sent
-# there: to be spoken only where the cluster's `transaction.version` has it so (KIP-890).
+# Later versions add partitions to a transaction implicitly, with the first record; they may be used
+# only if the cluster has `transaction.version` 2 (KIP-890).
 _BEFORE_IMPLICIT_PARTITIONS: Final = {ApiKey.PRODUCE: 11, ApiKey.END_TXN: 4}
-_CLIENT_FORM_MAX: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}  # beyond it, brokers ask brokers
+_CLIENT_FORM_MAX: Final = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}  # later versions are for brokers
 
 
 class Wire:
-    """A connection that is open and knows what its peer speaks. Make one with `open`."""
+    """An open connection with negotiated API versions. Create one with `open`."""
 
     def __init__(self, address: Address, client_id: str, connected: socket.socket) -> None:
         self.address = address
@@ -62,8 +62,8 @@ class Wire:
         """Connect and agree on versions; ``timeout_ms`` bounds this and each later wait.
 
         Raises:
-            OSError: refused, unreachable, or lost at once. RequestTimedOut: not in time.
-            UnsupportedVersion: the peer speaks no ApiVersions that we do.
+            OSError: refused, unreachable, or closed at once. RequestTimedOut: not in time.
+            UnsupportedVersion: no common version of ApiVersions.
         """
         try:
             wire = cls(address, client_id, dial(address, timeout_ms))
@@ -78,18 +78,20 @@ class Wire:
 
     @property
     def is_idle(self) -> bool:
-        """Say whether it is open and no reply is outstanding: fit for somebody else."""
+        """Return whether it is open without an outstanding reply, so that it can be reused."""
         return self.is_open and not self._under_way
 
     def version_for(self, key: ApiKey) -> int:
-        """Return the highest version of an API that both sides know.
+        """Return the highest common version of an API.
 
         Raises:
             UnsupportedVersion: there is none.
         """
         ours, theirs = APIS[key].versions, self.versions.get(key)
         if theirs is None or max(ours[0], theirs[0]) > min(ours[1], theirs[1]):
-            raise UnsupportedVersion(f"{self.address}: {key.title} {ours} against {theirs}")
+            raise UnsupportedVersion(
+                f"{self.address}: {key.title} {ours}, the node supports {theirs}"
+            )
         ceiling = _CLIENT_FORM_MAX.get(key, ours[1])
         if not self.adds_partitions:
             ceiling = min(ceiling, _BEFORE_IMPLICIT_PARTITIONS.get(key, ceiling))
@@ -97,28 +99,28 @@ class Wire:
 
     @property
     def adds_partitions(self) -> bool:
-        """Whether a transaction takes a partition in with the first record sent there."""
+        """Whether producing to a partition adds it to the transaction (KIP-890)."""
         return self.features.get("transaction.version", 0) >= 2
 
     def ask(self, request: Message) -> Message:
         """Send a request and wait for its reply; none may be outstanding.
 
         Raises:
-            ConnectionLost: the connection ended. RequestTimedOut: no reply in time; it is closed.
-            UnsupportedVersion: the peer does not serve it; nothing was sent.
+            ConnectionLost: the connection was closed. RequestTimedOut: no reply in time; closes it.
+            UnsupportedVersion: the peer does not support it; nothing was sent.
         """
         assert not self._under_way, "a reply is outstanding"
         self.post(request)
         return self.take()
 
     def post(self, request: Message) -> None:
-        """Send a request; its reply is fetched with `take`. Raises as `ask`."""
+        """Send a request; `take` returns its reply. Raises as `ask`."""
         assert request.SCHEMA.api_key is not None, "only a request has an api key"
         key = ApiKey(request.SCHEMA.api_key)
         self._post(request, key, self.version_for(key))
 
     def take(self) -> Message:
-        """Wait for the reply to the oldest request. Records in it are views nobody else holds.
+        """Wait for the reply to the oldest request. It owns the buffers of its records.
 
         Raises:
             ConnectionLost, RequestTimedOut: as `ask`.
@@ -136,7 +138,7 @@ class Wire:
         return reply
 
     def close(self) -> None:
-        """Close. Closing twice is fine."""
+        """Close the connection. Idempotent."""
         self.is_open = False
         self._under_way.clear()
         self._socket.close()
@@ -144,7 +146,7 @@ class Wire:
     # -- opening ---------------------------------------------------------------
 
     def _negotiate(self) -> None:
-        """Ask what the peer speaks; one that does not know our version says so in version 0."""
+        """Request API versions; a peer that does not know our version replies in version 0."""
         response = self._ask_versions(APIS[ApiKey.API_VERSIONS].versions[1])
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             offered = {api.api_key: api.max_version for api in response.api_keys}
@@ -158,7 +160,7 @@ class Wire:
 
     def _ask_versions(self, version: int) -> ApiVersionsResponse:
         if not APIS[ApiKey.API_VERSIONS].has(version):
-            raise UnsupportedVersion(f"{self.address}: only knows ApiVersions v{version}")
+            raise UnsupportedVersion(f"{self.address}: supports only ApiVersions v{version}")
         self._post(ApiVersionsRequest("ottla-pipeline", "0"), ApiKey.API_VERSIONS, version)
         response = self.take()
         assert isinstance(response, ApiVersionsResponse)
@@ -185,7 +187,7 @@ class Wire:
         frame = bytearray(min(length, _RECEIVE_BYTES_MAX))
         received = 0
         while received < length:
-            if received == len(frame):  # room grows only behind bytes that came
+            if received == len(frame):  # the buffer grows only with received bytes
                 frame.extend(bytes(min(length - received, received)))
             with memoryview(frame) as view:
                 self._receive_into(view[received:])
@@ -201,7 +203,7 @@ class Wire:
             position += count
 
     def _lost(self, error: Exception) -> Exception:
-        """End it, and return what to raise."""
+        """Close the connection, and return the exception to raise."""
         self.close()
         if isinstance(error, TimeoutError):
             return RequestTimedOut(f"{self.address}: no reply in time")
@@ -210,7 +212,7 @@ class Wire:
 
 def _decode(key: ApiKey, version: int, body: memoryview) -> Message:
     if key is ApiKey.API_VERSIONS and version > 0:
-        # One that does not know our version answers in version 0, with just this error.
+        # A peer that does not know our version replies in version 0 with this error.
         code = int.from_bytes(body[:2], "big", signed=True)
         version = 0 if code == ErrorCode.UNSUPPORTED_VERSION else version
     return decode(response_class(key), version, body)

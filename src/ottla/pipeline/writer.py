@@ -1,14 +1,14 @@
 """The sinks that Spark sees: ``df.write.format("ottla")`` and ``df.writeStream``.
 
 Spark pickles a writer from the driver to its workers, calls ``write`` in each task and ``commit``
-or ``abort`` in the driver. What a task does is in `ottla.pipeline.sink`.
+or ``abort`` in the driver. Tasks are implemented in `ottla.pipeline.sink`.
 
-A stream's identity is its query's, which the checkpoint keeps: a restart replays the same batch
-numbers under the same id. A batch write has an id of its own, so that a task that is tried again
-finds what its first attempt has committed; when the write is over, its markers are removed. A batch
-write inside ``foreachBatch`` that has a ``sinkId`` belongs to the stream and has its identity: a
-replay of the micro-batch writes nothing twice. Without the name it could not be told from another
-write of the same micro-batch.
+A stream has the identity of its query, which the checkpoint stores: a restart replays the same
+batch numbers under the same id. A batch write has an id of its own, so that a retried task finds
+what its first attempt has committed; its markers are removed at the end. A batch write in
+``foreachBatch`` with a ``sinkId`` has the identity of the stream: a replay of the micro-batch
+writes nothing twice. Without a ``sinkId`` it could not be distinguished from another write of the
+same micro-batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,12 +44,12 @@ _TEXT: Final = (StringType, BinaryType)
 
 
 class SchemaError(ValueError):
-    """The rows of a query have not the columns of a record."""
+    """The columns of a query do not fit a record."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver: who it was and, for one common transaction, its rows."""
+    """A task's message to the driver: its identity and, with ``atomicBatches``, its rows."""
 
     sink_id: str
     batch: int
@@ -57,7 +57,7 @@ class Written(WriterCommitMessage):
 
     @classmethod
     def gathered(cls, task: Task, regions: Regions) -> "Written":
-        """Take encoded rows along."""
+        """Create a message with encoded rows."""
         rows = [
             (partition.topic, partition.partition, region.count, bytes(region.data))
             for partition, theirs in regions.items()
@@ -66,7 +66,7 @@ class Written(WriterCommitMessage):
         return cls(task.sink_id, task.batch, rows)
 
     def regions(self) -> Regions:
-        """Return the rows that were taken along."""
+        """Return the encoded rows."""
         found: Regions = {}
         for topic, number, count, data in self.rows:
             theirs = found.setdefault(TopicPartition(topic, number), [])
@@ -75,7 +75,7 @@ class Written(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes the rows of a query that ends."""
+    """Writes the rows of a batch query."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_schema(schema, options.topic)
@@ -85,14 +85,14 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows."""
-        place = _place()
+        identity = _task_identity()
         sink_id, batch = self._sink_id, 0
-        if self._options.sink_id is not None and place.query is not None:
-            sink_id, batch = _named(self._options, place.query), place.batch
-        return _write(self._options, Task(sink_id, place.task, batch), iterator)
+        if self._options.sink_id is not None and identity.query is not None:
+            sink_id, batch = _named(self._options, identity.query), identity.batch
+        return _write(self._options, Task(sink_id, identity.task, batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """End the write: every task is through."""
+        """Finish the write after all tasks."""
         if self._options.delivery is not Delivery.EXACTLY_ONCE:
             return
         if self._options.atomic_batches:
@@ -101,7 +101,7 @@ class BatchWriter(DataSourceArrowWriter):
             forget(self._options, self._sink_id, len(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Give the write up; what its tasks have committed stays."""
+        """Abort the write; rows that tasks have committed remain."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -114,22 +114,22 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows of a micro-batch."""
-        place = _place()
-        if place.query is None:
+        identity = _task_identity()
+        if identity.query is None:
             raise RuntimeError(
-                "this Spark does not tell a task its query and batch; "
+                "this version of Spark does not provide the query and batch to tasks; "
                 "exactly-once needs both: use Spark 4.3, or delivery=at-least-once"
             )
-        task = Task(_named(self._options, place.query), place.task, place.batch)
+        task = Task(_named(self._options, identity.query), identity.task, identity.batch)
         return _write(self._options, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """End a micro-batch: every task is through."""
+        """Finish a micro-batch after all tasks."""
         if self._options.atomic_batches:
             _commit_gathered(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Give a micro-batch up: Spark replays it."""
+        """Abort a micro-batch; Spark replays it."""
 
 
 def _write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -148,43 +148,41 @@ def _commit_gathered(options: SinkOptions, messages: Sequence[WriterCommitMessag
 
 
 def _named(options: SinkOptions, unique: str) -> str:
-    """Put the user's name for the sink before what makes it unique."""
+    """Prefix a unique id with the user's ``sinkId``."""
     return unique if options.sink_id is None else f"{options.sink_id}-{unique}"
 
 
-class _Place(NamedTuple):
-    """Where a task stands: ``query`` is None outside of a stream."""
+class _TaskIdentity(NamedTuple):
+    """The identity of a task; ``query`` is None outside of a stream."""
 
     task: int
     query: str | None
     batch: int
 
 
-def _place() -> _Place:
+def _task_identity() -> _TaskIdentity:
     context = TaskContext.get()
     assert context is not None, "write is called in a task"
     query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
     if query is None or batch is None:
-        return _Place(context.partitionId(), None, 0)
-    return _Place(context.partitionId(), query, int(batch))
+        return _TaskIdentity(context.partitionId(), None, 0)
+    return _TaskIdentity(context.partitionId(), query, int(batch))
 
 
 # -- the schema --------------------------------------------------------------
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """See that rows can become records.
+    """Check that rows can become records.
 
     Raises:
-        SchemaError: a column is missing or has a type that a record's field has not.
+        SchemaError: a column is missing or has the wrong type.
     """
     columns = {each.name: each.dataType for each in schema.fields}
     if "value" not in columns:
-        raise SchemaError(
-            f"column 'value' is missing: a record needs one; there are {sorted(columns)}"
-        )
+        raise SchemaError(f"column 'value' is missing; columns are {sorted(columns)}")
     if topic is None and "topic" not in columns:
-        raise SchemaError("neither option 'topic' nor a column 'topic' says where rows go")
+        raise SchemaError("set option 'topic' or add a column 'topic'")
     _check_type(columns, "value", "string or binary", isinstance(columns["value"], _TEXT))
     _check_type(columns, "key", "string or binary", isinstance(columns.get("key"), _TEXT))
     _check_type(columns, "topic", "string", isinstance(columns.get("topic"), StringType))
@@ -199,9 +197,7 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 def _check_type(columns: dict[str, DataType], name: str, wanted: str, is_right: bool) -> None:
     if name in columns and not is_right:
-        raise SchemaError(
-            f"column '{name}' is {columns[name].simpleString()}, a record's is {wanted}"
-        )
+        raise SchemaError(f"column '{name}' is {columns[name].simpleString()}, expected {wanted}")
 
 
 def _is_headers(found: DataType | None) -> bool:
@@ -216,10 +212,10 @@ def _is_headers(found: DataType | None) -> bool:
 
 
 def batch_writer(options: dict[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
-    """Make the writer of ``df.write``.
+    """Create the writer of ``df.write``.
 
     Raises:
-        OptionError: an option is not known or wrong. SchemaError: rows cannot become records.
+        OptionError: an option is unknown or invalid. SchemaError: rows cannot become records.
     """
     if overwrite:
         raise OptionError("a topic cannot be overwritten: write with mode('append')")
@@ -227,5 +223,5 @@ def batch_writer(options: dict[str, str], schema: StructType, *, overwrite: bool
 
 
 def stream_writer(options: dict[str, str], schema: StructType) -> StreamWriter:
-    """Make the writer of ``df.writeStream``. Raises as `batch_writer`."""
+    """Create the writer of ``df.writeStream``. Raises as `batch_writer`."""
     return StreamWriter(SinkOptions.parse(options), schema)
