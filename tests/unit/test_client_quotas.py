@@ -75,7 +75,9 @@ def test_request_percentage_is_time_of_one_thread() -> None:
     quotas = ClientQuotas()
     quotas.update({entity(user="u"): {"request_percentage": 50.0}})
     assert quotas.charge(QuotaKind.REQUEST, ("u", ""), 500, T0) == 0
-    assert quotas.charge(QuotaKind.REQUEST, ("u", ""), 500, T0) == 1001
+    assert quotas.charge(QuotaKind.REQUEST, ("u", ""), 250, T0) == 501
+    # At most one window, however large the debt is.
+    assert quotas.charge(QuotaKind.REQUEST, ("u", ""), 5000, T0) == 1000
 
 
 def test_one_throttle_is_bounded_and_the_debt_remains() -> None:

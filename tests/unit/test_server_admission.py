@@ -53,7 +53,7 @@ def test_ipv4_and_mapped_ipv6_address_share_one_limit() -> None:
 
 
 def delays(rate: int, times: list[int]) -> list[int]:
-    admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: rate))
+    admission = Admission(AdmissionLimits(rate_of_listener=lambda name: rate))
     return [admitted(admission.admit("10.0.0.1", "A", now)).delay_ms for now in times]
 
 
@@ -74,6 +74,14 @@ def test_delayed_connection_has_taken_its_token() -> None:
 def test_rate_of_zero_means_no_limit() -> None:
     assert delays(0, [0] * 5) == [0] * 5
     assert delays(-1, [0] * 5) == [0] * 5
+
+
+def test_connections_above_the_rate_of_their_address_take_no_token_and_are_closed() -> None:
+    admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: 2))
+    found = [admitted(admission.admit("10.0.0.1", "A", now)) for now in (0, 0, 0, 0, 500, 500)]
+    assert [each.is_closed_after_delay for each in found] == [False, False, True, True, False, True]
+    assert [each.delay_ms for each in found] == [0, 0, 500, 500, 0, 500]
+    assert not admitted(admission.admit("::1", "A", 500)).is_closed_after_delay
 
 
 def test_listener_rate_counts_all_addresses_and_the_longer_delay_applies() -> None:

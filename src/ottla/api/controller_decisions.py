@@ -21,11 +21,13 @@ from ottla.controller.broker_liveness import Liveness
 from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision import ControllerState, Decision
 from ottla.controller.decision_settings import DecisionSettings
+from ottla.controller.mutation_quotas import MutationQuotas
 from ottla.metadata.image import Image
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Offset
+from ottla.quotas.client_quotas import quota_client
 from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Random
 from ottla.security.principal import parse_principal
@@ -89,8 +91,8 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     tokens: TokenSettings = TokenSettings()
     access: Access = OPEN
     """Who may change what. Unless ACLs are enforced, none can be created."""
-    # How many changes of partitions a caller may still make (KIP-599).
-    quota: "Callable[[Caller], topic_creation.Quota]" = lambda caller: topic_creation.unlimited
+    mutations: MutationQuotas = msgspec.field(default_factory=MutationQuotas)
+    """How many changes of partitions each client may still make (KIP-599)."""
 
     def configs(self) -> ConfigContext:
         """Return the context of decisions about configurations, with the current voters."""
@@ -134,7 +136,7 @@ class DecisionCall(msgspec.Struct, frozen=True):
         access = context.access
         describable = authorizing.Describable(access, self.caller) if access.is_enabled else None
         return topic_creation.TopicContext(
-            context.settings, context.random, context.quota(self.caller), describable
+            context.settings, context.random, describable=describable
         )
 
     @property
@@ -216,11 +218,31 @@ def assign_replicas_to_dirs(call: DecisionCall) -> Decision[Message]:
 # -- topics and partitions ------------------------------------------------------
 
 
+def _charged(
+    call: DecisionCall,
+    key: ApiKey,
+    decide: "Callable[[topic_creation.TopicContext], Decision[Any]]",
+) -> Decision[Any]:
+    """Decide within the mutation quota of the client; the reply has its throttle time."""
+    client = quota_client(call.caller.principal, call.caller.client_id)
+    now, mutations = call.moment.now, call.context.mutations
+    quota = mutations.of(call.image, client, key, call.version, now)
+    if quota is None:
+        return decide(call.topics)
+    decision = decide(msgspec.structs.replace(call.topics, quota=quota))
+    decision.reply.throttle_time_ms = quota.throttle_ms
+    return decision
+
+
 def create_topics(call: DecisionCall) -> Decision[Message]:
     """CreateTopics."""
     access, caller = call.context.access, call.caller
     request, refused = authorizing.authorize_create_topics(access, caller, call.request)
-    decision = topic_creation.decide_create_topics(call.state, request, call.topics)
+    decision = _charged(
+        call,
+        ApiKey.CREATE_TOPICS,
+        lambda topics: topic_creation.decide_create_topics(call.state, request, topics),
+    )
     decision.reply.topics += refused
     return decision
 
@@ -229,7 +251,13 @@ def delete_topics(call: DecisionCall) -> Decision[Message]:
     """DeleteTopics."""
     access, caller = call.context.access, call.caller
     request, refused = authorizing.authorize_delete_topics(access, caller, call.request, call.image)
-    decision = topic_changes.decide_delete_topics(call.state, request, call.topics, call.version)
+    decision = _charged(
+        call,
+        ApiKey.DELETE_TOPICS,
+        lambda topics: topic_changes.decide_delete_topics(
+            call.state, request, topics, call.version
+        ),
+    )
     decision.reply.responses += refused
     return decision
 
@@ -238,7 +266,11 @@ def create_partitions(call: DecisionCall) -> Decision[Message]:
     """CreatePartitions."""
     access, caller = call.context.access, call.caller
     request, refused = authorizing.authorize_create_partitions(access, caller, call.request)
-    decision = topic_changes.decide_create_partitions(call.image, request, call.topics)
+    decision = _charged(
+        call,
+        ApiKey.CREATE_PARTITIONS,
+        lambda topics: topic_changes.decide_create_partitions(call.image, request, topics),
+    )
     decision.reply.results += refused
     return decision
 

@@ -12,8 +12,9 @@ from ottla.api.controller_decisions import (
     DecisionFunction,
     restore_reply,
 )
-from ottla.api.replies import Handled
+from ottla.api.replies import Answer, Handled, Result
 from ottla.api.routes import Caller
+from ottla.api.throttle_field import FIELD
 from ottla.controller import decide_once, feature_updates, leader_elections
 from ottla.controller.active_controller import Decide, Moment
 from ottla.controller.decision import Decision
@@ -81,13 +82,14 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
     def handler_of(self, key: ApiKey, decide_on: DecisionFunction) -> Callable[..., Handled]:
         """Return the handler that submits a decision and replies once it is committed."""
 
-        async def handle(caller: Caller, request: Message, version: int) -> Message:
+        async def handle(caller: Caller, request: Message, version: int) -> Result:
             def decide(moment: Moment) -> Decision[Message]:
                 call = DecisionCall(self.context, caller, request, version, moment)
                 return self.decide_once(key, call, decide_on)
 
             reply: Message = await self.controller.submit(decide)
-            return reply
+            throttle_ms: int = getattr(reply, FIELD, 0)
+            return Answer(reply, throttle_ms) if throttle_ms else reply
 
         return handle
 

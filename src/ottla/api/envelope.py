@@ -27,10 +27,11 @@ import msgspec
 from ottla.api.access import OPEN, Access
 from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.error_reply import error_reply
-from ottla.api.replies import LARGE_BYTES, NO_REPLY, Answer, Body, Result, finished, paced
+from ottla.api.replies import LARGE_BYTES, NO_REPLY, Answer, Chunk, Result, finished, paced
 from ottla.api.routes import Caller, Route, Routes
 from ottla.api.surface import SURFACE
 from ottla.api.surface_row import Forwarding
+from ottla.api.throttle_field import throttle_of
 from ottla.client.controller_client import ResendingControllerClient
 from ottla.metadata.answered_requests import RequestIdentity
 from ottla.protocol.api_keys import APIS, ApiKey
@@ -161,11 +162,11 @@ async def _answer(route: Route, inner: Request, sender: Caller) -> EnvelopeRespo
         return EnvelopeResponse(None, ErrorCode.INVALID_REQUEST)
     try:
         result = await finished(route.handle(sender, message, inner.version))
-        body: Body | None = result if isinstance(result, Message) else None
+        body = result.body if isinstance(result, Answer) else result
     except NotController:
         return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
     except Fault as fault:
-        body = error_reply(inner.key, inner.version, message, fault.code, str(fault))
+        body = error_reply(inner.key, inner.version, message, fault.code, str(fault)) or NO_REPLY
     if not isinstance(body, Message):
         return EnvelopeResponse(None, ErrorCode.UNKNOWN_SERVER_ERROR)
     if getattr(body, "error_code", 0) in _NOT_LEADING:
@@ -231,7 +232,10 @@ class Forwarder(msgspec.Struct, frozen=True):
         )
         if correlation_id != request.correlation_id:
             raise ProtocolFault(f"forwarded {request.correlation_id}, answered {correlation_id}")
-        return [bytes(answer)]
+        chunks: list[Chunk] = [bytes(answer)]
+        throttle_ms = throttle_of(request.key, request.version, bytes(answer[:4]))
+        # The controller's throttle time, for changes of partitions, mutes the client here.
+        return Answer(chunks, throttle_ms) if throttle_ms > 0 else chunks
 
     async def forward_message(self, caller: Caller, request: Message, timeout_ms: int) -> Message:
         """Send a request of this broker on behalf of a client, or its own; return the response.

@@ -10,22 +10,23 @@ page cache. The request is parsed into values before the handler returns, so a w
 not hold the receive buffer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from itertools import groupby
 
 import msgspec
 
 from ottla.api.fetch_partitions import FetchedPartition
 from ottla.api.fetch_read import Pass, Reading, ReadSources
-from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
+from ottla.api.fetch_reply import NO_SESSION, FetchReply, Row, pack_fetch
 from ottla.api.fetch_request import IDS_SINCE, FetchBody, Topic, parse_fetch
 from ottla.api.fetch_sessions import Context, Incremental, PartitionRow, Session, Sessions
 from ottla.api.fetch_wait import FetchWait
-from ottla.api.replies import Chunk, Reply
+from ottla.api.replies import Answer, Chunk, Reply, Result
 from ottla.api.routes import Caller
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import Request
+from ottla.quotas.client_quotas import ClientQuotas, QuotaKind, quota_client
 from ottla.replication.partition import Partition
 from ottla.runtime.ports import Clock
 
@@ -38,6 +39,7 @@ class FetchHandlers(msgspec.Struct, frozen=True):
     clock: Clock
     bytes_max: int
     events: TopicEvents = msgspec.field(default_factory=NoTopicEvents)
+    quotas: ClientQuotas = msgspec.field(default_factory=ClientQuotas)
 
     def on_fetch(self, caller: Caller, request: Request, body: memoryview) -> Reply:
         """Return the reply, or a future that completes when there is enough to send."""
@@ -47,7 +49,16 @@ class FetchHandlers(msgspec.Struct, frozen=True):
         context = self.sessions.open(fetch, self.clock.monotonic())
         if isinstance(context, ErrorCode):
             return pack_fetch(FetchReply(context), fetch.version)
-        return _Fetch(self, caller, fetch, context).start()
+        if not self.quotas.is_active:
+            return _Fetch(self, caller, fetch, context, fetch.bytes_max).start()
+        if fetch.replica_id >= 0:
+            return _exempt(_Fetch(self, caller, fetch, context, fetch.bytes_max).start())
+        client = quota_client(caller.principal, caller.client_id)
+        if self.quotas.throttle_ms(QuotaKind.FETCH, client, self.clock.monotonic()) > 0:
+            return pack_fetch(_throttled(context), fetch.version)
+        amount_max = self.quotas.amount_max(QuotaKind.FETCH, client)
+        bytes_max = fetch.bytes_max if amount_max is None else min(fetch.bytes_max, int(amount_max))
+        return _Fetch(self, caller, fetch, context, bytes_max).start()
 
 
 class _Fetch:
@@ -56,14 +67,19 @@ class _Fetch:
     __slots__ = ("_bytes_max", "_context", "_fetch", "_handlers", "_reading", "_session")
 
     def __init__(
-        self, handlers: FetchHandlers, caller: Caller, fetch: FetchBody, context: Context
+        self,
+        handlers: FetchHandlers,
+        caller: Caller,
+        fetch: FetchBody,
+        context: Context,
+        bytes_max: int,
     ) -> None:
         self._handlers = handlers
         self._fetch = fetch
         self._context = context
         self._reading = Reading(handlers.sources, caller, fetch)
         self._session = context.session if isinstance(context, Incremental) else None
-        self._bytes_max = min(fetch.bytes_max, handlers.bytes_max)
+        self._bytes_max = min(bytes_max, handlers.bytes_max)
 
     def start(self) -> Reply:
         """Read once; reply, or wait for more records."""
@@ -136,6 +152,26 @@ class _Fetch:
         if self._session is not None and not is_follower:
             for fetched in self._session.partitions.resting:
                 events.fetched(fetched.name or "", 0)
+
+
+def _exempt(reply: Reply) -> Reply:
+    """Return the reply to a follower, which counts against no client quota."""
+    if isinstance(reply, Awaitable):
+        return _exempt_later(reply)
+    assert not isinstance(reply, Answer)
+    return Answer(reply, is_exempt=True)
+
+
+async def _exempt_later(reply: Awaitable[Result]) -> Result:
+    result = await reply
+    assert not isinstance(result, Answer)
+    return Answer(result, is_exempt=True)
+
+
+def _throttled(context: Context) -> FetchReply:
+    """Return the empty reply to a client over its quota, as Kafka does: its session goes on."""
+    session_id = context.session.id if isinstance(context, Incremental) else NO_SESSION
+    return FetchReply(session_id=session_id)
 
 
 def _failed(fetch: FetchBody) -> FetchReply:

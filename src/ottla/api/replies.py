@@ -56,14 +56,16 @@ NO_REPLY: Final = NoReply.NO_REPLY
 class Answer(msgspec.Struct, frozen=True):
     """A body with instructions for the connection.
 
-    ``throttle_ms`` mutes the connection for that long once the reply is sent (KIP-219); the body
-    has the same number. ``close`` closes the connection after the reply or, with ``NO_REPLY``,
-    instead of one: that is how an acks=0 producer notices an error.
+    ``throttle_ms`` mutes the connection for that long once the reply is sent (KIP-219); the server
+    sets it in the body, if a quota is in force. ``close`` closes the connection after the reply or,
+    with ``NO_REPLY``, instead of one: that is how an acks=0 producer notices an error. An
+    ``is_exempt`` reply is for another node and counts against no quota.
     """
 
     body: Body | NoReply
     throttle_ms: int = 0
     close: bool = False
+    is_exempt: bool = False
 
 
 class Holding:

@@ -90,7 +90,7 @@ class AuthorizationRule(msgspec.Struct, frozen=True):
 
 
 class Throttle(enum.Enum):
-    """Which quota an API counts against. Only rates of connections are enforced so far."""
+    """Which quota an API counts against; see `ottla.server.throttling`."""
 
     EXEMPT = "exempt"
     """Requests between nodes, which Kafka does not throttle."""

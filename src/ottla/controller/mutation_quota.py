@@ -7,7 +7,8 @@ large, and later ones wait until the debt is paid.
 A new client is throttled and its changes are rejected (strict). An old client does not know the
 error, so its changes are made and it is throttled all the same (permissive).
 
-Pure: state and time are passed in and returned; times are ms of a monotonic clock.
+`mutation_quotas.py` keeps the buckets. Pure: state and time are passed in and returned; times are
+ms of a monotonic clock.
 """
 
 from collections.abc import Mapping

@@ -31,6 +31,7 @@ from ottla.node.coordinators import Coordinators, CoordinatorServices
 from ottla.node.directories import log_directories
 from ottla.node.dynamic_listeners import ListenerChecks
 from ottla.node.replica_manager import ReplicaManager
+from ottla.quotas.client_quotas import ClientQuotas
 from ottla.replication.hosted_partitions import Partitions
 from ottla.runtime.worker import ThreadWorker
 from ottla.security.acl import AclOperation, ResourceType
@@ -46,6 +47,7 @@ class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     coordinators: Coordinators
     topic_creation: TopicCreation
     listeners: ListenerChecks
+    quotas: ClientQuotas
 
     @property
     def config(self) -> BrokerConfig:
@@ -129,7 +131,12 @@ def _fetch(broker: BrokerDependencies) -> object:
         lambda: 1 + ports.random.below(EPOCH_MAX - 1),
     )
     return FetchHandlers(
-        sources, sessions, ports.clock, config.fetch_max_bytes, broker.context.meters.topics
+        sources,
+        sessions,
+        ports.clock,
+        config.fetch_max_bytes,
+        broker.context.meters.topics,
+        broker.quotas,
     )
 
 

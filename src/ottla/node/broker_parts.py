@@ -101,6 +101,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
             replica_manager=replica_manager,
             coordinators=coordinators,
             topic_creation=topic_creation,
+            quotas=inputs.shared.throttling.quotas,
             listeners=ListenerChecks(loaded, ports, context.security, open_listeners),
         )
     )

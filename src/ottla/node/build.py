@@ -30,6 +30,7 @@ from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.meters import Meters
 from ottla.node.metrics import NodeView, build_metrics
 from ottla.node.quorum import NodeQuorum, build_quorum, voter_address
+from ottla.node.quotas import QuotaPublisher, build_throttling
 from ottla.node.security_port import Security
 from ottla.node.snapshotter import Snapshotter
 from ottla.observability.http_service import HttpService
@@ -73,7 +74,8 @@ def build_node(context: NodeContext) -> NodeParts:
     if context.has_role("broker"):
         broker = build_broker_parts(BrokerInputs(context, quorum, watch, channel, shared))
     limits = ConnectionLimits(context.loaded, shared.admission)
-    publishers: list[Publisher] = [watch, meters, limits, context.dynamic]
+    quotas = QuotaPublisher(shared.throttling.quotas)
+    publishers: list[Publisher] = [watch, meters, limits, quotas, context.dynamic]
     if context.acls is not None:
         publishers.append(context.acls)
     if broker is not None:
@@ -136,6 +138,7 @@ def _shared(context: NodeContext) -> SharedResources:
         events=context.meters.requests,
         close_hooks=context.close_hooks,
         release_memory=context.ports.release_memory,
+        throttling=build_throttling(context.loaded.broker, context.ports),
     )
 
 

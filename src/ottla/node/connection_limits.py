@@ -28,7 +28,6 @@ from ottla.config.loading import Loaded
 from ottla.config.problems import ConfigError, Problem
 from ottla.config.values import BadValue
 from ottla.controller.config_rules import own_layers
-from ottla.metadata.configs import quota_entity
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import EMPTY, Image
 from ottla.runtime.network import TcpSettings
@@ -93,12 +92,11 @@ def limits_of(loaded: Loaded, image: Image = EMPTY) -> AdmissionLimits:
     rates = {name: _of_listener(layers, name, RATE) for name in names}
     counts = {name: _of_listener(layers, name, CONNECTIONS) for name in names}
     overrides = str(effective_broker_value(layers, "max.connections.per.ip.overrides") or "")
-    quotas = image.client_quotas
-    default = quotas.of(quota_entity([("ip", None)])).get(IP_RATE)
+    ip_rates = _ip_rates(image)
+    default = ip_rates.get(None)
 
     def rate_of_ip(ip: str) -> int | None:
-        rate = quotas.of(quota_entity([("ip", ip)])).get(IP_RATE, default)
-        return None if rate is None else int(rate)
+        return ip_rates.get(ip, default)
 
     return AdmissionLimits(
         connections_max=_bound(effective_broker_value(layers, CONNECTIONS)),
@@ -110,6 +108,16 @@ def limits_of(loaded: Loaded, image: Image = EMPTY) -> AdmissionLimits:
         rate_max=_bound(effective_broker_value(layers, RATE)),
         protected=_protected(listeners),
     )
+
+
+def _ip_rates(image: Image) -> dict[str | None, int]:
+    """Return the quotas of addresses in the form that `plain_ip` returns; None is the default."""
+    found: dict[str | None, int] = {}
+    for entity, limits in image.client_quotas.by_entity.items():
+        if IP_RATE in limits and len(entity) == 1 and entity[0][0] == "ip":
+            address = entity[0][1]
+            found[None if address is None else plain_ip(address)] = int(limits[IP_RATE])
+    return found
 
 
 def check_limits(loaded: Loaded) -> None:

@@ -19,6 +19,7 @@ from ottla.controller.bootstrap import bootstrap_records, feature_levels, record
 from ottla.controller.broker_liveness import Liveness
 from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision_settings import DecisionSettings, settings_of
+from ottla.controller.mutation_quotas import MutationQuotas
 from ottla.controller.periodic_tasks import FenceExpiredBrokers, Rebalance, RemoveExpiredTokens
 from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.metadata.image_watch import ImageWatch
@@ -143,6 +144,9 @@ def _decisions(
             config.delegation_token_secret_key,
             config.delegation_token_max_lifetime_ms,
             config.delegation_token_expiry_time_ms,
+        ),
+        mutations=MutationQuotas(
+            float(config.controller_quota_window_num * config.controller_quota_window_size_seconds)
         ),
     )
 

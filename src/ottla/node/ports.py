@@ -8,13 +8,14 @@ import msgspec
 
 from ottla.protocol.faults import StorageFailed
 from ottla.runtime.allocator import release_free_memory
-from ottla.runtime.clock import SystemClock
+from ottla.runtime.clock import SystemClock, stopwatch
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.group_commit import GroupCommit
 from ottla.runtime.network import TcpNetwork, TcpSettings
 from ottla.runtime.ports import Address, Clock, Committer, Disk, Network, Random, Worker
 from ottla.runtime.randomness import SystemRandom
 from ottla.runtime.worker import InlineWorker, ThreadWorker
+from ottla.server.throttling import no_stopwatch
 
 Bind = Callable[[Address], Awaitable[socket.socket]]
 
@@ -31,6 +32,8 @@ class NodePorts(msgspec.Struct, frozen=True, kw_only=True):
     worker: Worker = InlineWorker()
     release_memory: Callable[[], Awaitable[None]] | None = None
     """Returns free memory to the operating system; None where there is nothing to do."""
+    stopwatch: Callable[[], float] = no_stopwatch
+    """Measures request time; the default measures none, so that a simulation is deterministic."""
     sockets: dict[str, socket.socket] = msgspec.field(default_factory=dict)
     """Sockets that the caller has bound, by listener name; the node closes them."""
 
@@ -49,6 +52,7 @@ def system_ports(
         bind=network.bind,
         worker=ThreadWorker("worker"),
         release_memory=partial(ThreadWorker("memory").run, release_free_memory),
+        stopwatch=stopwatch,
         sockets=sockets or {},
     )
 

@@ -8,9 +8,12 @@ set applies, in Kafka's order; clients with the same quota entity share one buck
     client id, any client id
 
 What a request cost is known after it was served, so a bucket keeps a debt: the client is throttled
-until the debt is paid at the rate of the quota. A second's worth can be saved up.
+until the debt is paid at the rate of the quota. What flows in during one window
+(``quota.window.size.seconds``) can be saved up; ``quota.window.num`` has no meaning here, since
+nothing is averaged over samples.
 
-Amounts are bytes, or milliseconds of request time for a percentage. Times are monotonic.
+Amounts are bytes, milliseconds of request time for a percentage, or changed partitions. Times are
+monotonic.
 """
 
 import enum
@@ -37,6 +40,7 @@ class QuotaKind(enum.Enum):
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"
     REQUEST = "request_percentage"
+    MUTATION = "controller_mutation_rate"
 
     @property
     def per_second(self) -> float:
@@ -45,11 +49,16 @@ class QuotaKind(enum.Enum):
         return 10.0 if self is QuotaKind.REQUEST else 1.0
 
 
-class _Limit(NamedTuple):
+class Limit(NamedTuple):
     """The quota of a client: whose bucket it uses, and how much flows in per second."""
 
     entity: tuple[str | None, str | None]
     rate: float
+
+
+def quota_client(principal: str, client_id: str | None) -> tuple[str, str]:
+    """Return the client that a request counts for: the name of its user, and its client id."""
+    return principal.partition(":")[2], client_id or ""
 
 
 class _Bucket:
@@ -71,9 +80,11 @@ class ClientQuotas:
     def __init__(self, saved_s_max: float = 1.0) -> None:
         self._saved_s_max = saved_s_max
         self._limits: dict[QuotaKind, dict[Entity, float]] = {kind: {} for kind in QuotaKind}
-        self._found: dict[tuple[QuotaKind, str, str], _Limit | None] = {}
+        self._found: dict[tuple[QuotaKind, str, str], Limit | None] = {}
         self._buckets: dict[tuple[QuotaKind, tuple[str | None, str | None]], _Bucket] = {}
         self._swept_at = Millis(0)
+        self.is_active = False
+        """Whether any quota is set; if not, nothing is looked up or measured."""
 
     def update(self, by_entity: Mapping[Entity, Mapping[str, float]]) -> None:
         """Go by these quotas from now on; debts stay."""
@@ -83,7 +94,19 @@ class ClientQuotas:
                 for entity, limits in by_entity.items()
                 if kind.value in limits
             }
+            if not self._limits[kind]:
+                self._buckets = {k: v for k, v in self._buckets.items() if k[0] is not kind}
         self._found.clear()
+        self.is_active = any(self._limits.values())
+
+    def applies(self, client: tuple[str, str]) -> bool:
+        """Say whether any quota applies to a client."""
+        return any(self.limit_of(kind, client) is not None for kind in QuotaKind)
+
+    def amount_max(self, kind: QuotaKind, client: tuple[str, str]) -> float | None:
+        """Return what a client can have saved up at most; None without a quota."""
+        limit = self.limit_of(kind, client)
+        return None if limit is None else limit.rate * self._saved_s_max
 
     def is_limited(self, kind: QuotaKind) -> bool:
         """Say whether there is a quota of this kind; if not, nothing is measured."""
@@ -94,21 +117,29 @@ class ClientQuotas:
 
         ``client`` is the name of the user and the client id.
         """
-        limit = self._limit_of(kind, client)
+        limit = self.limit_of(kind, client)
         if limit is None:
             return 0
         bucket = self._bucket(kind, limit, now)
         bucket.balance -= amount
         bucket.used_at = now
         self._sweep(now)
-        return _throttle_ms(bucket, limit)
+        return self._bounded(kind, _throttle_ms(bucket, limit))
 
     def throttle_ms(self, kind: QuotaKind, client: tuple[str, str], now: Millis) -> int:
         """Return for how long a client is over its quota; 0 for not at all."""
-        limit = self._limit_of(kind, client)
-        return 0 if limit is None else _throttle_ms(self._bucket(kind, limit, now), limit)
+        limit = self.limit_of(kind, client)
+        if limit is None:
+            return 0
+        return self._bounded(kind, _throttle_ms(self._bucket(kind, limit, now), limit))
 
-    def _bucket(self, kind: QuotaKind, limit: _Limit, now: Millis) -> _Bucket:
+    def _bounded(self, kind: QuotaKind, throttle_ms: int) -> int:
+        """Bound the throttle time for request time by one window, as Kafka does."""
+        if kind is QuotaKind.REQUEST:
+            return min(throttle_ms, int(self._saved_s_max * 1000))
+        return throttle_ms
+
+    def _bucket(self, kind: QuotaKind, limit: Limit, now: Millis) -> _Bucket:
         key = (kind, limit.entity)
         bucket = self._buckets.get(key)
         if bucket is None:
@@ -116,7 +147,8 @@ class ClientQuotas:
         bucket.settle(limit.rate, self._saved_s_max, now)
         return bucket
 
-    def _limit_of(self, kind: QuotaKind, client: tuple[str, str]) -> _Limit | None:
+    def limit_of(self, kind: QuotaKind, client: tuple[str, str]) -> Limit | None:
+        """Return the quota that applies to a client."""
         limits = self._limits[kind]
         if not limits:
             return None
@@ -141,7 +173,7 @@ class ClientQuotas:
             del self._buckets[key]
 
 
-def _throttle_ms(bucket: _Bucket, limit: _Limit) -> int:
+def _throttle_ms(bucket: _Bucket, limit: Limit) -> int:
     if bucket.balance >= 0:
         return 0
     if limit.rate <= 0:
@@ -151,7 +183,7 @@ def _throttle_ms(bucket: _Bucket, limit: _Limit) -> int:
 
 def _most_specific(
     limits: Mapping[Entity, float], kind: QuotaKind, user: str, client_id: str
-) -> _Limit | None:
+) -> Limit | None:
     """Return the quota that applies. A default is a bucket for each user and client it covers."""
     for user_name, client_name in (
         (user, client_id),
@@ -167,7 +199,7 @@ def _most_specific(
         if rate is not None:
             whose = None if user_name == "" else user
             which = None if client_name == "" else client_id
-            return _Limit((whose, which), rate * kind.per_second)
+            return Limit((whose, which), rate * kind.per_second)
     return None
 
 

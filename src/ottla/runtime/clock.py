@@ -15,3 +15,8 @@ class SystemClock:
     def monotonic(self) -> Millis:
         """Return the monotonic clock, the one the event loop runs on, whole milliseconds."""
         return Millis(time.monotonic_ns() // 1_000_000)
+
+
+def stopwatch() -> float:
+    """Return seconds of a clock that measures short times precisely; only differences count."""
+    return time.perf_counter()

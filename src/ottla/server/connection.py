@@ -65,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         "_on_end",
         "_opened",
         "_order",
+        "_quotas",
         "_reason",
         "_received",
         "_requests",
@@ -84,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._scheduler = context.scheduler
         self._fast_paths = context.dispatcher.fast_paths
         self._listener = context.name
+        self._quotas = context.throttling.quotas
         self._received = ReceiveBuffer()
         self._memory = FrameMemory(context, self._memory_freed)
         self._requests = RequestRunner(context, self, peer, self._received, self._memory)
@@ -290,7 +292,10 @@ class Connection(asyncio.BufferedProtocol):
             return False
         data = received.buffer
         found = self._fast_paths.get(data[LENGTH_SIZE] << 8 | data[LENGTH_SIZE + 1])
-        if found is None:
+        # The general path charges the requests of a client with a quota.
+        if found is None or (
+            self._quotas.is_active and self._context.throttling.applies(requests.caller)
+        ):
             return False
         scheduler = self._scheduler
         scheduler.unseen += 1

@@ -31,6 +31,7 @@ from ottla.server.fair_scheduler import FairScheduler
 from ottla.server.listener_context import ConnectionLimits, ListenerContext, Tasks
 from ottla.server.memory_release import MemoryRelease
 from ottla.server.request_memory import RequestMemory
+from ottla.server.throttling import Throttling
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ class SharedResources(msgspec.Struct, frozen=True):
     scheduler: FairScheduler = msgspec.field(default_factory=FairScheduler)
     release: MemoryRelease = msgspec.field(default_factory=MemoryRelease)
     release_memory: Callable[[], Awaitable[None]] | None = None
+    throttling: Throttling = msgspec.field(default_factory=Throttling)
 
 
 class Server:
@@ -219,6 +221,7 @@ class Server:
             certificate_principal=spec.certificate_principal,
             scheduler=shared.scheduler,
             release=shared.release,
+            throttling=shared.throttling,
         )
 
         def on_admitted(accepted: AcceptedSocket) -> None:

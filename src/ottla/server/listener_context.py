@@ -13,6 +13,7 @@ from ottla.server.events import ServerEvents
 from ottla.server.fair_scheduler import FairScheduler
 from ottla.server.memory_release import MemoryRelease
 from ottla.server.request_memory import RequestMemory
+from ottla.server.throttling import Throttling
 from ottla.server.write_coalescing import WriteCoalescer
 
 
@@ -53,6 +54,7 @@ class ListenerContext(msgspec.Struct, frozen=True):
     coalescer: WriteCoalescer = msgspec.field(default_factory=WriteCoalescer)
     scheduler: FairScheduler = msgspec.field(default_factory=FairScheduler)
     release: MemoryRelease = msgspec.field(default_factory=MemoryRelease)
+    throttling: Throttling = msgspec.field(default_factory=Throttling)
 
     @property
     def name(self) -> str:

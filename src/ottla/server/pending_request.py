@@ -14,7 +14,8 @@ class PendingRequest(msgspec.Struct, eq=False):
     """A request whose handler has not finished. ``granted`` is memory to give back, in bytes.
 
     ``since`` is when the request was read, in the loop's time. ``is_long``: the reply may be large
-    and is encoded in steps.
+    and is encoded in steps. ``size`` is that of the frame. ``spent_s`` is the time that the request
+    has kept the event loop busy, measured if a quota is in force.
     """
 
     call: Call
@@ -23,7 +24,14 @@ class PendingRequest(msgspec.Struct, eq=False):
     granted: int
     since: float
     is_long: bool = False
+    size: int = 0
+    spent_s: float = 0.0
+    is_charged: bool = False
     work: "asyncio.Future[Result] | asyncio.Task[None] | None" = None
+
+    def spend(self, seconds: float) -> None:
+        """Add to the time that the request has kept the event loop busy."""
+        self.spent_s += seconds
 
 
 def held(outgoing: Outgoing) -> int:

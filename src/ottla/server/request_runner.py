@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Generator
 from struct import Struct
 from types import GeneratorType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -31,6 +31,7 @@ from ottla.server.listener_context import ListenerContext
 from ottla.server.pending_request import PendingRequest, held
 from ottla.server.receive_buffer import ReceiveBuffer
 from ottla.server.reply_order import ReplyOrder, ReplySlot
+from ottla.server.throttling import metered, metered_await
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ KEY_AND_VERSION: Final = Struct(">hh")
 # What a handler returns when it is done; anything else that it returns is awaited.
 _RESULTS: Final = (Message, list, tuple, Answer, NoReply)
 _NOTHING: Final = memoryview(b"")
+T = TypeVar("T")
 _AUTHENTICATING: Final = Lifecycle.AUTHENTICATING
 _FINISHING: Final = Lifecycle.FINISHING
 
@@ -129,6 +131,9 @@ class RequestRunner:
             self._serve_token(self.authenticator.take_token(self.caller, bytes(frame)), len(frame))
             return
         since = self._loop.time()
+        throttling = self._context.throttling
+        is_metered = throttling.quotas.is_active
+        began = throttling.stopwatch() if is_metered else 0.0
         dispatcher = self._context.dispatcher
         call = dispatcher.open(frame, self.authenticator)
         if isinstance(call, Outgoing):
@@ -150,10 +155,10 @@ class RequestRunner:
         granted = self._memory.take()
         if isinstance(reply, _RESULTS):
             self._memory.give_back(granted)
-            if self.authenticator is not None:
-                self._learn_principal()
-            self._put(dispatcher.settle(caller, call, reply))
-            self._answered(call, since)
+            if is_metered:
+                spent_s = throttling.stopwatch() - began
+                reply = throttling.charge(caller, call.request, len(frame), spent_s, reply)
+            self._answer_now(caller, call, reply, since)
             return
         if call.holds_frame or isinstance(reply, Holding):
             self._received.hand_over()
@@ -163,7 +168,17 @@ class RequestRunner:
             self._memory.give_back(granted)
             granted = 0
         slot = self.order.reserve(len(frame))
-        self._await(PendingRequest(call, caller, slot, granted, since), reply)
+        pending = PendingRequest(call, caller, slot, granted, since, size=len(frame))
+        if is_metered:
+            pending.spend(throttling.stopwatch() - began)
+        self._await(pending, reply)
+
+    def _answer_now(self, caller: Caller, call: Call, result: Result, since: float) -> None:
+        """Send the reply of a handler that has returned its result."""
+        if self.authenticator is not None:
+            self._learn_principal()
+        self._put(self._context.dispatcher.settle(caller, call, result))
+        self._answered(call, since)
 
     def identify_by_certificate(self, transport: asyncio.BaseTransport) -> None:
         """Take the principal from the client's certificate, where the listener goes by it.
@@ -244,7 +259,7 @@ class RequestRunner:
         self._received.hand_over()
         slot = self.order.reserve(size)
         granted = self._memory.take()
-        pending = PendingRequest(call, self.caller, slot, granted, since, is_long=True)
+        pending = PendingRequest(call, self.caller, slot, granted, since, is_long=True, size=size)
         self._pending[pending] = None
         tasks = self._context.tasks
         pending.work = tasks.create_task(self._decode_and_wait(pending))
@@ -252,7 +267,8 @@ class RequestRunner:
     async def _decode_and_wait(self, pending: PendingRequest) -> None:
         call, dispatcher = pending.call, self._context.dispatcher
         try:
-            await self._context.scheduler.complete(dispatcher.decode_steps(call))
+            steps = self._metered(pending, dispatcher.decode_steps(call))
+            await self._context.scheduler.complete(steps)
         except asyncio.CancelledError as error:
             self._fail(pending, error)
             raise
@@ -290,9 +306,16 @@ class RequestRunner:
         try:
             if isinstance(reply, Generator):
                 pending.is_long = True
-                reply = await scheduler.complete(reply)
-            result = reply if isinstance(reply, _RESULTS) else await reply
+                reply = await scheduler.complete(self._metered(pending, reply))
+            if isinstance(reply, _RESULTS):
+                result = reply
+            elif self._context.throttling.quotas.is_active:
+                stopwatch = self._context.throttling.stopwatch
+                result = await metered_await(reply, stopwatch, pending.spend)
+            else:
+                result = await reply
             if pending.is_long:
+                result = self._charge(pending, result)
                 result = await scheduler.complete(dispatcher.encode_steps(pending.call, result))
         except asyncio.CancelledError as error:
             self._fail(pending, error)
@@ -322,11 +345,28 @@ class RequestRunner:
         if self._state.is_ended:
             return
         self._learn_principal()
+        result = self._charge(pending, result)
         outgoing = self._context.dispatcher.settle(pending.caller, pending.call, result)
         self.order.complete(pending.slot, outgoing, held(outgoing))
         self._answered(pending.call, pending.since)
         self._send_due()
         self._owner.serve_frames()
+
+    def _metered(self, pending: PendingRequest, steps: Steps[T]) -> Steps[T]:
+        """Return steps that measure their time, if a quota is in force."""
+        throttling = self._context.throttling
+        if not throttling.quotas.is_active:
+            return steps
+        return metered(steps, throttling.stopwatch, pending.spend)
+
+    def _charge(self, pending: PendingRequest, result: Result) -> Result:
+        """Charge a request once; return its result with the throttle time, if there is one."""
+        throttling = self._context.throttling
+        if pending.is_charged or not throttling.quotas.is_active:
+            return result
+        pending.is_charged = True
+        request = pending.call.request
+        return throttling.charge(pending.caller, request, pending.size, pending.spent_s, result)
 
     def _forget(self, pending: PendingRequest) -> None:
         del self._pending[pending]
