@@ -9,7 +9,7 @@ settings is validated here, where its file is known, and written by the controll
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -18,7 +18,8 @@ from ottla.api.access import OPEN, Access
 from ottla.api.envelope import Forwarder
 from ottla.api.replies import ITEMS_PER_STEP
 from ottla.api.routes import Caller
-from ottla.config.layers import Texts
+from ottla.config.dynamic import changed_stores
+from ottla.config.layers import Layers, Texts
 from ottla.config.listeners import Listeners
 from ottla.config.problems import Problem
 from ottla.controller.config_alterations import (
@@ -54,6 +55,10 @@ DONE: Final[Answer] = (ErrorCode.NONE, None)
 
 class ListenerCheck(Protocol):
     """Checks whether listeners can be opened on this machine."""
+
+    def store_problems(self, names: Iterable[str], layers: Layers) -> list[Problem]:
+        """Return why listeners cannot use the TLS stores of ``layers``."""
+        ...
 
     async def problems(self, wanted: Listeners) -> list[Problem]:
         """Return why ``wanted`` cannot be opened in addition to the open ones."""
@@ -182,6 +187,10 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
         refusal = refuse_local_change(change, changes, for_all=for_all)
         if refusal is not None:
             return refusal
+        if stores := changed_stores(change.before, change.after):
+            refusal = refusal_of(self.listeners.store_problems(stores, change.after))
+            if refusal is not None:
+                return refusal
         wanted = change.new_listeners()
         return None if wanted is None else refusal_of(await self.listeners.problems(wanted))
 

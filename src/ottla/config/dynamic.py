@@ -16,7 +16,7 @@ from ottla.config.key_table import KEYS, LISTENER_PREFIX, base_of_listener_key
 from ottla.config.layers import Layers, broker_config, effective_broker_value, parse_checked
 from ottla.config.listeners import Listener, Listeners, resolve
 from ottla.config.problems import ConfigError, Problem
-from ottla.config.unenforced import unenforced_problems
+from ottla.config.unenforced import STORE_KEYS, unenforced_problems
 from ottla.config.unsupported import UNSUPPORTED_KEYS, unsupported_value
 from ottla.config.values import parse_list
 
@@ -39,8 +39,8 @@ THREAD_POOLS: Final = (
 _REPORTERS: Final = "metric.reporters"
 _LISTENER_KEYS: Final = ("listeners", "listener.security.protocol.map")
 
-_NO_TLS: Final = "no listener speaks TLS yet"
-_NO_SASL: Final = "no listener speaks SASL yet"
+_NO_TLS: Final = "only the stores of a listener can be altered, as listener.name.{name}.ssl."
+_NO_SASL: Final = "SASL is set up in the configuration file"
 _NO_TIERS: Final = "segments are not tiered yet"
 
 
@@ -158,6 +158,17 @@ def listeners_of(layers: Layers) -> Listeners:
 def changes_listeners(old: Layers, new: Layers) -> bool:
     """Return whether a change affects the listeners."""
     return any(old.find([key]) != new.find([key]) for key in _LISTENER_KEYS)
+
+
+def changed_stores(old: Layers, new: Layers) -> frozenset[str]:
+    """Return the listeners, in lower case, whose TLS stores a change of one broker affects."""
+    found = set()
+    for name in {*old.dynamic_broker, *new.dynamic_broker}:
+        key = base_of_listener_key(name)
+        is_changed = old.dynamic_broker.get(name) != new.dynamic_broker.get(name)
+        if key is not None and key.name in STORE_KEYS and is_changed:
+            found.add(name.removeprefix(LISTENER_PREFIX).removesuffix(f".{key.name}"))
+    return frozenset(found)
 
 
 def listener_problems(old: Listeners, new: Listeners) -> list[Problem]:

@@ -15,6 +15,11 @@ from ottla.config.problems import Problem
 from ottla.config.values import to_text
 
 _PREFIXES: Final = ("sasl.", "ssl.")
+# The keys of TLS stores: of one listener they can be altered at run time, as in Kafka.
+STORE_KEYS: Final = frozenset(
+    {"ssl.key.password"}
+    | {key for key in KEYS[Scope.BROKER] if key.startswith(("ssl.keystore.", "ssl.truststore."))}
+)
 AUTHORIZER: Final = "authorizer.class.name"
 ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
 SUPER_USERS: Final = "super.users"
@@ -44,11 +49,12 @@ def unenforced_problems(
                     f"{AUTHORIZER}"
                 )
                 yield Problem(name, None, rule)
-        elif is_dynamic and key is not None and _is_changed(key, text):
+        elif is_dynamic and key is not None and _is_fixed(name, key, text):
             rule = "can be changed only in the configuration file of the node"
             yield Problem(name, None, rule)
 
 
-def _is_changed(key: Key, text: str) -> bool:
-    is_security = key.name.startswith(_PREFIXES)
+def _is_fixed(name: str, key: Key, text: str) -> bool:
+    is_store = key.name in STORE_KEYS and name != key.name
+    is_security = key.name.startswith(_PREFIXES) and not is_store
     return is_security and text.strip() != (to_text(key.default_value) or "")

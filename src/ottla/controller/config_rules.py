@@ -25,6 +25,7 @@ from ottla.config.layers import (
     topic_config,
 )
 from ottla.config.problems import ConfigError, Problem
+from ottla.config.unenforced import STORE_KEYS
 from ottla.config.values import BadValue, Type
 from ottla.controller.decision import Refusal
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
@@ -44,11 +45,6 @@ _SCOPES = {
     ConfigResourceType.CLIENT_METRICS: Scope.CLIENT_METRICS,
     ConfigResourceType.GROUP: Scope.GROUP,
 }
-# Keys of TLS stores: as in Kafka they can be altered only for one listener.
-_STORE_KEYS = frozenset(
-    {"ssl.key.password"}
-    | {key for key in KEYS[Scope.BROKER] if key.startswith(("ssl.keystore.", "ssl.truststore."))}
-)
 # Keys of a listener that may be set for all brokers at once.
 _CLUSTER_WIDE_LISTENER_KEYS = frozenset(
     {"max.connections", "max.connection.creation.rate", "num.network.threads"}
@@ -213,7 +209,7 @@ def _broker_problem(name: str, text: str, for_all: bool) -> Problem | None:
         return None
     if key.update is Update.READ_ONLY:
         return Problem(name, None, "cannot be changed while the node is running")
-    if own is not None and name in _STORE_KEYS:
+    if own is not None and name in STORE_KEYS:
         return Problem(name, None, "can only be changed per listener, as listener.name.{name}.")
     per_broker = key.update is Update.PER_BROKER or (
         own is None and key.name not in _CLUSTER_WIDE_LISTENER_KEYS

@@ -122,6 +122,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     specs = listener_specs(loaded, spec_of, is_controller=False)
     server = build_server(loaded, ports, specs, inputs.shared)
     dynamic_listeners = DynamicListeners(loaded, open_listeners, server, spec_of)
+    context.dynamic.follow(context.security.apply)
     context.dynamic.follow(dynamic_listeners.apply)
     context.dynamic.follow(replica_manager.configure)
     return BrokerParts(lifecycle, replica_manager, coordinators, topic_creation, server)

@@ -6,7 +6,7 @@ Listeners between nodes are never changed here.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ottla.config.dynamic import listener_problems, listeners_of
 from ottla.config.generated import BrokerConfig
@@ -97,6 +97,12 @@ class ListenerChecks:
             else:
                 sock.close()
         return found
+
+    def store_problems(self, names: Iterable[str], layers: Layers) -> list[Problem]:
+        """Return why listeners, named in lower case, cannot use the TLS stores of ``layers``."""
+        return [
+            problem for name in names for problem in self._security.store_problems(name, layers)
+        ]
 
     def _security_problems(self, wanted: Listeners) -> Iterator[Problem]:
         for listener in _of_clients(wanted):

@@ -171,6 +171,15 @@ class Node:
         """Return the first image that fulfils a condition."""
         return await self._parts.watch.wait_image(condition)
 
+    def reload_tls(self) -> None:
+        """Read keys and certificates again now; handshakes that begin later use them.
+
+        Raises:
+            BadTls: a file cannot be used; what was read from it before stays in force.
+            ConfigError: no listener uses TLS.
+        """
+        self._context.security.reload_tls()
+
     # -- stopping --------------------------------------------------------------
 
     @property

@@ -10,6 +10,8 @@ Loaded only where a listener uses TLS or SASL; see `ottla.node.security_port`.
 import logging
 import ssl
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -17,9 +19,13 @@ import msgspec
 from ottla.client.connection import Options
 from ottla.config.addresses import SecurityProtocol
 from ottla.config.generated import BrokerConfig
+from ottla.config.key_table import LISTENER_PREFIX, base_of_listener_key
+from ottla.config.layers import Layers
 from ottla.config.listeners import Listener
 from ottla.config.loading import Loaded, for_listener
 from ottla.config.problems import ConfigError, Problem
+from ottla.config.unenforced import STORE_KEYS
+from ottla.config.values import BadValue
 from ottla.metadata.image import Image
 from ottla.node.oauth import build_oauth_validator
 from ottla.node.scram_accounts import ScramAccounts
@@ -38,7 +44,7 @@ from ottla.security.sasl.plain import PlainExchange
 from ottla.security.sasl.scram import ScramMechanism
 from ottla.security.sasl.session import SaslSession
 from ottla.security.tls import TlsContexts, client_context, server_context
-from ottla.security.tls_settings import BadTls, tls_settings_of
+from ottla.security.tls_settings import BadTls, TlsSettings, tls_settings_of
 from ottla.server.authenticator import Authenticator
 from ottla.server.events import ServerEvents
 from ottla.server.sasl_authenticator import SaslAuthenticator
@@ -115,6 +121,8 @@ class NodeSecurity:
         self._scram_secret = random.bytes(32)
         self._peers: dict[str, Options] = {}
         self._contexts: list[TlsContexts] = []
+        # The contexts of each listener, by its name in lower case: its own, and those to peers.
+        self._of_listener: dict[str, list[TlsContexts]] = {}
         self._reload = TlsReload(self._contexts, loaded.broker.ottla_ssl_reload_interval_ms)
         self.services: list[Service] = [self._reload]
         problems: list[Problem] = []
@@ -157,6 +165,47 @@ class NodeSecurity:
             raise ConfigError([Problem("listeners", None, "no listener uses TLS")])
         self._reload.reload_all()
 
+    def apply(self, config: BrokerConfig, layers: Layers) -> None:
+        """Use the TLS stores of listeners as altered at run time; follows `DynamicConfig`.
+
+        Stores that cannot be used are logged, and the old certificate stays: the files may have
+        changed since the change was accepted.
+        """
+        for name, all_contexts in self._of_listener.items():
+            try:
+                wanted = self._settings_with(name, layers)
+                for contexts in all_contexts:
+                    if contexts.settings != wanted:
+                        contexts.reload(wanted)
+                        log.info("stores altered listener=%s files=%s", name, wanted.files)
+            except (BadTls, BadValue) as error:
+                log.error("stores not altered listener=%s reason=%s", name, error)  # noqa: TRY400
+
+    def store_problems(self, listener: str, layers: Layers) -> list[Problem]:
+        """Return why a listener cannot use the TLS stores of ``layers``."""
+        key = f"{LISTENER_PREFIX}{listener.lower()}.ssl."
+        if listener.lower() not in self._of_listener:
+            return [
+                Problem(key, None, "has no TLS; set it up in the configuration file of the node")
+            ]
+        try:
+            settings = self._settings_with(listener, layers)
+            server_context(settings)
+            client_context(settings)
+        except (BadTls, BadValue) as error:
+            return [Problem(key, None, str(error))]
+        return []
+
+    def _settings_with(self, listener: str, layers: Layers) -> TlsSettings:
+        """Return the TLS settings of a listener: its file, and its stores as altered."""
+        altered = {
+            name: text
+            for name, text in layers.dynamic_broker.items()
+            if (key := base_of_listener_key(name)) is not None and key.name in STORE_KEYS
+        }
+        static = MappingProxyType({**self._loaded.static, **altered})
+        return tls_settings_of(for_listener(replace(self._loaded, static=static), listener))
+
     # -- listeners ---------------------------------------------------------------
 
     def _secured(self, listener: Listener) -> SecuredListener:
@@ -179,6 +228,7 @@ class NodeSecurity:
         except BadTls as error:
             raise ConfigError([Problem(f"ssl.* of listener {name}", None, str(error))]) from error
         self._contexts.append(contexts)
+        self._of_listener.setdefault(name.lower(), []).append(contexts)
         return contexts
 
     def _mechanisms(

@@ -10,6 +10,9 @@ from typing import Protocol
 
 from ottla.client.connection import Options
 from ottla.config.addresses import SecurityProtocol
+from ottla.config.generated import BrokerConfig
+from ottla.config.key_table import LISTENER_PREFIX
+from ottla.config.layers import Layers
 from ottla.config.listeners import Listener
 from ottla.config.loading import Loaded
 from ottla.config.problems import ConfigError, Problem
@@ -56,6 +59,14 @@ class Security(Protocol):
         """Return how to connect to the listener of this name on another node."""
         ...
 
+    def apply(self, config: BrokerConfig, layers: Layers) -> None:
+        """Use the TLS stores of listeners as altered at run time; follows `DynamicConfig`."""
+        ...
+
+    def store_problems(self, listener: str, layers: Layers) -> list[Problem]:
+        """Return why a listener, named in any case, cannot use the TLS stores of ``layers``."""
+        ...
+
     def reload_tls(self) -> None:
         """Make every TLS context anew from its files.
 
@@ -90,6 +101,19 @@ class NoSecurity:
     def peer_options(self, listener: str) -> Options:
         """Return plain connections."""
         return Options()
+
+    def apply(self, config: BrokerConfig, layers: Layers) -> None:
+        """Change nothing: there are no stores."""
+
+    def store_problems(self, listener: str, layers: Layers) -> list[Problem]:
+        """Refuse: no listener has a store."""
+        return [
+            Problem(
+                f"{LISTENER_PREFIX}{listener}.ssl.",
+                None,
+                "has no TLS; set it up in the configuration file of the node",
+            )
+        ]
 
     def reload_tls(self) -> None:
         """Refuse: there is nothing to reload."""
