@@ -14,12 +14,14 @@ INTRODUCTION = """# APIs
 Written by `make docs` from `src/ottla/api/surface.py`, the one table that ApiVersions, dispatch and
 forwarding are derived from. *Versions* are those served; a version marked unstable is served only
 with `unstable.api.versions.enable`. *Quota* is what Kafka counts a request against;
-`throttle_time_ms` says whether the reply can report a delay. No API needs a permission yet.
+`throttle_time_ms` says whether the reply can report a delay. *Permissions* are those that a client
+needs where an authorizer is configured ([security.md](security.md#authorization)).
 
 """
 HEADER = (
     "| Key | API | Versions | Broker listener | Controller listener | Forwarded "
-    "| Quota | `throttle_time_ms` | Notes |\n|---|---|---|---|---|---|---|---|---|\n"
+    "| Permissions | Quota | `throttle_time_ms` | Notes |\n"
+    "|---|---|---|---|---|---|---|---|---|---|\n"
 )
 
 
@@ -46,6 +48,7 @@ def _line(row: Api) -> str:
         _handler(row.broker),
         _handler(row.controller),
         "" if row.forwarding is None else "yes",
+        "; ".join(_permissions(row)),
         row.throttle.value,
         "yes" if throttled else "no",
         "; ".join(_notes(row)),
@@ -58,6 +61,15 @@ def _handler(handler: Handler | None) -> str:
         return ""
     module, _, name = handler.name.partition(":")
     return f"`{module.removeprefix('ottla.')}` {name}"
+
+
+def _permissions(row: Api) -> Iterator[str]:
+    for listener, rule in (("", row.authorization), ("controller: ", row.controller_authorization)):
+        for check in () if rule is None else rule.checks:
+            needed = " or ".join(
+                f"{each.operation.name} on {each.resource_type.name}" for each in check.permissions
+            )
+            yield f"{listener}{needed}" + (f" ({check.when})" if check.when else "")
 
 
 def _notes(row: Api) -> Iterator[str]:

@@ -1,0 +1,503 @@
+"""Authorization of every API over the wire, as an unprivileged user of one node with ACLs."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from authorized_requests import GROUP, TOPIC, TRANSACTIONAL_ID, codes, special, texts
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+)
+from confluent_kafka.admin import AclOperation as RdOperation
+from confluent_kafka.admin import ResourceType as RdResourceType
+from secure_node import PLAIN_MODULE, SecureNode
+
+from ottla.api.surface import SURFACE
+from ottla.api.surface_row import Api, Check, Permission, Refusal
+from ottla.client.connection import Connection, Options
+from ottla.protocol.api_keys import ApiKey, Listener
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.envelope import EnvelopeRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.list_transactions import ListTransactionsRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ottla.protocol.schema import Message
+from ottla.protocol.types import ZERO_UUID, Uuid
+from ottla.runtime.network import TcpNetwork
+from ottla.runtime.ports import Address
+from ottla.runtime.randomness import SystemRandom
+from ottla.security.acl import AclOperation, PatternType, PermissionType, ResourceType
+from ottla.security.sasl.client import password_credentials
+
+AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+ALLOW, DENY = PermissionType.ALLOW, PermissionType.DENY
+REFUSED = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+AUTHORIZATION_CODES = frozenset(REFUSED.values())
+# Served by the listener's own login, or without any permission yet.
+NOT_SENT = {
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+}
+# Checks whose refusal has the code of another resource than the one of the last permission.
+OTHER_CODES = {
+    (ApiKey.FETCH, 1): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    (ApiKey.INIT_PRODUCER_ID, 1): ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    (ApiKey.CREATE_TOPICS, 1): ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    (ApiKey.DESCRIBE_LOG_DIRS, 0): ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+# Refusals that need a group with members or a share session: by the unit tests of the handlers.
+NEED_MEMBERS = {
+    (ApiKey.CONSUMER_GROUP_DESCRIBE, 1),
+    (ApiKey.STREAMS_GROUP_DESCRIBE, 1),
+    (ApiKey.SHARE_GROUP_DESCRIBE, 1),
+    (ApiKey.SHARE_FETCH, 1),
+    (ApiKey.SHARE_ACKNOWLEDGE, 1),
+    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, 1),
+    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, 1),
+}
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureNode]:
+    found = SecureNode(
+        tmp_path_factory.mktemp("authorized"),
+        (
+            AUTHORIZER,
+            "super.users=User:node",
+            f'listener.name.controller.plain.sasl.jaas.config={PLAIN_MODULE} username="node" '
+            'password="node-secret" user_node="node-secret" user_alice="alice-secret";',
+            "transaction.state.log.replication.factor=1",
+            "transaction.state.log.min.isr=1",
+            "transaction.state.log.num.partitions=1",
+            "share.coordinator.state.topic.replication.factor=1",
+            "share.coordinator.state.topic.min.isr=1",
+            "share.coordinator.state.topic.num.partitions=1",
+        ),
+    )
+    running = found.start()
+    try:
+        yield found
+    finally:
+        running.stop()
+
+
+# -- clients -------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def logged_in(
+    secure: SecureNode, user: str, listener: str = "LOGIN"
+) -> AsyncIterator[Connection]:
+    mechanism = "PLAIN" if listener == "CONTROLLER" else "SCRAM-SHA-256"
+    login = password_credentials(mechanism, user, f"{user}-secret", SystemRandom())
+    tls = None
+    if listener == "CONTROLLER":
+        context = ssl.create_default_context(cafile=str(secure.ca_file))
+        tls = lambda: context  # noqa: E731
+    address = Address("localhost", secure.ports[listener])
+    connection = await Connection.open(
+        TcpNetwork(), address, client_id=user, options=Options(login=login, tls=tls)
+    )
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+class Session:
+    """Connections of alice to both kinds of listener, and of an administrator."""
+
+    def __init__(self, alice: Connection, controller: Connection, admin: Connection) -> None:
+        self.alice = alice
+        self.controller = controller
+        self.admin = admin
+        self.topic_id = ZERO_UUID
+
+    async def set_acls(self, *entries: tuple[Permission, PermissionType]) -> None:
+        """Replace alice's entries, each for all resources of the type."""
+        everything = DeleteAclsFilter(1, None, 1, "User:alice", None, 1, 1)
+        await self.admin.send(DeleteAclsRequest([everything]))
+        if entries:
+            await self.create_acls(
+                *(
+                    AclCreation(
+                        each.resource_type,
+                        "kafka-cluster" if each.resource_type is ResourceType.CLUSTER else "*",
+                        PatternType.LITERAL,
+                        "User:alice",
+                        "*",
+                        each.operation,
+                        permission,
+                    )
+                    for each, permission in entries
+                )
+            )
+
+    async def create_acls(self, *creations: AclCreation) -> None:
+        reply: Any = await self.admin.send(CreateAclsRequest(list(creations)))
+        assert [each.error_code for each in reply.results] == [0] * len(creations)
+
+    async def find_coordinators(self) -> None:
+        """Wait until the coordinators of the group and the transactional id serve requests."""
+        init = InitProducerIdRequest(TRANSACTIONAL_ID, 10_000)
+        commit = OffsetCommitRequest(
+            GROUP, topics=[OffsetCommitRequestTopic(partitions=[OffsetCommitRequestPartition()])]
+        )
+        commit.topics[0].topic_id, commit.topics[0].name = self.topic_id, TOPIC
+        group = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
+        transaction = FindCoordinatorRequest(key_type=1, coordinator_keys=[TRANSACTIONAL_ID])
+        deadline = asyncio.get_running_loop().time() + 10
+        for request in (group, transaction, init, commit):
+            while set(codes(await self.admin.send(request))) != {ErrorCode.NONE}:
+                assert asyncio.get_running_loop().time() < deadline, request
+                await asyncio.sleep(0.05)
+
+    def connection(self, kind: Listener) -> Connection:
+        return self.alice if kind is Listener.BROKER else self.controller
+
+    async def ask(self, kind: Listener, key: ApiKey, index: int) -> Message:
+        connection = self.connection(kind)
+        request, version = special(key, index, connection.version_for(key), self.topic_id)
+        return await connection.send(request, version=version)
+
+
+def run(secure: SecureNode, test: Callable[[Session], Awaitable[None]]) -> None:
+    async def body() -> None:
+        async with (
+            logged_in(secure, "alice") as alice,
+            logged_in(secure, "alice", "CONTROLLER") as controller,
+            logged_in(secure, "node") as admin,
+        ):
+            session = Session(alice, controller, admin)
+            await session.set_acls()
+            reply: Any = await admin.send(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1)], 9000))
+            assert reply.topics[0].error_code in (
+                ErrorCode.NONE,
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+            )
+            reply = await admin.send(MetadataRequest([MetadataRequestTopic(name=TOPIC)]))
+            session.topic_id = Uuid(reply.topics[0].topic_id)
+            await session.find_coordinators()
+            await test(session)
+
+    asyncio.run(body())
+
+
+ALL = [
+    (Permission(kind, AclOperation.ALL), ALLOW)
+    for kind in (
+        ResourceType.TOPIC,
+        ResourceType.GROUP,
+        ResourceType.CLUSTER,
+        ResourceType.TRANSACTIONAL_ID,
+    )
+]
+
+
+def rows(kind: Listener) -> list[Api]:
+    """The rows that a client can send to a listener, those that delete something last."""
+    found = [
+        row
+        for row in SURFACE.values()
+        if row.on(kind) is not None and row.key not in NOT_SENT and row.is_advertised
+    ]
+    return sorted(found, key=lambda row: row.key.name.startswith("DELETE"))
+
+
+def checks_of(row: Api, kind: Listener) -> tuple[Check, ...]:
+    rule = row.rule_on(kind)
+    assert rule is not None
+    return rule.checks
+
+
+# -- every API -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(Listener))
+def test_every_api_refuses_a_client_that_lacks_one_permission(
+    secure: SecureNode, kind: Listener
+) -> None:
+    async def test(session: Session) -> None:
+        wrong: list[object] = []
+        for row in rows(kind):
+            for index, check in enumerate(checks_of(row, kind)):
+                if check.refusal is Refusal.LEFT_OUT and (row.key, index) not in OTHER_CODES:
+                    continue  # by the tests below
+                if (row.key, index) in NEED_MEMBERS:
+                    continue
+                await session.set_acls(*ALL, *((each, DENY) for each in check.permissions))
+                found = set(codes(await session.ask(kind, row.key, index)))
+                code = REFUSED[check.permissions[-1].resource_type]
+                if OTHER_CODES.get((row.key, index), code) not in found:
+                    wrong.append((row.key.name, check.when or index, found))
+        assert wrong == [], wrong
+
+    run(secure, test)
+
+
+@pytest.mark.parametrize("kind", list(Listener))
+def test_every_api_serves_a_client_with_exactly_the_permissions_of_its_rule(
+    secure: SecureNode, kind: Listener
+) -> None:
+    async def test(session: Session) -> None:
+        wrong: list[object] = []
+        for row in rows(kind):
+            checks = checks_of(row, kind)
+            if any(_is_for_nodes(check) for check in checks if not check.when):
+                continue  # made for nodes; the node under test uses them
+            most = max([len(check.permissions) for check in checks], default=1)
+            for choice in range(most):
+                await session.set_acls(
+                    *(
+                        (check.permissions[choice % len(check.permissions)], ALLOW)
+                        for check in checks
+                    )
+                )
+                for index in range(max(1, len(checks))):
+                    found = set(codes(await session.ask(kind, row.key, index)))
+                    if found & AUTHORIZATION_CODES:
+                        wrong.append((row.key.name, choice, index, found))
+        assert wrong == [], wrong
+
+    run(secure, test)
+
+
+def _is_for_nodes(check: Check) -> bool:
+    return any(each.operation is AclOperation.CLUSTER_ACTION for each in check.permissions)
+
+
+# -- filtered ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "name", "permission"),
+    [
+        (MetadataRequest(None), TOPIC, Permission(ResourceType.TOPIC, AclOperation.DESCRIBE)),
+        (
+            DescribeTopicPartitionsRequest(),
+            TOPIC,
+            Permission(ResourceType.TOPIC, AclOperation.DESCRIBE),
+        ),
+        (ListGroupsRequest(), GROUP, Permission(ResourceType.GROUP, AclOperation.DESCRIBE)),
+        (
+            ListTransactionsRequest(),
+            TRANSACTIONAL_ID,
+            Permission(ResourceType.TRANSACTIONAL_ID, AclOperation.DESCRIBE),
+        ),
+        (
+            DescribeLogDirsRequest(None),
+            TOPIC,
+            Permission(ResourceType.CLUSTER, AclOperation.DESCRIBE),
+        ),
+        (
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=None)]),
+            None,
+            Permission(ResourceType.TOPIC, AclOperation.DESCRIBE),
+        ),
+    ],
+)
+def test_list_leaves_out_what_the_client_may_not_describe(
+    secure: SecureNode, request_: Message, name: str | None, permission: Permission
+) -> None:
+    async def test(session: Session) -> None:
+        group = (Permission(ResourceType.GROUP, AclOperation.DESCRIBE), ALLOW)
+        grants = [group] if isinstance(request_, OffsetFetchRequest) else []
+
+        async def is_listed() -> bool:
+            reply: Any = await session.alice.send(request_)
+            if name is None:
+                return bool(reply.groups[0].topics)
+            return name in set(texts(reply))
+
+        await session.set_acls(*grants)
+        assert not await is_listed()
+        await session.set_acls(*grants, (permission, ALLOW))
+        assert await is_listed()
+
+    run(secure, test)
+
+
+def test_topic_that_may_not_be_described_is_unknown_by_its_id(secure: SecureNode) -> None:
+    async def test(session: Session) -> None:
+        wanted = MetadataRequest([MetadataRequestTopic(session.topic_id, None)])
+        reply: Any = await session.alice.send(wanted)
+        (topic,) = reply.topics
+        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert topic.name is None and not topic.partitions
+
+    run(secure, test)
+
+
+def test_deletion_by_id_hides_the_name_from_a_client_that_may_not_describe(
+    secure: SecureNode,
+) -> None:
+    async def test(session: Session) -> None:
+        wanted = DeleteTopicsRequest([], [DeleteTopicState(None, session.topic_id)], 9000)
+        for grants, name in (
+            ([], None),
+            ([(Permission(ResourceType.TOPIC, AclOperation.DESCRIBE), ALLOW)], TOPIC),
+        ):
+            await session.set_acls(*grants)
+            reply: Any = await session.alice.send(wanted)
+            (result,) = reply.responses
+            assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert result.name == name
+
+    run(secure, test)
+
+
+# -- entries -------------------------------------------------------------------------
+
+
+def entry(
+    name: str,
+    *,
+    pattern: PatternType = PatternType.LITERAL,
+    host: str = "*",
+    permission: PermissionType = ALLOW,
+    principal: str = "User:alice",
+) -> AclCreation:
+    return AclCreation(
+        ResourceType.TOPIC, name, pattern, principal, host, AclOperation.CREATE, permission
+    )
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_allowed"),
+    [
+        ([], False),
+        ([entry("of-alice")], True),
+        ([entry("of-bob")], False),
+        ([entry("*")], True),
+        ([entry("of-", pattern=PatternType.PREFIXED)], True),
+        ([entry("off", pattern=PatternType.PREFIXED)], False),
+        ([entry("of-alice", principal="User:*")], True),
+        ([entry("of-alice", principal="User:bob")], False),
+        ([entry("of-alice", host="127.0.0.1")], True),
+        ([entry("of-alice", host="192.0.2.1")], False),
+        ([entry("of-alice"), entry("*", permission=DENY)], False),
+        ([entry("of-alice"), entry("of-alice", host="192.0.2.1", permission=DENY)], True),
+    ],
+)
+def test_forwarded_create_topics_is_authorized_by_the_entries_of_its_client(
+    secure: SecureNode, entries: list[AclCreation], is_allowed: bool
+) -> None:
+    async def test(session: Session) -> None:
+        if entries:
+            await session.create_acls(*entries)
+        topic = CreatableTopic("of-alice", 1, 1)
+        reply: Any = await session.alice.send(CreateTopicsRequest([topic], 9000, True))
+        wanted = ErrorCode.NONE if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert reply.topics[0].error_code == wanted
+        everything = DeleteAclsFilter(1, None, 1, None, None, 1, 1)
+        await session.admin.send(DeleteAclsRequest([everything]))
+
+    run(secure, test)
+
+
+def test_envelope_is_refused_from_a_client(secure: SecureNode) -> None:
+    async def test(session: Session) -> None:
+        await session.set_acls(
+            *ALL, (Permission(ResourceType.CLUSTER, AclOperation.CLUSTER_ACTION), DENY)
+        )
+        reply: Any = await session.controller.send(EnvelopeRequest(b"", b"", b""))
+        assert reply.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    run(secure, test)
+
+
+def test_change_of_acls_takes_effect_at_once_on_an_open_connection(secure: SecureNode) -> None:
+    """The third request in a row takes the fast path, which a denial closes."""
+
+    async def test(session: Session) -> None:
+        write = Permission(ResourceType.TOPIC, AclOperation.WRITE)
+
+        async def produce() -> ErrorCode:
+            reply: Any = await session.ask(Listener.BROKER, ApiKey.PRODUCE, 1)
+            return ErrorCode(reply.responses[0].partition_responses[0].error_code)
+
+        for _ in range(2):
+            await session.set_acls((write, ALLOW))
+            assert [await produce() for _ in range(3)] == [ErrorCode.NONE] * 3
+            await session.set_acls()
+            assert await produce() is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    run(secure, test)
+
+
+def test_authorized_operations_are_those_that_the_entries_allow(secure: SecureNode) -> None:
+    async def test(session: Session) -> None:
+        wanted = MetadataRequest([MetadataRequestTopic(name=TOPIC)])
+        wanted.include_topic_authorized_operations = True
+        cluster = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        await session.set_acls(
+            (Permission(ResourceType.TOPIC, AclOperation.READ), ALLOW),
+            (Permission(ResourceType.CLUSTER, AclOperation.ALTER_CONFIGS), ALLOW),
+        )
+        reply: Any = await session.alice.send(wanted)
+        expected = {AclOperation.READ, AclOperation.DESCRIBE}
+        assert reply.topics[0].topic_authorized_operations == _bits(expected)
+        reply = await session.alice.send(cluster)
+        expected = {AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS}
+        assert reply.cluster_authorized_operations == _bits(expected)
+
+    run(secure, test)
+
+
+def _bits(operations: set[AclOperation]) -> int:
+    return sum(1 << each for each in operations)
+
+
+def test_admin_client_creates_describes_and_deletes_acls(secure: SecureNode) -> None:
+    admin = AdminClient(
+        {
+            "bootstrap.servers": secure.bootstrap("LOGIN"),
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "node",
+            "sasl.password": "node-secret",
+            "log_level": 0,
+        }
+    )
+    of = (RdResourceType.TOPIC, "round-trip", ResourcePatternType.PREFIXED)
+    binding = AclBinding(*of, "User:carol", "*", RdOperation.WRITE, AclPermissionType.ALLOW)
+    wanted = AclBindingFilter(*of, None, None, RdOperation.ANY, AclPermissionType.ANY)
+    for future in admin.create_acls([binding], request_timeout=10).values():
+        future.result(10)
+    assert admin.describe_acls(wanted, request_timeout=10).result(10) == [binding]
+    (deleted,) = admin.delete_acls([wanted], request_timeout=10).values()
+    assert deleted.result(10) == [binding]
+    assert admin.describe_acls(wanted, request_timeout=10).result(10) == []
