@@ -12,9 +12,7 @@ EXEMPT = {"docs/glossary.md", "CHANGELOG.md"}
 NOT_YET = (
     "src/ottla/api/",
     "src/ottla/cli/",
-    "src/ottla/pipeline/",
     "src/ottla/protocol/",
-    "tests/pipeline/",
     "tests/unit/",
     "tests/wire/",
 )

@@ -1,6 +1,6 @@
 """One warm Spark session and one node for all tests of the pipeline.
 
-A session takes seconds to start, and the first Python source in it as many again: with ``--dist
+A session takes seconds to start, and its first Python source as long again: with ``--dist
 loadgroup`` all tests of this directory run in one xdist worker (`tests/conftest.py`) and share it.
 """
 
@@ -15,11 +15,11 @@ from ottla.testing import Cluster, run_node
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from source_world import World
+    from source_cluster import SourceCluster
 
 HERE = Path(__file__).parent
 
-# pyspark's own words about itself, which would be errors here.
+# Warnings of pyspark itself, which would be errors here.
 QUIET = (
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
     "ignore:unclosed <socket.socket.*raddr=\\('127.0.0.1':ResourceWarning",
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """The one session of this worker."""
+    """The session of this xdist worker."""
     if reason := java_missing():
         pytest.skip(reason)
     session = build_session(tmp_path_factory.mktemp("warehouse"))
@@ -46,15 +46,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 
 @pytest.fixture(scope="session")
 def spark_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One node, a process of its own, for tests that name their own topics and groups."""
+    """One node process for tests with topics and groups of their own."""
     directory = tmp_path_factory.mktemp("spark-node")
     with run_node(processes=True, directory=directory) as node:
         yield node
 
 
 @pytest.fixture
-def world(spark_node: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> "World":
-    """The shared node, with topic names of this test alone."""
-    from source_world import World
+def cluster(spark_node: Cluster, request: pytest.FixtureRequest, tmp_path: Path) -> "SourceCluster":
+    """The shared node, with topic names unique to this test."""
+    from source_cluster import SourceCluster
 
-    return World(spark_node, request.node.name, tmp_path)
+    return SourceCluster(spark_node, request.node.name, tmp_path)

@@ -1,4 +1,4 @@
-"""A driver of its own, to be killed: ``driver_process.py DIRECTORY`` streams into a table there.
+"""A driver process to be killed: ``driver_process.py DIRECTORY`` streams into a table there.
 
 The options of the source are in ``options.json`` of the directory.
 """

@@ -1,8 +1,8 @@
-"""A driver to be killed: ``sink_driver_process.py DIRECTORY`` copies a topic, exactly once.
+"""A driver process to be killed: ``sink_driver_process.py DIRECTORY`` copies a topic, exactly once.
 
 ``copy.json`` of the directory has the options of source and sink. All tasks of the micro-batch but
-the first wait until ``open`` is there, so that the driver can be killed when one task is committed
-and the others are not.
+the first wait until the file ``open`` exists, so that the driver can be killed when one task is
+committed and the others are not.
 """
 
 import json
@@ -20,7 +20,7 @@ GATE_S = 240.0
 
 
 def copy_stream(spark: "SparkSession", root: Path) -> "StreamingQuery":
-    """Start the copy, or go on with it, until all that is there is read."""
+    """Start or resume the copy until all available records are read."""
     options = json.loads((root / "copy.json").read_text())
     gate = str(root / "open")
 

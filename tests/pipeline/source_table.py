@@ -1,4 +1,4 @@
-"""A parquet table fed by a stream: what a stream has read, and what its checkpoint knows."""
+"""A parquet table written by a stream, and the checkpoint of the stream."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """A parquet table fed by a stream, with its checkpoint."""
+    """A parquet table written by a stream, with its checkpoint."""
 
     def __init__(self, spark: "SparkSession", root: Path) -> None:
         self._spark = spark
@@ -17,7 +17,7 @@ class Table:
         self.checkpoint = root / "checkpoint"
 
     def stream(self, options: dict[str, str], **trigger: Any) -> "StreamingQuery":
-        """Start the stream, or go on with it."""
+        """Start or resume the stream."""
         frame = self._spark.readStream.format("ottla").options(**options).load()
         writer = frame.selectExpr("cast(value as string) value", "partition", "offset").writeStream
         writer = writer.format("parquet").option("path", str(self.rows))
@@ -25,7 +25,7 @@ class Table:
         return writer.trigger(**(trigger or {"availableNow": True})).start()
 
     def run(self, options: dict[str, str]) -> list[Any]:
-        """Run until all that is there is read; return the progress of each batch."""
+        """Run until all available records are read; return the progress of each batch."""
         query = self.stream(options)
         assert query.awaitTermination(120), "the query did not end"
         assert query.exception() is None

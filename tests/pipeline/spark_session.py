@@ -1,4 +1,4 @@
-"""A Spark session as all tests of the pipeline have it."""
+"""Starts the Spark session of the pipeline tests."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ JAVA_MIN = 17
 
 
 def java_missing() -> str | None:
-    """Say why Spark cannot start, and what would help; None where it can."""
+    """Return why Spark cannot start, and a remedy; None if it can."""
     java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin:{os.environ['PATH']}")
     if java is None:
         return f"Spark needs Java {JAVA_MIN} or newer: apt-get install openjdk-17-jre-headless"
@@ -27,7 +27,7 @@ def java_missing() -> str | None:
 
 
 def build_session(warehouse: Path) -> "SparkSession":
-    """Start a session as all tests of the pipeline have it: two threads, nothing to look at."""
+    """Start a session with two threads and without a UI."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     use_installed_pyspark(warehouse.parent / f"{warehouse.name}-home")
@@ -43,7 +43,7 @@ def build_session(warehouse: Path) -> "SparkSession":
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.streaming.metricsEnabled", "false")
         .config("spark.log.level", "ERROR")
-        # Python's processes start slowly where others are busy too.
+        # Python processes start slowly on a busy machine.
         .config("spark.python.authenticate.socketTimeout", "120s")
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.adaptive.enabled", "false")
@@ -53,7 +53,7 @@ def build_session(warehouse: Path) -> "SparkSession":
 
 
 def kill_workers(spark: "SparkSession") -> int:
-    """Kill the Python processes in which tasks of a session run, and say how many there were."""
+    """Kill the Python worker processes of a session; return their number."""
     java = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -61,8 +61,8 @@ def kill_workers(spark: "SparkSession") -> int:
             if (stat.parent / "cmdline").read_bytes().endswith(WORKER):
                 parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
         except OSError:
-            continue  # it has ended meanwhile
-    # One that Java has started starts those that work.
+            continue  # the process has ended
+    # Java starts a daemon, which forks the workers.
     workers = [each for each, parent in parents.items() if parents.get(parent) == java]
     for each in workers:
         os.kill(each, signal.SIGKILL)

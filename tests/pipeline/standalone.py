@@ -15,7 +15,7 @@ from tests.free_ports import free_ports
 from ottla.pipeline.spark_home import link_home
 
 WAIT_S = 240.0
-# For processes that live for seconds: what compilers and collectors gain later is lost at first.
+# The processes run for seconds only: optimizing compilers and collectors do not pay off.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
@@ -53,7 +53,7 @@ def _wait_for(pattern: str, log: Path, count: int = 1) -> None:
 
 @contextmanager
 def run_standalone(directory: Path, workers: int = 2) -> Iterator[str]:
-    """Run a cluster; give its master's address once every worker has registered."""
+    """Run a cluster; yield its master's address after all workers have registered."""
     port = free_ports(1)[0]
     address = f"spark://127.0.0.1:{port}"
     with ExitStack() as running:
@@ -92,23 +92,23 @@ def run_standalone(directory: Path, workers: int = 2) -> Iterator[str]:
 
 
 def executors(directory: Path) -> list[int]:
-    """The processes of the executors that run for the workers of a cluster."""
+    """Return the executor processes of a cluster."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             place, words = (process / "cwd").readlink(), (process / "cmdline").read_bytes()
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended
         if directory in place.parents and b"CoarseGrainedExecutorBackend" in words:
             found.append(int(process.name))
     return sorted(found)
 
 
 def kill_executor(directory: Path) -> None:
-    """Kill one of them; the worker starts another."""
+    """Kill one executor; its worker starts another."""
     os.kill(executors(directory)[0], signal.SIGKILL)
 
 
 def executors_started(directory: Path) -> int:
-    """How many there were in all."""
+    """Return the number of executors started so far."""
     return len(list(directory.glob("w*/app-*/[0-9]*")))

@@ -1,4 +1,4 @@
-"""The rules of an audit: every offset accounted for, and what nothing explains is told."""
+"""The rules of an audit: every offset is counted, and problems are reported."""
 
 import pytest
 from hypothesis import given
@@ -22,10 +22,10 @@ from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import Producer, build_batch
 
-NOBODY = Producer(-1, -1)
+NO_PRODUCER = Producer(-1, -1)
 
 
-def data(base, count=2, producer=NOBODY, *, is_transactional=False, records=None, epoch=0):
+def data(base, count=2, producer=NO_PRODUCER, *, is_transactional=False, records=None, epoch=0):
     return BatchFact(
         base_offset=base,
         next_offset=base + count,
@@ -58,12 +58,12 @@ def problems(auditing):
 
 
 class TestOffsets:
-    def test_a_log_without_gaps_is_clean(self):
+    def test_log_without_gaps_is_clean(self):
         auditing, _ = run(data(5), data(7), data(9, 1), start=5)
         assert auditing.findings == []
         assert auditing.account == Account(records=5, batches=3)
 
-    def test_a_gap_is_a_finding_unless_the_topic_is_compacted(self):
+    def test_gap_is_a_finding_unless_topic_is_compacted(self):
         auditing, _ = run(data(0), data(7))
         assert problems(auditing) == [(2, Problem.MISSING)]
         assert "offsets 2 to 6" in auditing.findings[0].detail
@@ -72,34 +72,34 @@ class TestOffsets:
         assert problems(auditing) == []
         assert auditing.account.compacted == 5
 
-    def test_a_gap_at_either_end_is_one_too(self):
+    def test_gap_at_either_end_is_a_finding(self):
         auditing, _ = run(data(3), start=0, end=9)
         assert problems(auditing) == [(0, Problem.MISSING), (5, Problem.MISSING)]
         assert run(start=0, end=9)[0].account.missing == 9
 
-    def test_so_are_records_missing_within_a_batch(self):
+    def test_records_missing_within_a_batch_are_a_finding(self):
         assert problems(run(data(0, 5, records=3))[0]) == [(0, Problem.MISSING)]
         assert run(data(0, 5, records=3), compacts=True)[0].account == Account(
             records=3, compacted=2, batches=1
         )
 
-    def test_offsets_that_go_back_are_told(self):
+    def test_decreasing_offsets_are_reported(self):
         assert problems(run(data(0), data(2), data(2))[0]) == [(2, Problem.ORDER)]
 
-    def test_a_first_batch_that_begins_before_the_start_is_none_of_that(self):
+    def test_first_batch_may_begin_before_the_start(self):
         auditing, _ = run(data(0, 10), start=4)
         assert auditing.findings == []
         assert auditing.account.records == 6
 
-    def test_damage_says_nothing_of_its_leader(self):
+    def test_damaged_batch_does_not_affect_the_leader_epoch(self):
         auditing, _ = run(data(0, epoch=3), audit.damage(2, 4, "why"), data(4, epoch=3))
         assert problems(auditing) == [(2, Problem.DAMAGED)]
         assert auditing.account == Account(records=4, missing=2, batches=3, findings=1)
 
-    def test_leader_epochs_never_fall(self):
+    def test_decreasing_leader_epoch_is_reported(self):
         assert problems(run(data(0, epoch=3), data(2, epoch=2))[0]) == [(2, Problem.ORDER)]
 
-    def test_what_retention_removed_meanwhile_is_accounted_for(self):
+    def test_offsets_removed_by_retention_count_as_expired(self):
         auditing, _ = run(expiry(0, 5), data(5))
         assert auditing.findings == []
         assert auditing.account == Account(records=2, expired=5, batches=1)
@@ -115,35 +115,35 @@ class TestOffsets:
 
 
 class TestSequences:
-    def test_each_follows_the_one_before_also_over_the_end(self):
+    def test_consecutive_sequences_are_clean_across_wraparound(self):
         last = 2**31 - 2
         facts = [data(0, 2, Producer(7, 0, last)), data(2, 2, Producer(7, 0, 0))]
         assert run(*facts)[0].findings == []
 
-    def test_the_first_that_is_seen_may_be_any_and_an_epoch_begins_anew(self):
+    def test_first_sequence_may_be_any_and_new_epoch_restarts(self):
         facts = [data(0, 2, Producer(7, 0, 50)), data(2, 2, Producer(7, 1, 0))]
         assert run(*facts)[0].findings == []
 
-    def test_one_that_comes_again_is_a_duplicate(self):
+    def test_repeated_sequence_is_a_duplicate(self):
         facts = [data(0, 2, Producer(7, 0, 0)), data(2, 2, Producer(7, 0, 0))]
         assert problems(run(*facts)[0]) == [(2, Problem.DUPLICATE)]
         facts.append(data(4, 2, Producer(7, 0, 2)))
         assert len(run(*facts)[0].findings) == 1
 
-    def test_numbers_left_out_are_told_unless_the_topic_is_compacted(self):
+    def test_sequence_gap_is_reported_unless_topic_is_compacted(self):
         facts = [data(0, 2, Producer(7, 0, 0)), data(2, 2, Producer(7, 0, 5))]
         assert problems(run(*facts)[0]) == [(2, Problem.SEQUENCE)]
         assert run(*facts, compacts=True)[0].findings == []
 
-    def test_an_epoch_that_falls_is_told(self):
+    def test_decreasing_producer_epoch_is_reported(self):
         facts = [data(0, 2, Producer(7, 3, 0)), data(2, 2, Producer(7, 2, 2))]
         assert problems(run(*facts)[0]) == [(2, Problem.ORDER)]
 
-    def test_producers_do_not_mix(self):
+    def test_producers_have_independent_sequences(self):
         facts = [data(0, 2, Producer(7, 0, 0)), data(2, 2, Producer(8, 0, 0))]
         assert run(*facts)[0].findings == []
 
-    def test_so_many_producers_are_remembered_and_no_more(self, monkeypatch):
+    def test_number_of_tracked_producers_is_bounded(self, monkeypatch):
         monkeypatch.setattr(audit, "PRODUCERS_MAX", 2)
         facts = [data(each * 2, 2, Producer(each % 3, 0, 0)) for each in range(6)]
         assert run(*facts)[0].findings == []
@@ -152,7 +152,7 @@ class TestSequences:
 class TestTransactions:
     ANN, BOB = Producer(1, 4, 0), Producer(2, 0, 0)
 
-    def test_records_count_by_how_their_transaction_ended(self):
+    def test_records_are_counted_by_transaction_outcome(self):
         auditing, decided = run(
             data(0, 2, self.ANN, is_transactional=True),
             data(2, 3, self.BOB, is_transactional=True),
@@ -163,19 +163,19 @@ class TestTransactions:
         assert auditing.account == Account(records=2, aborted=3, control=2, batches=4)
         assert decided == [Transaction(1, 4, 0, True), Transaction(2, 0, 2, False)]
 
-    def test_a_transaction_is_known_by_the_epoch_it_began_with(self):
-        """With transaction.version 2 its marker bears the next epoch already."""
+    def test_transaction_has_the_epoch_of_its_first_batch(self):
+        """With transaction.version 2 its marker has the next epoch."""
         _, decided = run(
             data(0, 2, self.ANN, is_transactional=True),
             marker(2, Producer(1, 5), is_commit=True),
         )
         assert decided == [Transaction(1, 4, 0, True)]
 
-    def test_a_marker_without_records_here_decides_nothing(self):
+    def test_marker_without_records_ends_no_transaction(self):
         auditing, decided = run(marker(0, self.ANN, is_commit=False))
         assert (auditing.findings, decided) == ([], [])
 
-    def test_one_that_is_open_is_a_finding_only_below_the_last_stable_offset(self):
+    def test_open_transaction_is_a_finding_only_below_lso(self):
         fact = data(3, 2, self.ANN, is_transactional=True)
         auditing, _ = run(fact, start=3, stable=3)
         assert auditing.findings == []
@@ -191,7 +191,7 @@ class TestTransactions:
     ),
     st.booleans(),
 )
-def test_every_offset_is_accounted_for_exactly_once(steps, compacts):
+def test_every_offset_is_counted_exactly_once(steps, compacts):
     facts, at, open_now = [], 0, set()
     for what, gap in steps:
         at += gap
@@ -201,7 +201,7 @@ def test_every_offset_is_accounted_for_exactly_once(steps, compacts):
             open_now.discard(producer.id)
             at += 1
         else:
-            producer = NOBODY if what == "plain" else Producer(ord(what), 0)
+            producer = NO_PRODUCER if what == "plain" else Producer(ord(what), 0)
             facts.append(data(at, 2, producer, is_transactional=what != "plain"))
             open_now.add(producer.id)
             at += 2
@@ -225,7 +225,7 @@ class TestFacts:
     def batch(self, first, **fields):
         return build_batch(self.records(first), base_offset=first, **fields)
 
-    def test_what_batches_say(self):
+    def test_read_facts_returns_kind_and_offsets_of_batches(self):
         producer = Producer(9, 1, 4)
         log = (
             self.batch(0, producer=producer, is_transactional=True, leader_epoch=3)
@@ -236,11 +236,11 @@ class TestFacts:
         assert first == BatchFact(0, 2, 2, 3, 9, 1, 4, True, Kind.DATA)
         assert (commit.kind, abort.kind) == (Kind.COMMIT, Kind.ABORT)
 
-    def test_a_batch_belongs_to_the_range_it_begins_in(self):
+    def test_batch_belongs_to_the_range_of_its_base_offset(self):
         log = self.batch(0) + self.batch(2) + self.batch(4)
         assert [each.base_offset for each in read_facts(Chunk(log), 1, 4)] == [2]
 
-    def test_a_wrong_crc_damages_one_batch_only(self):
+    def test_wrong_crc_damages_one_batch_only(self):
         log = self.batch(0) + self.batch(2) + self.batch(4)
         log[len(log) // 2] ^= 1
         facts = list(read_facts(Chunk(log), 0, 10))
@@ -251,14 +251,14 @@ class TestFacts:
             4,
         )
 
-    def test_records_that_contradict_their_batch_are_damage(self):
+    def test_records_that_contradict_their_header_are_damage(self):
         log = self.batch(0)
         log[57:61] = (3).to_bytes(4, "big")
         patch_crc(log, 0, len(log))
         (fact,) = read_facts(Chunk(log), 0, 10)
         assert fact.kind is Kind.DAMAGED
 
-    def test_bytes_that_are_no_batch_end_it(self):
+    def test_invalid_bytes_end_the_facts(self):
         log = self.batch(0) + b"\x07" * 100
         first, damaged = read_facts(Chunk(log), 0, 10)
         assert (first.kind, damaged.kind) == (Kind.DATA, Kind.DAMAGED)
@@ -266,6 +266,6 @@ class TestFacts:
 
 
 @pytest.mark.parametrize("problem", list(Problem))
-def test_a_finding_says_where_and_what(problem):
+def test_finding_names_partition_offset_and_problem(problem):
     finding = audit.Finding("orders", 3, 17, problem, "why")
     assert str(finding) == f"orders-3 at 17: {problem.value}: why"

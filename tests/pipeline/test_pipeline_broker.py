@@ -62,7 +62,7 @@ def produce(bootstrap, topic, count, partition=0, timestamp=0):
 
 
 class TestTopics:
-    def test_only_those_that_are_there_are_told_with_their_ids_and_sizes(self, node, client):
+    def test_topics_returns_existing_topics_with_ids_and_sizes(self, node, client):
         create(node.bootstrap, "told", 3)
         found = client.topics(["told", "nowhere"])
         assert list(found) == ["told"]
@@ -71,8 +71,8 @@ class TestTopics:
         assert not found["told"].internal
         assert client.topics(None)["told"] == found["told"]
 
-    def test_a_broker_that_knows_none_yet_is_asked_again(self, node, client, monkeypatch):
-        """As one that has just started answers: with topics, and no broker, not even itself."""
+    def test_empty_broker_list_in_metadata_is_retried(self, node, client, monkeypatch):
+        """A broker that has just started returns topics but no brokers, not even itself."""
         create(node.bootstrap, "again")
         produce(node.bootstrap, "again", 3)
         client.leader(TopicPartition("again", 0))
@@ -93,23 +93,23 @@ class TestTopics:
         assert sizes[TopicPartition("again", 0)] > 0
         assert len(asked) >= 4
 
-    def test_a_name_that_is_none_is_refused(self, client):
+    def test_invalid_topic_name_is_refused(self, client):
         with pytest.raises(Refused, match="INVALID_TOPIC"):
             client.topics(["no such/name"])
 
-    def test_an_unknown_topic_has_no_leader_and_is_not_made(self, client):
+    def test_leader_of_unknown_topic_is_refused_without_creating_it(self, client):
         with pytest.raises(Refused, match="UNKNOWN_TOPIC"):
             client.leader(TopicPartition("never-made", 0))
         assert client.topics(["never-made"]) == {}
 
-    def test_a_partition_beyond_the_last_is_unknown(self, node, client):
+    def test_leader_of_unknown_partition_is_refused(self, node, client):
         create(node.bootstrap, "narrow")
         with pytest.raises(Refused, match="narrow-1: UNKNOWN_TOPIC"):
             client.list_offsets({TopicPartition("narrow", 1): LATEST}, committed=True)
 
 
 class TestOffsets:
-    def test_the_start_the_end_and_a_time(self, node, client):
+    def test_list_offsets_by_start_end_and_timestamp(self, node, client):
         create(node.bootstrap, "timed", 2)
         produce(node.bootstrap, "timed", 10, timestamp=1000)
         first, second = TopicPartition("timed", 0), TopicPartition("timed", 1)
@@ -121,7 +121,7 @@ class TestOffsets:
             second: -1,
         }
 
-    def test_open_transactions_hold_the_committed_end_back(self, node, client):
+    def test_open_transaction_holds_back_the_last_stable_offset(self, node, client):
         create(node.bootstrap, "held")
         producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "held"})
         producer.init_transactions(10)
@@ -132,7 +132,7 @@ class TestOffsets:
         assert client.list_offsets({at: LATEST}, committed=True) == {at: 0}
         assert client.list_offsets({at: LATEST}, committed=False) == {at: 1}
         producer.abort_transaction(10)
-        # The coordinator answers when it has decided; the marker is written right after.
+        # The coordinator replies before the markers are written.
         deadline = time.monotonic() + 10
         while client.list_offsets({at: LATEST}, committed=True) != {at: 2}:
             assert time.monotonic() < deadline
@@ -146,43 +146,43 @@ class TestOffsets:
 
 
 class TestGroups:
-    def test_what_is_committed_is_read_back(self, node, client):
+    def test_committed_offsets_are_read_back(self, node, client):
         create(node.bootstrap, "grouped", 2)
         first, second = TopicPartition("grouped", 0), TopicPartition("grouped", 1)
         assert client.committed_offsets("readers", [first, second]) == {}
         client.commit_offsets("readers", {first: 7})
         assert client.committed_offsets("readers", [first, second]) == {first: 7}
 
-    def test_nothing_to_commit_asks_nobody(self):
+    def test_empty_commit_sends_no_request(self):
         client = BrokerClient(settings("127.0.0.1:1"))
         client.commit_offsets("readers", {})
         assert client.committed_offsets("readers", []) == {}
 
 
 class TestClients:
-    def test_one_for_each_settings_until_it_is_closed(self, node):
+    def test_client_is_shared_per_settings_until_closed(self, node):
         first = client_for(settings(node.bootstrap))
         assert client_for(settings(node.bootstrap)) is first
         assert client_for(settings(node.bootstrap, retry_backoff_ms=7)) is not first
         first.close()
         assert client_for(settings(node.bootstrap)) is not first
 
-    def test_a_secured_connection_is_refused_in_words(self):
+    def test_unsupported_security_protocol_is_rejected(self):
         with pytest.raises(UnsupportedSecurity, match=r"kafka\.security\.protocol=SASL_SSL"):
             client_for(settings("127.0.0.1:1", security_protocol="sasl_ssl"))
 
-    def test_nobody_there_is_told_after_the_time_it_was_given(self):
+    def test_unreachable_broker_raises_no_broker_after_timeout(self):
         client = BrokerClient(settings("127.0.0.1:1", default_api_timeout_ms=50))
         with pytest.raises(NoBroker, match="refused"):
             client.topics(None)
 
-    def test_a_connection_that_died_while_idle_is_opened_anew(self, node, client):
+    def test_connection_closed_while_idle_is_reopened(self, node, client):
         client.topics([])
         for line in client._lines.values():
             line.wire._socket.shutdown(socket.SHUT_RDWR)
         assert client.topics(["none-such"]) == {}
 
-    def test_a_lent_connection_comes_back_unless_a_reply_is_outstanding(self, node, client):
+    def test_lent_connection_is_reused_unless_a_reply_is_outstanding(self, node, client):
         client.topics([])
         (node_id,) = client._addresses
         with client.lend(node_id) as first:
@@ -198,7 +198,7 @@ class TestClients:
 
 class TestLeaders:
     @pytest.mark.slow
-    def test_a_call_follows_the_leader(self):
+    def test_call_leader_follows_the_leader(self):
         with run_cluster(3) as cluster:
             create(cluster.bootstrap, "moving", 1, 3)
             produce(cluster.bootstrap, "moving", 5)
@@ -212,7 +212,7 @@ class TestLeaders:
 
 
 class ScriptedNode:
-    """Answers each request on one connection with the bytes a test gives."""
+    """Replies to each request on one connection with fixed bytes."""
 
     def __init__(self, *answers):
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -252,7 +252,7 @@ def metadata(correlation_id):
     ],
     ids=["another's reply", "too long", "empty", "cut off", "no message"],
 )
-def test_a_reply_that_is_none_ends_the_connection(answer):
+def test_malformed_reply_closes_the_connection(answer):
     node = ScriptedNode(versions, answer)
     wire = Wire.open(Address("127.0.0.1", node.port), "test", timeout_ms=10_000)
     with pytest.raises(ConnectionError):
@@ -261,7 +261,7 @@ def test_a_reply_that_is_none_ends_the_connection(answer):
     node.join()
 
 
-def test_replies_are_taken_in_the_order_of_the_requests():
+def test_replies_are_returned_in_request_order():
     node = ScriptedNode(versions, metadata, metadata)
     wire = Wire.open(Address("127.0.0.1", node.port), "test", timeout_ms=10_000)
     wire.post(MetadataRequest())

@@ -1,4 +1,4 @@
-"""Batches into Arrow columns: the rows that the plain reader gives, and no harm from bad bytes."""
+"""Decoding into Arrow columns: the same rows as the record reader, and bad bytes are rejected."""
 
 import contextlib
 import datetime
@@ -25,7 +25,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def rows_of(*data, columns=ALL, start=0, end=EVERYTHING, aborted=(), rows=10_000):
-    """Every row as a dict, and that what Arrow was given holds together."""
+    """Return every row as a dict, after validating the Arrow arrays."""
     found = []
     chunks = [Chunk(memoryview(each), tuple(aborted)) for each in data]
     for batch in record_batches(chunks, AT, columns, start, end, rows):
@@ -36,7 +36,7 @@ def rows_of(*data, columns=ALL, start=0, end=EVERYTHING, aborted=(), rows=10_000
 
 
 def row(record, timestamp_type=0, timestamp=None):
-    """The row that Spark's Kafka source makes of a record."""
+    """Return the row of Spark's Kafka source for a record."""
     millis = record.timestamp if timestamp is None else timestamp
     return {
         "key": record.key,
@@ -57,12 +57,12 @@ def numbered(first, count, **changes):
 
 class TestRows:
     @pytest.mark.parametrize("codec", list(Compression))
-    def test_every_codec(self, codec):
+    def test_rows_of_every_codec_are_decoded(self, codec):
         records = numbered(7, 50, value=b"x" * 40)
         data = build_batch(records, base_offset=7, compression=codec)
         assert rows_of(data) == [row(each) for each in records]
 
-    def test_null_and_empty_are_not_the_same(self):
+    def test_null_and_empty_values_differ(self):
         records = [
             Record(0, 5, None, b"value"),
             Record(1, 5, b"", None),
@@ -71,7 +71,7 @@ class TestRows:
         ]
         assert rows_of(build_batch(records)) == [row(each) for each in records]
 
-    def test_headers_repeat_keep_their_order_and_may_be_null(self):
+    def test_headers_keep_order_duplicates_and_nulls(self):
         records = [
             Record(0, 5, b"k", b"v", (Header("a", b"1"), Header("a", None), Header("", b""))),
             Record(1, 5, b"k", b"v"),
@@ -81,71 +81,71 @@ class TestRows:
             row(each) for each in (*records, records[0])
         ]
 
-    def test_a_header_key_that_is_no_text_is_replaced_as_java_does(self):
+    def test_invalid_utf8_in_header_key_is_replaced_as_in_java(self):
         data = build_batch([Record(0, 5, b"k", b"v", (Header("né", b"1"),))])
         data[data.index("é".encode())] = 0xFF
         patch_crc(data, 0, len(data))
         assert rows_of(data)[0]["headers"] == [{"key": "n\ufffd\ufffd", "value": b"1"}]
 
-    def test_log_append_time_is_the_time_of_every_record(self):
+    def test_log_append_time_applies_to_every_record(self):
         records = numbered(0, 3)
         data = build_batch(records, append_time=99_000)
         assert rows_of(data) == [row(each, timestamp_type=1, timestamp=99_000) for each in records]
 
-    def test_a_delete_horizon_moves_no_timestamp(self):
+    def test_delete_horizon_does_not_change_timestamps(self):
         records = numbered(0, 3)
         data = build_batch(records, delete_horizon_ms=123_456)
         assert rows_of(data) == [row(each) for each in records]
 
-    def test_times_before_1970_and_deltas_that_fall(self):
+    def test_negative_timestamps_and_negative_deltas_are_decoded(self):
         records = [Record(0, 5000, b"k", b"v"), Record(1, -1, b"k", b"v")]
         assert rows_of(build_batch(records)) == [row(each) for each in records]
 
-    def test_only_the_columns_asked_for_in_their_order(self):
+    def test_selected_columns_are_returned_in_order(self):
         data = build_batch(numbered(0, 2))
         assert rows_of(data, columns=("offset", "value")) == [
             {"offset": 0, "value": b"v"},
             {"offset": 1, "value": b"v"},
         ]
 
-    def test_a_user_may_ask_for_the_same_topic_columns_in_every_batch(self):
+    def test_constant_columns_fit_every_record_batch(self):
         data = [build_batch(numbered(first, 30), base_offset=first) for first in (0, 30, 60)]
         found = rows_of(*data, columns=("topic", "partition", "offset"), rows=20)
         assert [each["offset"] for each in found] == list(range(90))
         assert {(each["topic"], each["partition"]) for each in found} == {("orders", 3)}
 
-    def test_gaps_of_compaction_stay_gaps(self):
+    def test_compaction_gaps_are_kept(self):
         records = [Record(offset, 1, b"k", b"v") for offset in (10, 13, 17)]
         data = build_batch(records, base_offset=10, last_offset_delta=9)
         assert [each["offset"] for each in rows_of(data)] == [10, 13, 17]
         assert next_offset(data) == 20
 
-    def test_a_batch_without_records_has_no_rows(self):
+    def test_batch_without_records_has_no_rows(self):
         empty = build_batch([], base_offset=5, last_offset_delta=4)
         assert rows_of(empty + build_batch(numbered(10, 1), base_offset=10)) == [
             row(numbered(10, 1)[0])
         ]
 
     @pytest.mark.parametrize(("start", "end"), [(0, 30), (3, 30), (0, 27), (12, 13), (10, 20)])
-    def test_rows_outside_the_range_are_cut(self, start, end):
+    def test_rows_outside_the_range_are_left_out(self, start, end):
         data = bytearray().join(
             build_batch(numbered(first, 10), base_offset=first) for first in (0, 10, 20)
         )
         found = rows_of(data, columns=("offset",), start=start, end=end)
         assert [each["offset"] for each in found] == list(range(start, end))
 
-    def test_the_end_of_a_fetch_may_cut_a_batch_off(self):
+    def test_incomplete_batch_at_the_end_is_ignored(self):
         data = build_batch(numbered(0, 3)) + build_batch(numbered(3, 3), base_offset=3)[:-1]
         assert len(rows_of(data)) == 3
         assert next_offset(data) == 3
 
-    def test_large_batches_are_cut_into_pieces_of_about_the_rows_asked(self):
+    def test_large_batches_are_split_by_rows(self):
         data = build_batch(numbered(0, 1000))
         chunks = [Chunk(memoryview(data))]
         sizes = [each.num_rows for each in record_batches(chunks, AT, ("key",), 0, 1000, 300)]
         assert sizes == [334, 334, 332]
 
-    def test_small_batches_are_put_together(self):
+    def test_small_batches_are_combined(self):
         data = b"".join(build_batch(numbered(each, 1), base_offset=each) for each in range(100))
         chunks = [Chunk(data)]
         sizes = [each.num_rows for each in record_batches(chunks, AT, ALL, 0, 100, 40)]
@@ -180,17 +180,17 @@ class TestTransactions:
     def offsets(self, data, **options):
         return [each["offset"] for each in rows_of(data, columns=("offset",), **options)]
 
-    def test_aborted_records_and_markers_are_never_rows(self):
+    def test_aborted_records_and_markers_are_not_rows(self):
         assert self.offsets(self.log(), aborted=[(1, 0)]) == [2, 3, 6, 7, 9]
 
-    def test_without_aborted_transactions_only_markers_are_left_out(self):
+    def test_read_uncommitted_leaves_out_only_markers(self):
         assert self.offsets(self.log()) == [0, 1, 2, 3, 6, 7, 9]
 
-    def test_a_transaction_that_began_before_the_chunk_is_known_by_its_first_offset(self):
+    def test_aborted_transaction_may_begin_before_the_chunk(self):
         rest = self.data(10, self.ANN) + self.marker(12, self.ANN, is_commit=False)
         assert self.offsets(rest, aborted=[(1, 3)]) == []
 
-    def test_a_range_that_begins_behind_the_abort_still_sees_the_marker(self):
+    def test_abort_marker_before_the_range_takes_effect(self):
         assert self.offsets(self.log(), start=5, aborted=[(1, 0)]) == [6, 7, 9]
 
 
@@ -210,7 +210,7 @@ BATCHES = st.lists(
 
 
 def log_of(drawn):
-    """Batches with gaps, one behind the other, and how far they reach."""
+    """Return contiguous batches with gaps, and their end offset."""
     data, offset = bytearray(), 0
     for records, codec, append_time in drawn:
         base, made = offset, []
@@ -235,7 +235,7 @@ def log_of(drawn):
     st.integers(1, 8),
     st.sets(st.sampled_from(ALL), min_size=1),
 )
-def test_the_same_rows_as_the_plain_reader(drawn, start, end, rows, columns):
+def test_decoded_rows_equal_those_of_the_record_reader(drawn, start, end, rows, columns):
     data, _ = log_of(drawn)
     expected = []
     for position, header in batches(data):
@@ -249,14 +249,14 @@ def test_the_same_rows_as_the_plain_reader(drawn, start, end, rows, columns):
 
 
 class TestHostileBytes:
-    def test_a_wrong_crc_is_named_with_partition_and_offset(self):
+    def test_wrong_crc_error_names_partition_and_offset(self):
         data = build_batch(numbered(7, 3), base_offset=7)
         data[-1] ^= 1
         with pytest.raises(BadBatch, match="orders-3: the batch at offset 7 has a wrong CRC"):
             rows_of(data)
 
     @pytest.mark.parametrize("change", [1, -1, 1000, -3, 2**31 - 4])
-    def test_a_count_that_is_not_that_of_the_records(self, change):
+    def test_wrong_record_count_is_rejected(self, change):
         data = build_batch(numbered(0, 3))
         count = read_header(data).records_count + change
         data[57:61] = count.to_bytes(4, "big", signed=True)
@@ -268,7 +268,7 @@ class TestHostileBytes:
                 rows_of(data)
 
     @pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (-1, 0), (0, 3)])
-    def test_offsets_that_do_not_rise_within_the_batch(self, deltas):
+    def test_non_increasing_offset_deltas_are_rejected(self, deltas):
         region = b"".join(encode_records([Record(each + 5, 0, b"", b"")], 5, 0) for each in [0, 0])
         region = bytearray(region)
         for index, delta in enumerate(deltas):
@@ -278,7 +278,7 @@ class TestHostileBytes:
         with pytest.raises(BadBatch, match="offset delta"):
             rows_of(data)
 
-    def test_a_time_that_microseconds_cannot_tell(self):
+    def test_timestamp_beyond_64_bit_microseconds_is_rejected(self):
         for late in (2**62, 2**63 // 1000 + 1):
             for records in (
                 [Record(0, late, b"", b"")],
@@ -289,14 +289,14 @@ class TestHostileBytes:
         with pytest.raises(BadBatch, match="microseconds"):
             rows_of(build_batch(numbered(0, 1), append_time=2**62))
 
-    def test_an_older_format_is_refused(self):
+    def test_older_message_format_is_rejected(self):
         data = build_batch(numbered(0, 3))
         data[16] = 1
         with pytest.raises(BadBatch, match="message format 1"):
             rows_of(data)
 
     @given(st.data())
-    def test_no_bytes_do_worse_than_be_refused(self, draw):
+    def test_arbitrary_bytes_only_raise_bad_batch(self, draw):
         data, _ = log_of(draw.draw(BATCHES))
         for _ in range(draw.draw(st.integers(1, 4))):
             data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))

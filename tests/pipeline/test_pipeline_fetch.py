@@ -1,4 +1,4 @@
-"""Raw fetches from real nodes: whole ranges, transactions, losses explained, leaders that move."""
+"""Raw fetches from real nodes: ranges, transactions, losses, and leaders that move."""
 
 import time
 
@@ -40,7 +40,7 @@ def values(client, partition, start, end, *, committed=True, **options):
 
 
 def produce_slowly(bootstrap, topic, count):
-    """One batch for every few records, so that a range spans many fetches."""
+    """Write batches of few records, so that a range spans many fetches."""
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 5})
     for index in range(count):
         producer.produce(topic, b"%d" % index * 10, partition=0)
@@ -55,7 +55,7 @@ def wait_until(condition):
 
 
 class TestRanges:
-    def test_every_record_of_a_range_once_over_many_fetches(self, node, client):
+    def test_range_over_many_fetches_yields_each_record_once(self, node, client):
         create(node.bootstrap, "whole")
         sent = produce_slowly(node.bootstrap, "whole", 400)
         at = TopicPartition("whole", 0)
@@ -64,7 +64,7 @@ class TestRanges:
         assert values(client, at, 399, 400) == sent[399:]
         assert values(client, at, 5, 5) == []
 
-    def test_a_reader_that_stops_leaves_a_client_that_works(self, node, client):
+    def test_stopped_reader_leaves_the_client_usable(self, node, client):
         create(node.bootstrap, "stopped")
         sent = produce_slowly(node.bootstrap, "stopped", 400)
         at = TopicPartition("stopped", 0)
@@ -73,7 +73,7 @@ class TestRanges:
         chunks.close()
         assert values(client, at, 0, 400) == sent
 
-    def test_two_readers_at_once_do_not_mix(self, node, client):
+    def test_concurrent_readers_do_not_interfere(self, node, client):
         create(node.bootstrap, "mixed", 2)
         produce(node.bootstrap, "mixed", 100, partition=0)
         produce(node.bootstrap, "mixed", 100, partition=1)
@@ -84,7 +84,7 @@ class TestRanges:
         pairs = list(zip(first, second, strict=True))
         assert pairs
 
-    def test_a_connection_that_breaks_when_sent_to_loses_no_chunk(self, node, client, monkeypatch):
+    def test_failed_send_ahead_does_not_lose_a_chunk(self, node, client, monkeypatch):
         create(node.bootstrap, "broken")
         sent = produce_slowly(node.bootstrap, "broken", 400)
         posted, original = [], Wire.post
@@ -99,7 +99,7 @@ class TestRanges:
         assert values(client, TopicPartition("broken", 0), 0, 400) == sent
         assert len(posted) > 9
 
-    def test_aborted_records_do_not_come_and_the_range_still_ends(self, node, client):
+    def test_range_of_aborted_records_ends(self, node, client):
         create(node.bootstrap, "aborted")
         at = TopicPartition("aborted", 0)
         producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "fetching"})
@@ -123,14 +123,14 @@ class TestRanges:
             b"4"
         ] * 3
 
-    def test_an_unknown_partition_is_refused(self, node, client):
+    def test_fetch_of_unknown_partition_is_refused(self, node, client):
         create(node.bootstrap, "single")
         with pytest.raises(Refused, match="UNKNOWN_TOPIC"):
             values(client, TopicPartition("single", 4), 0, 1)
 
 
 class TestLosses:
-    def test_deleted_records_are_told_with_where_the_log_starts(self, node, client):
+    def test_deleted_records_raise_data_lost_with_log_start(self, node, client):
         create(node.bootstrap, "cut")
         produce_slowly(node.bootstrap, "cut", 100)
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
@@ -141,20 +141,20 @@ class TestLosses:
         assert (lost.value.offset, lost.value.log_start) == (10, 40)
         assert len(values(client, TopicPartition("cut", 0), 40, 100)) == 60
 
-    def test_offsets_beyond_the_end_are_told(self, node, client):
+    def test_offsets_beyond_the_end_raise_out_of_range(self, node, client):
         create(node.bootstrap, "short")
         produce(node.bootstrap, "short", 3)
         with pytest.raises(OutOfRange, match="beyond the log's end at 3"):
             values(client, TopicPartition("short", 0), 10, 20)
 
-    def test_a_range_that_ends_behind_the_log_stalls_and_says_so(self, node, client, monkeypatch):
+    def test_range_beyond_the_log_end_raises_read_stalled(self, node, client, monkeypatch):
         create(node.bootstrap, "stalled")
         produce(node.bootstrap, "stalled", 3)
         monkeypatch.setattr(fetch, "READ_TIMEOUT_MS", 200)
         with pytest.raises(ReadStalled, match="stalled-0: no records at offset 3"):
             values(client, TopicPartition("stalled", 0), 0, 4)
 
-    def test_a_topic_made_anew_is_another_topic(self, node, client):
+    def test_recreated_topic_raises_topic_recreated(self, node, client):
         create(node.bootstrap, "renewed")
         produce(node.bootstrap, "renewed", 3)
         at = TopicPartition("renewed", 0)
@@ -170,8 +170,8 @@ class TestLosses:
 
 
 class TestGaps:
-    def test_a_range_whose_end_compaction_took_away_ends(self, monkeypatch, client, node):
-        """What a leader says of a gap at the end of a range: nothing there, and more readable."""
+    def test_range_that_ends_in_a_compaction_gap_ends(self, monkeypatch, client, node):
+        """The reply for a gap at the end of a range: no records, and a higher readable end."""
         create(node.bootstrap, "gap")
         produce(node.bootstrap, "gap", 3)
         original = fetch._partition_of
@@ -186,7 +186,7 @@ class TestGaps:
 
 
 @pytest.mark.slow
-def test_reading_goes_on_where_it_was_with_the_next_leader():
+def test_fetch_continues_with_the_next_leader():
     with run_cluster(3) as cluster:
         create(cluster.bootstrap, "moving", 1, 3)
         sent = produce_slowly(cluster.bootstrap, "moving", 400)
@@ -205,7 +205,7 @@ def test_reading_goes_on_where_it_was_with_the_next_leader():
         client.close()
 
 
-def test_nobody_left_is_told():
+def test_fetch_without_brokers_raises_no_broker():
     with run_node() as running:
         create(running.bootstrap, "left")
         sent = produce_slowly(running.bootstrap, "left", 400)

@@ -1,4 +1,4 @@
-"""A pipeline's project: its files, what runs leave behind, what is said of it."""
+"""A pipeline project: its files, the state of its runs, and its status."""
 
 import json
 import os
@@ -36,14 +36,14 @@ def checkpoint(project, flow, batch, ends, *, attempt=0, is_finished=True):
         (where / "commits" / str(batch)).write_text("v1\n{}")
 
 
-def test_a_new_project_is_found_from_inside_and_has_its_settings(project, monkeypatch):
+def test_project_is_found_from_a_subdirectory(project, monkeypatch):
     assert project.settings()["ottla.bootstrap"] == "broker:9092"
     assert project.name == "shop"
     monkeypatch.chdir(project.root / "transformations")
     assert Project.find(None).spec == project.spec
 
 
-def test_init_changes_nothing_that_is_there(project, tmp_path):
+def test_init_does_not_change_existing_files(project, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     done = ottla("init", str(project.root))
     assert done.exit_code == 1
@@ -51,14 +51,14 @@ def test_init_changes_nothing_that_is_there(project, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_is_not_a_project_says_so(tmp_path):
+def test_missing_or_invalid_project_is_rejected(tmp_path):
     assert "ottla pipeline init" in ottla("run", str(tmp_path)).output
     (tmp_path / "spark-pipeline.yml").write_text("- no")
     with pytest.raises(BadProject, match="keys and values"):
         Project.find(tmp_path).settings()
 
 
-def test_flows_are_as_far_as_their_last_finished_batch(project):
+def test_flow_progress_is_its_last_finished_batch(project):
     checkpoint(project, "cat/db/orders/orders", 0, {"0": 5})
     checkpoint(project, "cat/db/orders/orders", 1, {"0": 9, "1": 4})
     checkpoint(project, "cat/db/orders/orders", 2, {"0": 20, "1": 4}, is_finished=False)
@@ -70,7 +70,7 @@ def test_flows_are_as_far_as_their_last_finished_batch(project):
     assert sink.ends == {TopicPartition("t", 0): 1}
 
 
-def test_lag_is_what_is_left_to_read_where_it_is_known():
+def test_lag_is_computed_for_known_partitions():
     flow = FlowProgress("f", 0, 0.0, {TopicPartition("t", 0): 7, TopicPartition("t", 1): 4})
     ends = {TopicPartition("t", 0): 10, TopicPartition("t", 1): 4}
     assert lag_of(flow, ends) == 3
@@ -78,7 +78,7 @@ def test_lag_is_what_is_left_to_read_where_it_is_known():
     assert lag_of(FlowProgress("g", 0, 0.0, {}), ends) is None
 
 
-def test_progress_tells_rates_of_what_changed(project, monkeypatch):
+def test_progress_reports_rates_of_changed_flows(project, monkeypatch):
     class Clock:
         now_ms = 1000
 
@@ -96,7 +96,7 @@ def test_progress_tells_rates_of_what_changed(project, monkeypatch):
     assert lags.lines() == []
 
 
-def test_status_and_stop_know_who_runs(project):
+def test_status_and_stop_find_the_running_process(project):
     assert "never run" in ottla("status", str(project.root)).output
     assert ottla("stop", str(project.root)).exit_code == 1
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as running:
@@ -112,7 +112,7 @@ def test_status_and_stop_know_who_runs(project):
     assert "shop: completed" in ottla("status", str(project.root)).output
 
 
-def test_events_name_their_flow():
+def test_read_event_returns_flow_and_state():
     assert read_event("Flow a.b.c is RUNNING.") == FlowEvent(
         "a.b.c", "RUNNING", "Flow a.b.c is RUNNING."
     )
@@ -121,13 +121,13 @@ def test_events_name_their_flow():
     assert (failed.flow, failed.state, failed.message) == ("a.b.c", "FAILED", "Error: it broke")
 
 
-def test_a_failure_names_the_dataset_and_the_last_thing_raised():
-    said = (
+def test_failure_names_dataset_and_last_exception():
+    message = (
         "Job aborted\nTraceback ...\nottla.client.cluster.Refused: t: UNKNOWN_TOPIC\n at x.y\n"
         "org.apache.spark.SparkException: stopped"
     )
-    failures = [FlowEvent("a.orders", "FAILED", said)]
-    assert _cause(failures, said) == "a.orders: ottla.client.cluster.Refused: t: UNKNOWN_TOPIC"
+    failures = [FlowEvent("a.orders", "FAILED", message)]
+    assert _cause(failures, message) == "a.orders: ottla.client.cluster.Refused: t: UNKNOWN_TOPIC"
     assert _cause([], "first\nsecond") == "first"
     both = "ottla.a.Refused: what came of it\nottla.b.NoBroker: what began it"
     assert _cause([], both) == "ottla.b.NoBroker: what began it"

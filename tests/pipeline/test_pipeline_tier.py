@@ -1,4 +1,4 @@
-"""Sealed segments read from a broker's directory: the rows of read_committed, and no fetch."""
+"""Reads sealed segments from a broker's directory: the rows of read_committed without fetches."""
 
 import shutil
 import time
@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from source_world import ROWS, read_all
+from source_cluster import ROWS, read_all
 from test_pipeline_broker import settings
 
 from ottla.pipeline import tier
@@ -86,7 +86,7 @@ def client(node):
 
 @pytest.fixture
 def fetched(monkeypatch):
-    """The ranges that were fetched from the leader after all."""
+    """Collects the ranges fetched from the leader."""
     ranges = []
 
     def counted(client, partition, start, end, **options):
@@ -123,40 +123,42 @@ def bases(node):
 
 
 class TestRows:
-    def test_the_same_rows_as_through_the_broker(self, node, client, fetched):
+    def test_committed_rows_equal_those_of_the_broker(self, node, client, fetched):
         end = end_of(client)
         expected = through_broker(client, 0, end)
         assert from_tier(client, node.data(1), 0, end) == expected
         assert {row["key"].split(b"-")[1] for row in expected if b"-" in row["key"]} == {b"commit"}
-        # The rest came from the leader: from the transaction that was open when a segment ended.
+        # The leader supplied the rest, from the first transaction open at the end of a segment.
         assert len(fetched) == 1
         assert 0 < fetched[0][0] < bases(node)[-1]
         assert fetched[0][1] == end
 
-    def test_uncommitted_rows_too_and_all_of_the_sealed_segments(self, node, client, fetched):
+    def test_uncommitted_rows_come_from_all_sealed_segments(self, node, client, fetched):
         end = end_of(client)
         expected = through_broker(client, 0, end, committed=False)
         assert from_tier(client, node.data(1), 0, end, committed=False) == expected
         assert fetched == [(bases(node)[-1], end)]
 
-    def test_no_fetch_at_all_within_sealed_segments(self, node, client, fetched):
+    def test_range_in_sealed_segments_sends_no_fetch(self, node, client, fetched):
         sealed = bases(node)
         assert len(sealed) > 3
         for start, end in [(0, sealed[2]), (sealed[1] + 1, sealed[2] - 1), (3, 4)]:
             assert from_tier(client, node.data(1), start, end) == through_broker(client, start, end)
         assert fetched == []
 
-    def test_a_range_of_the_active_segment_is_fetched(self, node, client, fetched):
+    def test_range_in_the_active_segment_is_fetched(self, node, client, fetched):
         start, end = bases(node)[-1], end_of(client)
         assert from_tier(client, node.data(1), start, end) == through_broker(client, start, end)
         assert fetched == [(start, end)]
 
-    def test_small_chunks_change_nothing(self, node, client, monkeypatch):
+    def test_chunk_size_does_not_change_rows(self, node, client, monkeypatch):
         monkeypatch.setattr(tier, "CHUNK_BYTES", 60_000)
         end = bases(node)[2]
         assert from_tier(client, node.data(1), 0, end) == through_broker(client, 0, end)
 
-    def test_of_several_directories_the_one_that_holds_it(self, node, client, fetched, tmp_path):
+    def test_reader_finds_the_partition_in_several_directories(
+        self, node, client, fetched, tmp_path
+    ):
         end = bases(node)[1]
         paths = f"{tmp_path}, {node.data(1)}/"
         assert from_tier(client, paths, 0, end) == through_broker(client, 0, end)
@@ -164,7 +166,7 @@ class TestRows:
 
 
 class TestDoubt:
-    """A copy of the directory, changed: what the files do not say is asked of the leader."""
+    """Changed copies of the directory: the leader supplies what the files cannot."""
 
     @pytest.fixture
     def copy(self, node, tmp_path):
@@ -174,46 +176,40 @@ class TestDoubt:
     def files(self, copy):
         return LogFiles(RealDisk(), str(copy / "backfill-0"))
 
-    def test_without_the_producer_snapshot_nobody_knows_what_was_open(
-        self, node, client, fetched, copy
-    ):
+    def test_missing_producer_snapshot_falls_back_to_the_leader(self, node, client, fetched, copy):
         (copy / "backfill-0" / f"{bases(node)[-1]:020d}.snapshot").unlink()
         end = bases(node)[2]
         assert from_tier(client, copy, 0, end) == through_broker(client, 0, end)
         assert fetched == [(0, end)]
 
-    def test_an_index_of_aborted_transactions_that_is_broken_is_not_believed(
-        self, node, client, fetched, copy
-    ):
+    def test_corrupt_txnindex_falls_back_to_the_leader(self, node, client, fetched, copy):
         index = min((copy / "backfill-0").glob("*.txnindex"))
         index.write_bytes(index.read_bytes()[:-1])
         end = bases(node)[2]
         assert from_tier(client, copy, 0, end) == through_broker(client, 0, end)
         assert len(fetched) == 1
 
-    def test_an_offset_index_that_misleads_is_not_believed(self, node, client, fetched, copy):
+    def test_wrong_offset_index_is_ignored(self, node, client, fetched, copy):
         for index in (copy / "backfill-0").glob("*.index"):
             index.write_bytes(b"\x00\x00\x00\x00\x00\x00\x03\xe7" + index.read_bytes())
         start, end = bases(node)[1] + 5, bases(node)[2]
         assert from_tier(client, copy, start, end) == through_broker(client, start, end)
         assert fetched == []
 
-    def test_while_the_cleaner_puts_segments_in_place_the_leader_is_asked(
-        self, node, client, fetched, copy
-    ):
+    def test_swap_files_fall_back_to_the_leader(self, node, client, fetched, copy):
         (copy / "backfill-0" / "00000000000000000000.log.swap").touch()
         end = bases(node)[1]
         assert from_tier(client, copy, 0, end) == through_broker(client, 0, end)
         assert fetched == [(0, end)]
 
-    def test_a_segment_that_is_gone_is_asked_of_the_leader(self, node, client, fetched, copy):
+    def test_missing_segment_falls_back_to_the_leader(self, node, client, fetched, copy):
         first, second, third = bases(node)[:3]
         (copy / "backfill-0" / f"{first:020d}.log").unlink()
         assert from_tier(client, copy, 0, third) == through_broker(client, 0, third)
         assert fetched == [(0, third)]
         assert second < third
 
-    def test_a_directory_that_changes_while_it_is_opened_is_not_believed(self, node, copy):
+    def test_directory_changed_while_opening_is_not_read(self, node, copy):
         files = self.files(copy)
         seen = []
 
@@ -229,8 +225,8 @@ class TestDoubt:
             next(reading)
         assert stopped.value.value == 0
 
-    def test_a_segment_without_records_at_its_end_is_a_gap(self, node, copy):
-        """Compaction leaves gaps: what follows a segment is the next one's first offset."""
+    def test_segment_without_records_at_its_end_is_a_gap(self, node, copy):
+        """Compaction leaves gaps: a segment ends at the base offset of the next one."""
         files, sealed = self.files(copy), bases(node)
         log = copy / "backfill-0" / f"{sealed[0]:020d}.log"
         log.write_bytes(b"")
@@ -238,7 +234,7 @@ class TestDoubt:
         found = rows(reading, 0, sealed[2])
         assert next(row["offset"] for row in found) == sealed[1]
 
-    def test_damage_in_a_segment_is_told(self, node, client, copy):
+    def test_damaged_segment_raises_bad_batch(self, node, client, copy):
         log = copy / "backfill-0" / f"{0:020d}.log"
         data = bytearray(log.read_bytes())
         data[30_000] ^= 1
@@ -248,7 +244,7 @@ class TestDoubt:
 
 
 class TestWhose:
-    def test_a_directory_of_another_topic_of_the_name_is_not_read(self, node, client, tmp_path):
+    def test_directory_of_another_topic_id_is_not_read(self, node, client, tmp_path):
         shutil.copytree(node.data(1) / "backfill-0", tmp_path / "backfill-0")
         metadata = tmp_path / "backfill-0" / "partition.metadata"
         metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAEAAAAAAAAAAg")
@@ -257,14 +253,12 @@ class TestWhose:
         assert not TierReader(client, str(tmp_path)).holds(AT)
         assert TierReader(client, str(node.data(1))).holds(AT)
 
-    def test_a_topic_that_is_another_one_now_is_told(self, node, client):
+    def test_recreated_topic_raises_topic_recreated(self, node, client):
         reader = TierReader(client, str(node.data(1)))
         with pytest.raises(TopicRecreated):
             list(reader.batches(AT, 0, 1, committed=True, topic_id=Uuid(b"x" * 16)))
 
-    def test_records_that_were_deleted_are_not_shown_although_they_are_still_there(
-        self, node, client
-    ):
+    def test_deleted_records_in_files_are_not_returned(self, node, client):
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
         admin.create_topics(
             [NewTopic("trimmed", 1, 1, config={"segment.bytes": str(SEGMENT_BYTES)})]
@@ -283,7 +277,7 @@ class TestWhose:
         assert list(reader.batches(at, 5, 10, committed=True))
 
 
-def test_offsets_between_segments_belong_to_the_one_before():
+def test_offsets_between_segments_belong_to_the_previous_one():
     layout = layout_of(["00000000000000000000.log", "00000000000000000100.log", "x.log"])
     assert layout.bases == (0, 100)
     assert layout.holding(99) == (0, 100)
@@ -296,18 +290,18 @@ class TestSource:
     """The options of ``format("ottla")``, as a task reads them."""
 
     def values(self, node, **options):
-        given = {
+        args = {
             "kafka.bootstrap.servers": node.bootstrap,
             "subscribe": "backfill",
             "maxRecordsPerPartition": "17",
             **options,
         }
-        reader = BatchReader(SourceOptions.parse(given), ROWS)
+        reader = BatchReader(SourceOptions.parse(args), ROWS)
         return sorted(
             (row["offset"], row["value"]) for row in read_all(reader, reader.partitions())
         )
 
-    def test_tier_direct_reads_the_same(self, node, fetched):
+    def test_tier_direct_reads_the_same_rows(self, node, fetched):
         expected = self.values(node, tier="never", tierPath=str(node.data(1)))
         most = len(fetched)
         fetched.clear()
@@ -315,9 +309,7 @@ class TestSource:
         assert 0 < len(fetched) < most
         assert self.values(node, tierPath=str(node.data(1))) == expected
 
-    def test_a_path_without_the_partition_is_an_error_only_where_it_must_be_read(
-        self, node, tmp_path
-    ):
+    def test_missing_partition_is_an_error_only_with_tier_direct(self, node, tmp_path):
         assert self.values(node, tierPath=str(tmp_path)) == self.values(node)
         with pytest.raises(TierMissing):
             self.values(node, tier="direct", tierPath=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Batches that are built already, sent to real nodes: once each, in order, in transactions."""
+"""Sends encoded batches to real nodes: once, in order, in transactions."""
 
 from array import array
 from types import SimpleNamespace
@@ -46,7 +46,7 @@ def region(*values: bytes) -> Region:
 
 
 def read(bootstrap, topic, partition, count):
-    """Read what committed readers see, up to ``count`` records."""
+    """Read up to ``count`` records with read_committed."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -68,7 +68,7 @@ def read(bootstrap, topic, partition, count):
 
 
 @pytest.mark.parametrize("compression", list(Compression), ids=lambda each: each.name)
-def test_every_codec_is_understood_by_clients(node, client, compression):
+def test_clients_read_every_codec(node, client, compression):
     topic = f"packed-{compression.name.lower()}"
     create(node.bootstrap, topic, 2)
     producer = RawProducer(client, ProduceOptions(compression=compression))
@@ -80,7 +80,7 @@ def test_every_codec_is_understood_by_clients(node, client, compression):
     assert read(node.bootstrap, topic, 1, 1) == [b"x" * 5000]
 
 
-def test_a_batch_sent_again_is_there_once(node, client):
+def test_retried_batch_is_written_once(node, client):
     create(node.bootstrap, "again")
     producer = RawProducer(client, ProduceOptions())
     producer.open()
@@ -91,7 +91,7 @@ def test_a_batch_sent_again_is_there_once(node, client):
     assert client.list_offsets({where: LATEST}, committed=False) == {where: 1}
 
 
-def test_a_commit_shows_all_and_an_abort_nothing(node, client):
+def test_commit_shows_all_records_and_abort_none(node, client):
     create(node.bootstrap, "ends", 2)
     producer = RawProducer(client, ProduceOptions(transactional_id="ends"))
     producer.open()
@@ -105,7 +105,7 @@ def test_a_commit_shows_all_and_an_abort_nothing(node, client):
     assert read(node.bootstrap, "ends", 1, 1) == [b"kept 1"]
 
 
-def test_who_opens_later_fences_and_ends_what_was_open(node, client):
+def test_later_producer_fences_and_aborts_the_earlier(node, client):
     create(node.bootstrap, "taken")
     where = TopicPartition("taken", 0)
     zombie = RawProducer(client, ProduceOptions(transactional_id="taken"))
@@ -122,7 +122,7 @@ def test_who_opens_later_fences_and_ends_what_was_open(node, client):
     assert read(node.bootstrap, "taken", 0, 1) == [b"heir"]
 
 
-def test_what_a_broker_will_not_have_says_which_partition(node, client):
+def test_rejected_batch_error_names_the_partition(node, client):
     create(node.bootstrap, "small")
     producer = RawProducer(client, ProduceOptions())
     producer.open()
@@ -130,7 +130,7 @@ def test_what_a_broker_will_not_have_says_which_partition(node, client):
         producer.send({TopicPartition("small", 0): [region(bytes(2 << 20))]})
 
 
-def test_a_leader_that_is_killed_costs_nothing_but_time():
+def test_batches_survive_a_killed_leader():
     with run_cluster(3, processes=True) as cluster:
         create(cluster.bootstrap, "moving", 3, 3)
         client = BrokerClient(

@@ -1,4 +1,4 @@
-"""Rows in columns become the same bytes as records that were written one by one."""
+"""Encoded columns are the same bytes as records written one by one."""
 
 from array import array
 
@@ -50,14 +50,14 @@ def one_by_one(rows: list) -> bytearray:
 
 @given(st.lists(ROW, min_size=1, max_size=20), st.data())
 @settings(max_examples=60, deadline=None)
-def test_any_rows_in_any_order_become_records(rows: list, data: st.DataObject) -> None:
+def test_encoded_rows_equal_records_written_one_by_one(rows: list, data: st.DataObject) -> None:
     order = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=30))
     region = encode_rows(columns_of(rows), array("i", order), 0, 1 << 30)
     assert region.data == one_by_one([rows[each] for each in order])
     assert (region.count, region.next_row) == (len(order), len(order))
 
 
-def test_long_rows_need_longer_lengths() -> None:
+def test_long_rows_have_multi_byte_lengths() -> None:
     rows = [(None, bytes(size), []) for size in (63, 64, 8191, 8192, 1 << 20)]
     region = encode_rows(columns_of(rows), array("i", range(5)), 0, 1 << 30)
     assert region.data == one_by_one(rows)
@@ -65,7 +65,7 @@ def test_long_rows_need_longer_lengths() -> None:
 
 @given(st.lists(ROW, min_size=1, max_size=20), st.integers(1, 400))
 @settings(max_examples=60, deadline=None)
-def test_regions_hold_as_much_as_fits_and_lose_nothing(rows: list, bytes_max: int) -> None:
+def test_regions_respect_the_limit_and_lose_no_row(rows: list, bytes_max: int) -> None:
     columns, order = columns_of(rows), array("i", range(len(rows)))
     first, regions = 0, []
     while first < len(rows):
@@ -82,14 +82,14 @@ def test_regions_hold_as_much_as_fits_and_lose_nothing(rows: list, bytes_max: in
 
 @given(st.lists(FIELD, max_size=40), st.integers(1, 50))
 @settings(max_examples=60, deadline=None)
-def test_keys_go_where_every_client_sends_them(keys: list, partitions: int) -> None:
+def test_keys_are_partitioned_as_by_the_client(keys: list, partitions: int) -> None:
     expected = [-7 if key is None else partition_of_key(key, partitions) for key in keys]
     assert list(partitions_of_keys(Cells.of(keys), partitions, -7)) == expected
 
 
 @given(st.lists(st.integers(-1, 5), max_size=60))
 @settings(max_examples=60, deadline=None)
-def test_rows_are_kept_in_order_by_number(numbers: list) -> None:
+def test_rows_by_number_keeps_order(numbers: list) -> None:
     found = rows_by_number(array("i", numbers), 6)
     expected = [[row for row, each in enumerate(numbers) if each == number] for number in range(6)]
     assert [list(rows) for rows in found] == expected

@@ -1,4 +1,4 @@
-"""Rows of an Arrow batch: what is in them, and where each goes."""
+"""Rows of an Arrow batch: their columns and their partitions."""
 
 import pyarrow as pa
 import pytest
@@ -38,20 +38,20 @@ def values(cells: Cells) -> list:
 @pytest.mark.parametrize(
     "kind", [pa.binary(), pa.string(), pa.large_binary(), pa.large_string()], ids=str
 )
-def test_strings_and_bytes_of_every_width(kind: pa.DataType) -> None:
+def test_cells_of_reads_every_string_and_binary_type(kind: pa.DataType) -> None:
     column = pa.array(["a", None, "", "longer"], kind)
     assert values(cells_of(column)) == [b"a", None, b"", b"longer"]
     assert values(cells_of(column[1:3])) == [None, b""]
     assert values(cells_of(column[:0])) == []
 
 
-def test_keyless_rows_stay_together_and_take_turns() -> None:
+def test_keyless_rows_share_a_partition_per_turn() -> None:
     batch = batch_of(value=pa.array([b"x", b"y"]))
     assert where(batch, turn=0) == {"orders-0": [0, 1]}
     assert where(batch, turn=4) == {"orders-1": [0, 1]}
 
 
-def test_keys_decide_and_a_partition_column_decides_over_them() -> None:
+def test_partition_column_overrides_the_key() -> None:
     keys = [b"lars", None, b"ottla", b"lars"]
     batch = batch_of(key=pa.array(keys, pa.binary()), value=pa.array([b""] * 4))
     expected: dict = {}
@@ -68,7 +68,7 @@ def test_keys_decide_and_a_partition_column_decides_over_them() -> None:
     assert where(placed) == expected
 
 
-def test_a_topic_column_sends_each_row_to_its_own() -> None:
+def test_topic_column_selects_the_topic_of_each_row() -> None:
     batch = batch_of(
         topic=pa.array(["clicks", "orders", "clicks"]), value=pa.array([b"1", b"2", b"3"])
     )
@@ -76,7 +76,7 @@ def test_a_topic_column_sends_each_row_to_its_own() -> None:
     assert where(batch, topic="orders") == {"orders-0": [0, 1, 2]}
 
 
-def test_headers_null_and_sliced() -> None:
+def test_null_and_sliced_headers_are_read() -> None:
     headers = pa.array(
         [
             [{"key": "skipped", "value": b"0"}],
@@ -96,7 +96,7 @@ def test_headers_null_and_sliced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "topic", "said"),
+    ("columns", "topic", "message"),
     [
         ({"topic": pa.array(["orders", None])}, None, "no topic"),
         (
@@ -112,11 +112,13 @@ def test_headers_null_and_sliced() -> None:
         ),
     ],
 )
-def test_rows_that_cannot_be_records_say_why(columns: dict, topic: str | None, said: str) -> None:
-    with pytest.raises(BadRow, match=said):
+def test_invalid_rows_are_rejected_with_a_reason(
+    columns: dict, topic: str | None, message: str
+) -> None:
+    with pytest.raises(BadRow, match=message):
         laid_out(batch_of(value=pa.array([b"x", b"y"]), **columns), topic)
 
 
-def test_no_rows_go_nowhere() -> None:
+def test_empty_batch_has_no_partitions() -> None:
     batch = batch_of(value=pa.array([], pa.binary()), headers=pa.array([], HEADERS))
     assert where(batch) == {}

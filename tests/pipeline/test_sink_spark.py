@@ -1,4 +1,4 @@
-"""The sink in Spark itself: what a user writes, and that a replay writes nothing twice."""
+"""The sink in Spark: every column is written, and replays write nothing twice."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from sink_driver_process import copy_stream
+from source_cluster import SourceCluster, wait_until
 from source_table import Table
-from source_world import World, wait_until
 from spark_session import kill_workers
 
 from ottla.testing import run_node
@@ -34,27 +34,27 @@ ALL_COLUMNS = (
 )
 
 
-def sink_options(world: World, **options: object) -> dict[str, str]:
-    given = {key: str(value) for key, value in options.items()}
-    return {"kafka.bootstrap.servers": world.node.bootstrap, **given}
+def sink_options(cluster: SourceCluster, **options: object) -> dict[str, str]:
+    args = {key: str(value) for key, value in options.items()}
+    return {"kafka.bootstrap.servers": cluster.node.bootstrap, **args}
 
 
 class Copy:
     """A stream from one topic to another, with its checkpoint."""
 
-    def __init__(self, spark: "SparkSession", world: World) -> None:
+    def __init__(self, spark: "SparkSession", cluster: SourceCluster) -> None:
         self._spark = spark
-        self._world = world
-        self.checkpoint = world.tmp_path / "checkpoint"
-        self.given = world.create("given", 2)
-        self.copied = world.create("copied", 3)
+        self._world = cluster
+        self.checkpoint = cluster.tmp_path / "checkpoint"
+        self.args = cluster.create("args", 2)
+        self.copied = cluster.create("copied", 3)
 
     def start(self, *, available_now: bool = True, **options: object) -> "StreamingQuery":
-        world = self._world
-        read = world.options(
-            subscribe=self.given, startingOffsets="earliest", maxOffsetsPerTrigger=30
+        cluster = self._world
+        read = cluster.options(
+            subscribe=self.args, startingOffsets="earliest", maxOffsetsPerTrigger=30
         )
-        write = sink_options(world, topic=self.copied, delivery="exactly-once", **options)
+        write = sink_options(cluster, topic=self.copied, delivery="exactly-once", **options)
         frame = self._spark.readStream.format("ottla").options(**read).load()
         writer = frame.selectExpr("value").writeStream.format("ottla").options(**write)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
@@ -81,20 +81,20 @@ class Copy:
 
 
 @pytest.fixture
-def copy(spark: "SparkSession", world: World) -> Copy:
-    return Copy(spark, world)
+def copy(spark: "SparkSession", cluster: SourceCluster) -> Copy:
+    return Copy(spark, cluster)
 
 
-def write(spark: "SparkSession", world: World, query: str, **options: object) -> None:
-    writer = spark.sql(query).write.format("ottla").options(**sink_options(world, **options))
+def write(spark: "SparkSession", cluster: SourceCluster, query: str, **options: object) -> None:
+    writer = spark.sql(query).write.format("ottla").options(**sink_options(cluster, **options))
     writer.mode("append").save()
 
 
-def test_every_column_reaches_its_field(spark, world):
-    orders, clicks = world.create("orders", 3), world.create("clicks", 2)
+def test_every_column_is_written_to_its_field(spark, cluster):
+    orders, clicks = cluster.create("orders", 3), cluster.create("clicks", 2)
     write(
         spark,
-        world,
+        cluster,
         f"""
         select * from values
             ('{orders}', 'k1', 'v1', 2, array(named_struct('key', 'h', 'value', X'61'))),
@@ -103,7 +103,7 @@ def test_every_column_reaches_its_field(spark, world):
         as rows(topic, key, value, partition, headers)
         """,
     )
-    options = world.options(subscribe=f"{orders},{clicks}", includeHeaders="true")
+    options = cluster.options(subscribe=f"{orders},{clicks}", includeHeaders="true")
     found = spark.read.format("ottla").options(**options).load().selectExpr(*ALL_COLUMNS)
     assert {tuple(map(str, each)) for each in found.collect()} == {
         (orders, "k1", "v1", "2", "['h=a']"),
@@ -112,19 +112,19 @@ def test_every_column_reaches_its_field(spark, world):
     }
 
 
-def test_a_batch_write_exactly_once_leaves_no_marker_behind(spark, world):
-    topic = world.create("once", 2)
-    markers = world.name("markers")
+def test_exactly_once_batch_write_removes_its_markers(spark, cluster):
+    topic = cluster.create("once", 2)
+    markers = cluster.name("markers")
     query = "select cast(id as string) key, concat('v', id) value from range(200)"
-    write(spark, world, query, topic=topic, delivery="exactly-once", markerTopic=markers)
-    values = world.values(subscribe=topic)
+    write(spark, cluster, query, topic=topic, delivery="exactly-once", markerTopic=markers)
+    values = cluster.values(subscribe=topic)
     assert sorted(values) == sorted(f"v{each}" for each in range(200))
-    last = {each["key"]: each["value"] for each in world.rows(subscribe=markers)}
+    last = {each["key"]: each["value"] for each in cluster.rows(subscribe=markers)}
     assert last and set(last.values()) == {None}
 
 
 @pytest.mark.parametrize(
-    ("query", "options", "said"),
+    ("query", "options", "message"),
     [
         ("select 'x' as worth", {"topic": "t"}, "column 'value' is missing"),
         ("select 'x' as value", {}, "add a column 'topic'"),
@@ -135,33 +135,33 @@ def test_a_batch_write_exactly_once_leaves_no_marker_behind(spark, world):
         ("select 'x' as value", {"topic": "t", "atomicBatches": "true"}, "delivery=exactly-once"),
     ],
 )
-def test_what_cannot_be_written_says_why(spark, world, query, options, said):
-    with pytest.raises(PySparkException, match=said):
-        write(spark, world, query, **options)
+def test_invalid_write_is_rejected_with_a_reason(spark, cluster, query, options, message):
+    with pytest.raises(PySparkException, match=message):
+        write(spark, cluster, query, **options)
 
 
-def test_a_topic_is_not_overwritten(spark, world):
-    given = sink_options(world, topic=world.create())
-    writer = spark.sql("select 'x' as value").write.format("ottla").options(**given)
+def test_overwrite_mode_is_rejected(spark, cluster):
+    args = sink_options(cluster, topic=cluster.create())
+    writer = spark.sql("select 'x' as value").write.format("ottla").options(**args)
     with pytest.raises(PySparkException, match="cannot be overwritten"):
         writer.mode("overwrite").save()
 
 
 @pytest.mark.parametrize("atomic", ["false", "true"])
-def test_a_stream_whose_last_commit_is_lost_writes_nothing_twice(world, copy, atomic):
-    world.produce(copy.given, range(50), partition=0)
-    world.produce(copy.given, range(50, 100), partition=1)
+def test_replay_after_lost_commit_writes_nothing_twice(cluster, copy, atomic):
+    cluster.produce(copy.args, range(50), partition=0)
+    cluster.produce(copy.args, range(50, 100), partition=1)
     assert len(copy.run(atomicBatches=atomic)) >= 4
     assert copy.values == list(range(100))
     lost = copy.delete_last_commit()
-    world.produce(copy.given, range(100, 120), partition=0)
+    cluster.produce(copy.args, range(100, 120), partition=0)
     progress = copy.run(atomicBatches=atomic)
     assert progress[0]["batchId"] == lost
     assert copy.values == list(range(120))
 
 
-def run_under_fire(spark: "SparkSession", running: "list[StreamingQuery]") -> bool:
-    """Kill the processes of tasks until a query ends; say whether one ended by it."""
+def run_while_killing_workers(spark: "SparkSession", running: "list[StreamingQuery]") -> bool:
+    """Kill worker processes until a query ends; return whether one failed because of it."""
 
     def one_ends() -> bool:
         kill_workers(spark)
@@ -174,41 +174,41 @@ def run_under_fire(spark: "SparkSession", running: "list[StreamingQuery]") -> bo
     return any(query.exception() is not None for query in running)
 
 
-def test_workers_that_are_killed_cost_nothing_but_time(spark, world, copy, tmp_path: Path):
-    """One topic into a topic and into a table, while the processes of their tasks are killed."""
+def test_killed_workers_neither_lose_nor_duplicate_rows(spark, cluster, copy, tmp_path: Path):
+    """Writes a topic to a topic and to a table while worker processes are killed."""
     table = Table(spark, tmp_path / "table")
-    read = world.options(subscribe=copy.given, startingOffsets="earliest", maxOffsetsPerTrigger=30)
+    read = cluster.options(subscribe=copy.args, startingOffsets="earliest", maxOffsetsPerTrigger=30)
     sent = 0
-    for _ in range(20):  # an idle one that dies is no loss to Spark
-        world.produce(copy.given, range(sent, sent + 60), partition=sent // 60 % 2)
+    for _ in range(20):  # Spark ignores the loss of an idle worker
+        cluster.produce(copy.args, range(sent, sent + 60), partition=sent // 60 % 2)
         sent += 60
-        if run_under_fire(spark, [copy.start(), table.stream(read)]):
+        if run_while_killing_workers(spark, [copy.start(), table.stream(read)]):
             break
     else:
-        pytest.fail("nobody was killed at work")
+        pytest.fail("no busy worker was killed")
     copy.run()
     table.run(read)
     assert copy.values == list(range(sent))
     assert sorted(map(int, table.values)) == list(range(sent))
 
 
-def test_a_broker_killed_under_a_stream_costs_nothing_but_time(spark, request, tmp_path: Path):
+def test_killed_broker_neither_loses_nor_duplicates_rows(spark, request, tmp_path: Path):
     with run_node(processes=True, directory=tmp_path / "node") as node:
-        world = World(node, request.node.name, tmp_path)
-        copy = Copy(spark, world)
+        cluster = SourceCluster(node, request.node.name, tmp_path)
+        copy = Copy(spark, cluster)
         query = copy.start(available_now=False)
-        world.produce(copy.given, range(40))
-        query.processAllAvailable()  # warm: from here on micro-batches follow each other
+        cluster.produce(copy.args, range(40))
+        query.processAllAvailable()  # warm-up, so that micro-batches follow each other
         is_fed = threading.Event()
 
         def feed() -> None:
             for first in range(40, 300, 10):
-                world.produce(copy.given, range(first, first + 10), partition=first // 10 % 2)
+                cluster.produce(copy.args, range(first, first + 10), partition=first // 10 % 2)
             is_fed.set()
 
         feeding = threading.Thread(target=feed)
         feeding.start()
-        wait_until(lambda: len(world.values(subscribe=copy.copied)) > 60, "the first rows")
+        wait_until(lambda: len(cluster.values(subscribe=copy.copied)) > 60, "the first rows")
         node.kill(1)
         node.start(1)
         feeding.join(240)
@@ -218,14 +218,14 @@ def test_a_broker_killed_under_a_stream_costs_nothing_but_time(spark, request, t
         assert copy.values == list(range(300))
 
 
-def test_killed_driver_whose_tasks_would_be_cut_anew_writes_every_row_once(
-    spark, world, tmp_path: Path
-):
-    """One of four tasks is committed; then records arrive that would make it one task."""
-    given, copied = world.create("given"), world.create("copied")
-    world.produce(given, [f"{each:0100}" for each in range(2000)])
-    source = world.options(subscribe=given, startingOffsets="earliest", maxBytesPerPartition=60_000)
-    sink = sink_options(world, topic=copied, delivery="exactly-once")
+def test_killed_driver_with_changed_cut_writes_every_row_once(spark, cluster, tmp_path: Path):
+    """One of four tasks is committed; new records would reduce the batch to one task."""
+    args, copied = cluster.create("args"), cluster.create("copied")
+    cluster.produce(args, [f"{each:0100}" for each in range(2000)])
+    source = cluster.options(
+        subscribe=args, startingOffsets="earliest", maxBytesPerPartition=60_000
+    )
+    sink = sink_options(cluster, topic=copied, delivery="exactly-once")
     (tmp_path / "copy.json").write_text(json.dumps({"source": source, "sink": sink}))
     script = Path(__file__).with_name("sink_driver_process.py")
     output = tmp_path / "driver.log"
@@ -238,7 +238,7 @@ def test_killed_driver_whose_tasks_would_be_cut_anew_writes_every_row_once(
         )
     try:
         wait_until(
-            lambda: len(world.values(subscribe=copied)) > 0 or driver.poll() is not None,
+            lambda: len(cluster.values(subscribe=copied)) > 0 or driver.poll() is not None,
             "the first task",
             seconds=180,
         )
@@ -246,10 +246,10 @@ def test_killed_driver_whose_tasks_would_be_cut_anew_writes_every_row_once(
     finally:
         os.killpg(driver.pid, signal.SIGKILL)  # Python, Java and all workers at once
         driver.wait()
-    assert 0 < len(world.values(subscribe=copied)) < 2000, "it was not killed between two tasks"
-    world.produce(given, [str(each) for each in range(2000, 22_000)])
+    assert 0 < len(cluster.values(subscribe=copied)) < 2000, "it was not killed between two tasks"
+    cluster.produce(args, [str(each) for each in range(2000, 22_000)])
     (tmp_path / "open").touch()
     query = copy_stream(spark, tmp_path)
     assert query.awaitTermination(120), "the query did not end"
     assert query.exception() is None
-    assert sorted(map(int, world.values(subscribe=copied))) == list(range(22_000))
+    assert sorted(map(int, cluster.values(subscribe=copied))) == list(range(22_000))

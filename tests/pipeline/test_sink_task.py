@@ -1,4 +1,4 @@
-"""A task of a sink, without Spark: crashed at every step and replayed, it has written once."""
+"""A task of a sink without Spark: a crash at any step and a replay write every row once."""
 
 import pyarrow as pa
 import pytest
@@ -25,7 +25,7 @@ from ottla.testing import run_node
 
 
 class Crash(BaseException):
-    """The worker is gone: nothing behind this point happens."""
+    """The worker crashes: nothing after this point happens."""
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ def topic(node, request):
 
 @pytest.fixture
 def options(node, topic):
-    def made(**given):
-        chosen = {"kafka.bootstrap.servers": node.bootstrap, "topic": topic, **given}
+    def made(**args):
+        chosen = {"kafka.bootstrap.servers": node.bootstrap, "topic": topic, **args}
         found = SinkOptions.parse(chosen)
         prepare(found)
         return found
@@ -59,7 +59,7 @@ def rows(*values):
 
 
 def committed(node, topic):
-    """Return the values that committed readers see, sorted, up to the ends."""
+    """Return the sorted values that read_committed consumers receive."""
     consumer = Consumer(
         {
             "bootstrap.servers": node.bootstrap,
@@ -83,12 +83,12 @@ def committed(node, topic):
     return sorted(found)
 
 
-def test_at_least_once_writes_what_it_got(node, topic, options):
+def test_at_least_once_writes_all_rows(node, topic, options):
     SinkTask(options(), Task("q", 0, 0)).write(rows("a", "b", "c"))
     assert committed(node, topic) == ["a", "b", "c"]
 
 
-def test_a_batch_that_is_committed_is_not_written_again(node, topic, options):
+def test_committed_batch_is_not_written_again(node, topic, options):
     once = options(delivery="exactly-once")
     for _ in range(2):
         SinkTask(once, Task("q", 0, 7)).write(rows("a", "b"))
@@ -99,7 +99,7 @@ def test_a_batch_that_is_committed_is_not_written_again(node, topic, options):
     assert committed(node, topic) == ["a", "b", "next", "other sink", "other task"]
 
 
-def test_committed_task_that_is_replayed_with_other_rows_fails(node, topic, options):
+def test_replay_with_another_number_of_rows_fails(node, topic, options):
     once = options(delivery="exactly-once")
     SinkTask(once, Task("recut", 0, 7)).write(rows("a", "b"))
     with pytest.raises(RowsDiffer, match="task 0 of micro-batch 7 was committed with 2 rows"):
@@ -109,7 +109,7 @@ def test_committed_task_that_is_replayed_with_other_rows_fails(node, topic, opti
     assert committed(node, topic) == ["a", "b"]
 
 
-def test_marker_without_a_number_of_rows_is_believed(node, topic, options):
+def test_marker_without_row_count_is_accepted(node, topic, options):
     once = options(delivery="exactly-once")
     client = sink.client_for(once.client)
     producer = RawProducer(client, sink._produce_options(once, None))
@@ -125,7 +125,7 @@ STEPS = ["open", "send 1", "send 2", "send marker", "before commit", "after comm
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_crash_at_any_step_and_a_replay_write_once(node, topic, options, monkeypatch, step):
+def test_crash_at_any_step_and_replay_write_once(node, topic, options, monkeypatch, step):
     once = options(delivery="exactly-once")
     steps = iter(STEPS)
 
@@ -137,12 +137,12 @@ def test_a_crash_at_any_step_and_a_replay_write_once(node, topic, options, monke
         for method in ("open", "send", "commit", "abort"):
             whole = getattr(RawProducer, method)
 
-            def run(self, *given, method=method, whole=whole):
+            def run(self, *args, method=method, whole=whole):
                 if method == "abort":
-                    raise Fenced("a worker that is gone aborts nothing")
+                    raise Fenced("a crashed worker aborts nothing")
                 if method == "commit":
                     at(next(steps))
-                whole(self, *given)
+                whole(self, *args)
                 at(next(steps))
 
             patched.setattr(RawProducer, method, run)
@@ -153,7 +153,7 @@ def test_a_crash_at_any_step_and_a_replay_write_once(node, topic, options, monke
     assert committed(node, topic) == ["a", "b"]
 
 
-def test_a_zombie_cannot_commit_beside_its_replay(node, topic, options):
+def test_zombie_cannot_commit_after_its_replay(node, topic, options):
     once = options(delivery="exactly-once")
 
     def overtaken():
@@ -166,7 +166,7 @@ def test_a_zombie_cannot_commit_beside_its_replay(node, topic, options):
     assert committed(node, topic) == ["a", "b"]
 
 
-def test_a_fresh_process_finds_the_markers_of_the_old_one(node, topic, options, monkeypatch):
+def test_new_process_finds_existing_markers(node, topic, options, monkeypatch):
     once = options(delivery="exactly-once")
     SinkTask(once, Task("old", 0, 5)).write(rows("a"))
     monkeypatch.setattr(sink, "_markers", {})
@@ -174,7 +174,7 @@ def test_a_fresh_process_finds_the_markers_of_the_old_one(node, topic, options, 
     assert committed(node, topic) == ["a"]
 
 
-def test_all_tasks_in_one_transaction(node, topic, options, monkeypatch):
+def test_atomic_batches_use_one_transaction(node, topic, options, monkeypatch):
     whole = options(delivery="exactly-once", atomicBatches="true")
     parts = [SinkTask(whole, Task("all", task, 0)).gather(rows(f"{task}")) for task in range(3)]
     assert committed(node, topic) == []
@@ -186,7 +186,7 @@ def test_all_tasks_in_one_transaction(node, topic, options, monkeypatch):
         SinkTask(whole, Task("all", 0, 1)).gather(rows("longer than ten"))
 
 
-def test_what_is_forgotten_is_written_again(node, topic, options):
+def test_task_without_marker_is_written_again(node, topic, options):
     once = options(delivery="exactly-once")
     SinkTask(once, Task("over", 0, 0)).write(rows("a"))
     forget(once, "over", 1)
@@ -194,14 +194,14 @@ def test_what_is_forgotten_is_written_again(node, topic, options):
     assert committed(node, topic) == ["a", "a"]
 
 
-def test_wrong_settings_name_the_option(options):
+def test_invalid_setting_error_names_the_option(options):
     with pytest.raises(OptionError, match=r"kafka\.compression\.type"):
         options(**{"kafka.compression.type": "rar"})
     with pytest.raises(OptionError, match=r"kafka\.delivery\.timeout\.ms"):
         options(**{"kafka.delivery.timeout.ms": "soon"})
 
 
-def test_a_topic_that_is_nowhere_is_named(node, options):
+def test_missing_topic_error_names_the_topic(node, options):
     away = options(topic="no such/topic")
     with pytest.raises(Refused, match="no such/topic"):
         SinkTask(away, Task("q", 0, 0)).write(rows("a"))

@@ -1,4 +1,4 @@
-"""Small files become large ones; a crash at any step leaves every row there once."""
+"""Merging of small files: a crash at any step neither loses nor duplicates rows."""
 
 import contextlib
 from pathlib import Path
@@ -28,7 +28,7 @@ def fill(table: Path, batches: int, days: int = 2) -> list[int]:
 
 
 def rows(table: Path) -> list[int]:
-    """What a reader of the directory sees: names that begin with _ are passed over."""
+    """Return the rows a reader sees, without names that begin with _."""
     found = []
     for file in table.glob("**/*.parquet"):
         if not any(part.startswith("_") for part in file.relative_to(table).parts):
@@ -37,7 +37,7 @@ def rows(table: Path) -> list[int]:
     return sorted(found)
 
 
-def test_many_become_one_and_the_newest_batch_is_left_alone(tmp_path):
+def test_many_files_are_merged_except_the_newest_batch(tmp_path):
     expected = fill(tmp_path, 6)
     assert compact(tmp_path, before=5, files_min=4) == 8
     assert rows(tmp_path) == expected
@@ -48,14 +48,14 @@ def test_many_become_one_and_the_newest_batch_is_left_alone(tmp_path):
     assert compact(tmp_path, before=5, files_min=4) == 0
 
 
-def test_few_are_left_as_they_are(tmp_path):
+def test_few_files_are_not_merged(tmp_path):
     expected = fill(tmp_path, 3)
     assert compact(tmp_path, before=3, files_min=4) == 0
     assert rows(tmp_path) == expected
     assert len(list(tmp_path.glob("day=0/*"))) == 3
 
 
-def test_a_merge_takes_in_what_was_merged_before(tmp_path):
+def test_merge_includes_previously_merged_files(tmp_path):
     fill(tmp_path, 4, days=1)
     compact(tmp_path, before=4, files_min=2)
     for batch in (4, 5):
@@ -70,17 +70,19 @@ def test_a_merge_takes_in_what_was_merged_before(tmp_path):
 @pytest.mark.parametrize("method", ["replace", "unlink", "mkdir", "write_bytes"])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("count", range(1, 6))
-def test_a_crash_at_any_step_loses_and_doubles_nothing(tmp_path, monkeypatch, method, when, count):
+def test_crash_at_any_step_neither_loses_nor_duplicates_rows(
+    tmp_path, monkeypatch, method, when, count
+):
     expected = fill(tmp_path, 4, days=1)
     left = count
     whole = getattr(Path, method)
 
-    def step(self, *given, **named):
+    def step(self, *args, **named):
         nonlocal left
         left -= 1
         if left == 0 and when == "before":
             raise Crash
-        found = whole(self, *given, **named)
+        found = whole(self, *args, **named)
         if left == 0:
             raise Crash
         return found

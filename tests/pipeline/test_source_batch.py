@@ -1,4 +1,4 @@
-"""Batches: what is read, from where to where, in how many pieces, by every option."""
+"""Batch reads: topics, offsets, pieces and columns, by every option."""
 
 import datetime
 import time
@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
 )
-from source_world import World, read_all, recently
+from source_cluster import SourceCluster, read_all, recently
 
 from ottla.pipeline.columns import BadSchema, chosen_columns, full_schema
 from ottla.pipeline.option_values import OptionError
@@ -23,12 +23,12 @@ from ottla.pipeline.survey import DataLoss
 DAY_MS = 86_400_000
 
 
-def test_every_column_of_a_record(world: World) -> None:
-    topic = world.create(partitions=2)
+def test_batch_read_returns_every_column(cluster: SourceCluster) -> None:
+    topic = cluster.create(partitions=2)
     stamp = recently()
-    world.produce(topic, ["a"], partition=1, key=b"k", timestamp=stamp, headers=[("h", b"x")])
-    world.produce(topic, ["b"], partition=1, timestamp=stamp + 1, headers=[("n", None)])
-    rows = world.rows(subscribe=topic, includeHeaders="true")
+    cluster.produce(topic, ["a"], partition=1, key=b"k", timestamp=stamp, headers=[("h", b"x")])
+    cluster.produce(topic, ["b"], partition=1, timestamp=stamp + 1, headers=[("n", None)])
+    rows = cluster.rows(subscribe=topic, includeHeaders="true")
     when = datetime.datetime.fromtimestamp(stamp / 1000, datetime.UTC)
     assert rows[0] == {
         "key": b"k",
@@ -41,44 +41,44 @@ def test_every_column_of_a_record(world: World) -> None:
         "headers": [{"key": "h", "value": b"x"}],
     }
     assert (rows[1]["key"], rows[1]["headers"]) == (None, [{"key": "n", "value": None}])
-    assert "headers" not in world.rows(subscribe=topic)[0]
+    assert "headers" not in cluster.rows(subscribe=topic)[0]
 
 
-def test_log_append_time_has_its_type(world: World) -> None:
-    topic = world.create(message_timestamp_type="LogAppendTime")
-    world.produce(topic, ["a"], timestamp=5)
-    row = world.rows(subscribe=topic)[0]
+def test_timestamp_type_of_log_append_time_is_1(cluster: SourceCluster) -> None:
+    topic = cluster.create(message_timestamp_type="LogAppendTime")
+    cluster.produce(topic, ["a"], timestamp=5)
+    row = cluster.rows(subscribe=topic)[0]
     assert row["timestampType"] == 1 and row["timestamp"].year > 2000
 
 
-def test_topics_by_name_by_pattern_and_by_partition(world: World) -> None:
-    one, two = world.create("one", 2), world.create("two")
-    world.produce(one, ["1-0"], 0)
-    world.produce(one, ["1-1"], 1)
-    world.produce(two, ["2-0"], 0)
-    assert world.values(subscribe=f"{one},{two}") == ["1-0", "1-1", "2-0"]
-    assert world.values(subscribePattern=world.name("t.o")) == ["2-0"]
-    assert world.values(subscribePattern=world.name(".*")) == ["1-0", "1-1", "2-0"]
-    assert world.values(assign=f'{{"{one}": [1], "{two}": [0]}}') == ["1-1", "2-0"]
-    assert world.values(subscribePattern="__(consumer|transaction).*") == []
-    assert world.values(subscribePattern=world.name("none")) == []
+def test_topics_are_selected_by_name_pattern_or_partition(cluster: SourceCluster) -> None:
+    one, two = cluster.create("one", 2), cluster.create("two")
+    cluster.produce(one, ["1-0"], 0)
+    cluster.produce(one, ["1-1"], 1)
+    cluster.produce(two, ["2-0"], 0)
+    assert cluster.values(subscribe=f"{one},{two}") == ["1-0", "1-1", "2-0"]
+    assert cluster.values(subscribePattern=cluster.name("t.o")) == ["2-0"]
+    assert cluster.values(subscribePattern=cluster.name(".*")) == ["1-0", "1-1", "2-0"]
+    assert cluster.values(assign=f'{{"{one}": [1], "{two}": [0]}}') == ["1-1", "2-0"]
+    assert cluster.values(subscribePattern="__(consumer|transaction).*") == []
+    assert cluster.values(subscribePattern=cluster.name("none")) == []
 
 
-def test_what_is_not_there_is_named(world: World) -> None:
-    topic = world.create()
+def test_missing_topic_or_partition_is_named(cluster: SourceCluster) -> None:
+    topic = cluster.create()
     with pytest.raises(OptionError, match=r"'subscribe': no such topic or partition: no-such$"):
-        world.values(subscribe=f"{topic},no-such")
+        cluster.values(subscribe=f"{topic},no-such")
     with pytest.raises(OptionError, match=rf"'assign': no such topic or partition: {topic}-3"):
-        world.values(assign=f'{{"{topic}": [0, 3]}}')
+        cluster.values(assign=f'{{"{topic}": [0, 3]}}')
 
 
-def test_offsets_say_where_to_begin_and_end(world: World) -> None:
-    topic = world.create(partitions=2)
-    world.produce(topic, range(10), 0)
-    world.produce(topic, range(10, 20), 1)
+def test_offsets_bound_a_batch_read(cluster: SourceCluster) -> None:
+    topic = cluster.create(partitions=2)
+    cluster.produce(topic, range(10), 0)
+    cluster.produce(topic, range(10, 20), 1)
 
     def values(starting: str = "earliest", ending: str = "latest") -> list[int]:
-        found = world.values(subscribe=topic, startingOffsets=starting, endingOffsets=ending)
+        found = cluster.values(subscribe=topic, startingOffsets=starting, endingOffsets=ending)
         return [int(each) for each in found]
 
     assert values(f'{{"{topic}": {{"0": 7, "1": -2}}}}') == [7, 8, 9, *range(10, 20)]
@@ -96,15 +96,15 @@ def test_offsets_say_where_to_begin_and_end(world: World) -> None:
         values(f'{{"{topic}": {{"0": 5, "1": 0}}}}', f'{{"{topic}": {{"0": 3, "1": 0}}}}')
 
 
-def test_times_say_where_to_begin_and_end(world: World) -> None:
-    topic = world.create(partitions=2)
+def test_timestamps_bound_a_batch_read(cluster: SourceCluster) -> None:
+    topic = cluster.create(partitions=2)
     base = recently()
     for number in range(2):
         for step in range(4):
-            world.produce(topic, [f"{number}{step}"], number, timestamp=base + step * 1000)
+            cluster.produce(topic, [f"{number}{step}"], number, timestamp=base + step * 1000)
 
     def values(**options: object) -> list[str]:
-        return world.values(subscribe=topic, **options)
+        return cluster.values(subscribe=topic, **options)
 
     assert values(startingTimestamp=base + 2000) == ["02", "03", "12", "13"]
     assert values(endingTimestamp=base + 1500) == ["00", "01", "10", "11"]
@@ -118,36 +118,36 @@ def test_times_say_where_to_begin_and_end(world: World) -> None:
     assert values(startingTimestamp=base + DAY_MS, **latest) == []
 
 
-def test_a_start_can_be_a_time_ago(world: World) -> None:
-    topic = world.create()
+def test_start_may_be_relative_to_now(cluster: SourceCluster) -> None:
+    topic = cluster.create()
     now = int(time.time() * 1000)
-    world.produce(topic, ["old"], timestamp=now - 2 * 3_600_000)
-    world.produce(topic, ["new"], timestamp=now - 60_000)
-    assert world.values(subscribe=topic, startingOffsets="-10 minutes") == ["new"]
-    assert world.values(subscribe=topic, startingTimestamp="-3 hours") == ["old", "new"]
-    assert world.values(subscribe=topic, startingOffsets="-1 second") == []
-    assert world.values(subscribe=topic, endingOffsets="-1 hour") == ["old"]
+    cluster.produce(topic, ["old"], timestamp=now - 2 * 3_600_000)
+    cluster.produce(topic, ["new"], timestamp=now - 60_000)
+    assert cluster.values(subscribe=topic, startingOffsets="-10 minutes") == ["new"]
+    assert cluster.values(subscribe=topic, startingTimestamp="-3 hours") == ["old", "new"]
+    assert cluster.values(subscribe=topic, startingOffsets="-1 second") == []
+    assert cluster.values(subscribe=topic, endingOffsets="-1 hour") == ["old"]
 
 
-def test_aborted_records_and_markers_are_not_rows(world: World) -> None:
-    topic = world.create()
-    world.transact(topic, ["a"])
-    world.transact(topic, ["b"], commit=False)
-    world.transact(topic, ["c"])
-    assert world.values(subscribe=topic) == ["a", "c"]
-    assert world.values(subscribe=topic, isolation="read_uncommitted") == ["a", "b", "c"]
+def test_aborted_records_and_markers_are_not_rows(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.transact(topic, ["a"])
+    cluster.transact(topic, ["b"], commit=False)
+    cluster.transact(topic, ["c"])
+    assert cluster.values(subscribe=topic) == ["a", "c"]
+    assert cluster.values(subscribe=topic, isolation="read_uncommitted") == ["a", "b", "c"]
     kafkas = {"kafka.isolation.level": "read_uncommitted"}
-    assert world.values(subscribe=topic, **kafkas) == ["a", "b", "c"]
-    assert [each["offset"] for each in world.rows(subscribe=topic)] == [0, 4]
+    assert cluster.values(subscribe=topic, **kafkas) == ["a", "b", "c"]
+    assert [each["offset"] for each in cluster.rows(subscribe=topic)] == [0, 4]
 
 
-def test_a_partition_of_a_topic_can_be_many_of_spark(world: World) -> None:
-    topic = world.create(partitions=2)
-    world.produce(topic, range(90), 0)
-    world.produce(topic, range(90, 100), 1)
+def test_topic_partition_is_split_into_spark_partitions(cluster: SourceCluster) -> None:
+    topic = cluster.create(partitions=2)
+    cluster.produce(topic, range(90), 0)
+    cluster.produce(topic, range(90, 100), 1)
 
     def sizes(**options: object) -> list[int]:
-        reader = world.batch(subscribe=topic, **options)
+        reader = cluster.batch(subscribe=topic, **options)
         parts = reader.partitions()
         rows = [int(each["value"]) for each in read_all(reader, parts)]
         assert rows == list(range(100))
@@ -161,43 +161,43 @@ def test_a_partition_of_a_topic_can_be_many_of_spark(world: World) -> None:
     assert len(by_bytes) > 3 and sum(by_bytes) == 100
 
 
-def test_what_has_expired_is_told_or_skipped(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, range(10))
-    world.delete_records(topic, 4)
+def test_expired_records_are_an_error_or_skipped(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, range(10))
+    cluster.delete_records(topic, 4)
     start = {"startingOffsets": f'{{"{topic}": {{"0": 1}}}}'}
     with pytest.raises(DataLoss, match=rf"{topic}-0: offsets 1 to 3: the log starts at 4"):
-        world.values(subscribe=topic, **start)
+        cluster.values(subscribe=topic, **start)
     lax = {"failOnDataLoss": "false"}
-    assert world.values(subscribe=topic, **start, **lax) == ["4", "5", "6", "7", "8", "9"]
+    assert cluster.values(subscribe=topic, **start, **lax) == ["4", "5", "6", "7", "8", "9"]
     beyond = {"endingOffsets": f'{{"{topic}": {{"0": 12}}}}'}
     with pytest.raises(DataLoss, match=rf"{topic}-0: offsets 10 to 11: the log ends at 10"):
-        world.values(subscribe=topic, **beyond)
-    assert len(world.values(subscribe=topic, **beyond, **lax)) == 6
-    assert world.values(subscribe=topic) == ["4", "5", "6", "7", "8", "9"]
+        cluster.values(subscribe=topic, **beyond)
+    assert len(cluster.values(subscribe=topic, **beyond, **lax)) == 6
+    assert cluster.values(subscribe=topic) == ["4", "5", "6", "7", "8", "9"]
 
 
-def test_what_expires_after_planning_is_told_or_skipped(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, range(10))
-    strict = world.batch(subscribe=topic)
-    lax = world.batch(subscribe=topic, failOnDataLoss="false")
+def test_records_expired_after_planning_are_an_error_or_skipped(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, range(10))
+    strict = cluster.batch(subscribe=topic)
+    lax = cluster.batch(subscribe=topic, failOnDataLoss="false")
     planned = strict.partitions()
-    world.delete_records(topic, 6)
+    cluster.delete_records(topic, 6)
     with pytest.raises(DataLoss, match=rf"{topic}-0: offsets 0 to 5: the log starts at 6 since"):
         read_all(strict, planned)
     assert [int(each["value"]) for each in read_all(lax, planned)] == [6, 7, 8, 9]
 
 
-def test_a_topic_made_anew_after_planning_is_not_read_for_the_old_one(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, ["old"] * 3)
-    strict = world.batch(subscribe=topic)
-    lax = world.batch(subscribe=topic, failOnDataLoss="false")
+def test_topic_recreated_after_planning_is_not_read(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, ["old"] * 3)
+    strict = cluster.batch(subscribe=topic)
+    lax = cluster.batch(subscribe=topic, failOnDataLoss="false")
     planned = strict.partitions()
-    world.delete(topic)
-    world.create()
-    world.produce(topic, ["new"] * 3)
+    cluster.delete(topic)
+    cluster.create()
+    cluster.produce(topic, ["new"] * 3)
     with pytest.raises(DataLoss, match=rf"{topic}-0: offsets 0 to 2: .*recreated"):
         read_all(strict, planned)
     assert read_all(lax, planned) == []
@@ -206,11 +206,11 @@ def test_a_topic_made_anew_after_planning_is_not_read_for_the_old_one(world: Wor
 # -- schemas -----------------------------------------------------------------------
 
 
-def test_a_schema_chooses_columns_in_its_order(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, ["a", "b"])
+def test_schema_selects_columns_in_its_order(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, ["a", "b"])
     schema = StructType().add("offset", LongType(), nullable=False).add("value", BinaryType())
-    reader = world.batch(schema, subscribe=topic)
+    reader = cluster.batch(schema, subscribe=topic)
     batches = list(reader.read(reader.partitions()[0]))
     assert batches[0].schema.names == ["offset", "value"]
     assert not batches[0].schema.field("offset").nullable
@@ -221,7 +221,7 @@ TEXT_HEADERS = ArrayType(StructType().add("key", StringType()).add("value", Stri
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "said"),
+    ("name", "kind", "message"),
     [
         ("val", BinaryType(), "no column 'val'; did you mean 'value'"),
         ("timestamptype", IntegerType(), "no column 'timestamptype'; did you mean 'timestampType'"),
@@ -232,12 +232,12 @@ TEXT_HEADERS = ArrayType(StructType().add("key", StringType()).add("value", Stri
         ("headers", TEXT_HEADERS, "column 'headers' is array<struct"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_explained(name: str, kind: DataType, said: str) -> None:
-    with pytest.raises(BadSchema, match=said):
+def test_invalid_schema_error_names_the_column(name: str, kind: DataType, message: str) -> None:
+    with pytest.raises(BadSchema, match=message):
         chosen_columns(StructType().add("key", BinaryType()).add(name, kind))
 
 
-def test_the_full_schema_fits_and_an_empty_one_does_not() -> None:
+def test_full_schema_is_accepted_and_empty_schema_rejected() -> None:
     assert len(chosen_columns(full_schema(True))) == 8
     assert chosen_columns(full_schema(False))[-1] == "timestampType"
     with pytest.raises(BadSchema, match="has no column"):

@@ -1,4 +1,4 @@
-"""The options of the source and the sink: every name, and what is said of a wrong one."""
+"""The options of the source and the sink, and the errors of invalid ones."""
 
 import re
 
@@ -26,14 +26,14 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 def parse(stream: bool = False, /, **options: str | None) -> SourceOptions:
-    """Parse the base options with some of them changed; ``__`` stands for a dot, None for none."""
+    """Parse changed base options; ``__`` stands for a dot, None removes an option."""
     asked = BASE | {key.replace("__", "."): value for key, value in options.items()}
     return SourceOptions.parse(
         {key: value for key, value in asked.items() if value is not None}, is_stream=stream
     )
 
 
-def test_defaults() -> None:
+def test_source_options_have_defaults() -> None:
     batch = parse()
     assert batch.client.bootstrap == ("one:9092", "two:9092")
     assert batch.client.client_id == "ottla-spark" and batch.client.properties == {}
@@ -49,13 +49,13 @@ def test_defaults() -> None:
     assert parse(True).starting is Edge.LATEST
 
 
-def test_names_are_compared_without_case_and_values_without_spaces() -> None:
-    given = {
+def test_option_names_ignore_case_and_values_are_stripped() -> None:
+    args = {
         "KAFKA.Bootstrap.Servers": " h:1 ",
         "SUBSCRIBE": " b , a,b ",
         "FAILondataLOSS": "FALSE",
     }
-    options = SourceOptions.parse(given)
+    options = SourceOptions.parse(args)
     assert options.client.bootstrap == ("h:1",)
     assert options.choice == Subscribe(("b", "a"))
     assert not options.fail_on_data_loss
@@ -73,17 +73,17 @@ def test_names_are_compared_without_case_and_values_without_spaces() -> None:
         ("startingOffsetsByTimestamp", '{"a": {"0": 7}}', AtTimestamps({A0: 7}, False)),
     ],
 )
-def test_where_a_stream_starts(name: str, value: str, found: object) -> None:
+def test_starting_options_are_parsed(name: str, value: str, found: object) -> None:
     assert parse(True, **{name: value}).starting == found
 
 
-def test_a_time_wins_over_times_and_both_over_offsets() -> None:
-    given = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"a": {"0": 7}}'}
-    assert parse(**given).starting == AtTimestamps({A0: 7}, False)
-    assert parse(**given, startingTimestamp="9").starting == AtTimestamp(9, False)
+def test_timestamp_overrides_partition_timestamps_and_offsets() -> None:
+    args = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"a": {"0": 7}}'}
+    assert parse(**args).starting == AtTimestamps({A0: 7}, False)
+    assert parse(**args, startingTimestamp="9").starting == AtTimestamp(9, False)
 
 
-def test_without_a_match_a_start_is_an_error_or_the_end_and_an_end_is_the_end() -> None:
+def test_timestamp_strategy_applies_to_starts_only() -> None:
     strategy = {"startingOffsetsByTimestampStrategy": "LATEST"}
     assert parse(startingTimestamp="9", **strategy).starting == AtTimestamp(9, True)
     assert parse(endingTimestamp="9").ending == AtTimestamp(9, True)
@@ -91,7 +91,7 @@ def test_without_a_match_a_start_is_an_error_or_the_end_and_an_end_is_the_end() 
     assert parse(endingOffsetsByTimestamp='{"a":{"1":3}}').ending == AtTimestamps({A1: 3}, True)
 
 
-def test_what_to_read() -> None:
+def test_selection_options_are_parsed() -> None:
     pattern = parse(subscribe=None, subscribePattern="or.ers").choice
     assert pattern == Pattern("or.ers")
     assert pattern.matches("orders") and not pattern.matches("orders-2")
@@ -99,7 +99,7 @@ def test_what_to_read() -> None:
     assert assigned == Assign((A0, A1, TopicPartition("b", 1)))
 
 
-def test_limits_and_splitting() -> None:
+def test_limits_and_splitting_are_parsed() -> None:
     asked = {
         "maxOffsetsPerTrigger": "100",
         "minOffsetsPerTrigger": "10",
@@ -115,7 +115,7 @@ def test_limits_and_splitting() -> None:
     assert parse(True, maxTriggerDelay="250").limits.delay_ms_max == 250
 
 
-def test_small_options() -> None:
+def test_remaining_source_options_are_parsed() -> None:
     options = parse(
         True,
         includeHeaders="true",
@@ -135,7 +135,7 @@ def test_small_options() -> None:
     assert include_headers({"INCLUDEheaders": "True"}) and not include_headers({})
 
 
-def test_what_is_kafkas_goes_to_the_client_and_its_values_are_not_shown() -> None:
+def test_kafka_properties_reach_the_client_and_are_not_printed() -> None:
     options = parse(
         kafka__client__id="me", kafka__sasl__jaas__config="secret", kafka__max__poll__records="5"
     )
@@ -190,20 +190,22 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "said"), WRONG)
-def test_a_wrong_option_is_named(options: dict[str, str | None], said: str) -> None:
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_invalid_option_error_names_the_option(
+    options: dict[str, str | None], message: str
+) -> None:
     with pytest.raises(OptionError) as raised:
         parse(**options)
-    assert re.search(said, str(raised.value)), str(raised.value)
+    assert re.search(message, str(raised.value)), str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
-def test_a_stream_has_no_end(name: str) -> None:
+def test_ending_options_are_rejected_for_streams(name: str) -> None:
     with pytest.raises(OptionError, match=f"'{name}' applies to batch reads only"):
         parse(True, **{name: "latest"})
 
 
-def test_a_sink() -> None:
+def test_sink_options_are_parsed() -> None:
     sink = {"kafka.bootstrap.servers": "h:1"}
     options = SinkOptions.parse(sink | {"checkpointLocation": "/c", "queryName": "q"})
     assert (options.topic, options.delivery) == (None, Delivery.AT_LEAST_ONCE)

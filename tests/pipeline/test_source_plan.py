@@ -1,4 +1,4 @@
-"""What to read next: positions, losses, limits and pieces, without a cluster."""
+"""Planning of reads without a cluster: positions, losses, limits and pieces."""
 
 import pytest
 from hypothesis import given
@@ -63,7 +63,7 @@ POSITIONS = st.dictionaries(
 
 
 @given(POSITIONS)
-def test_an_offset_comes_back_from_the_checkpoint_as_it_went(found: dict) -> None:
+def test_stream_offset_round_trips_through_json(found: dict) -> None:
     starts = {each: start for each, (start, _) in found.items()}
     ends = {each: end for each, (_, end) in found.items()}
     ids = {each.topic: "id-" + each.topic for each in found}
@@ -76,12 +76,12 @@ def test_an_offset_comes_back_from_the_checkpoint_as_it_went(found: dict) -> Non
     assert (back.starts, back.ends, back.pieces) == (starts, ends, pieces)
 
 
-def test_offset_written_before_pieces_were_kept_has_none() -> None:
+def test_offset_without_pieces_is_read() -> None:
     offset = from_json({"version": 1, "topics": {"a": {"id": "x", "end": {"0": 1}}}})
     assert offset.pieces is None
 
 
-def test_an_offset_of_sparks_kafka_source_is_read() -> None:
+def test_offset_of_sparks_kafka_source_is_read() -> None:
     offset = from_json({"a": {"0": 5, "1": 7}, "version": {"0": 1}})
     assert offset.ends == {A0: 5, A1: 7, TopicPartition("version", 0): 1}
     assert offset.starts is None and offset.ids == {"a": "", "version": ""}
@@ -102,15 +102,15 @@ def test_an_offset_of_sparks_kafka_source_is_read() -> None:
         {"version": 1, "topics": {"a": {"id": "x", "end": {"0": 1}, "pieces": {"0": 0}}}},
     ],
 )
-def test_what_is_no_offset_is_refused(kept: object) -> None:
+def test_invalid_offset_is_rejected(kept: object) -> None:
     with pytest.raises(BadStreamOffset):
         from_json(kept)
 
 
-# -- which partitions, from where ----------------------------------------------
+# -- partitions and boundaries -------------------------------------------------
 
 
-def test_what_is_asked_for_is_chosen_among_what_is_there() -> None:
+def test_choose_returns_selected_partitions_that_exist() -> None:
     assert choose(Subscribe(("b", "a", "x")), FOUND) == [A0, A1, B0]
     assert missing(Subscribe(("b", "x")), FOUND) == ["x"]
     assert choose(Pattern(".*"), FOUND) == [A0, A1, B0]
@@ -119,13 +119,13 @@ def test_what_is_asked_for_is_chosen_among_what_is_there() -> None:
     assert missing(Assign((A1, A2, TopicPartition("x", 0))), FOUND) == ["a-2", "x-0"]
 
 
-def settled(boundary: Boundary, answers: dict, latest: dict) -> dict:
+def resolved(boundary: Boundary, answers: dict, latest: dict) -> dict:
     asked = offset_queries(boundary, "startingOffsets", [A0, A1], now_ms=1000)
     assert asked.keys() == answers.keys()
     return resolve(boundary, "startingOffsets", asked, answers, latest)
 
 
-def test_a_boundary_becomes_an_offset_for_each_partition() -> None:
+def test_boundary_resolves_to_an_offset_per_partition() -> None:
     latest = {A0: 9, A1: 8}
     assert offset_queries(Edge.LATEST, "o", [A0], 0) == {A0: -1}
     assert offset_queries(Edge.EARLIEST, "o", [A0], 0) == {A0: -2}
@@ -134,12 +134,12 @@ def test_a_boundary_becomes_an_offset_for_each_partition() -> None:
     assert offset_queries(Ago(400), "o", [A0], 1000) == {A0: 600}
     assert offset_queries(Ago(4000), "o", [A0], 1000) == {A0: 0}
     assert offset_queries(AtOffsets({A0: 5, A1: -2}), "o", [A0, A1], 0) == {A1: -2}
-    assert settled(Edge.EARLIEST, {A0: 2, A1: 0}, {}) == {A0: 2, A1: 0}
-    assert settled(AtOffsets({A0: 5, A1: -2}), {A1: 3}, {}) == {A0: 5, A1: 3}
-    assert settled(Ago(1), {A0: 4, A1: -1}, latest) == {A0: 4, A1: 8}
-    assert settled(AtTimestamp(7, True), {A0: -1, A1: 3}, latest) == {A0: 9, A1: 3}
+    assert resolved(Edge.EARLIEST, {A0: 2, A1: 0}, {}) == {A0: 2, A1: 0}
+    assert resolved(AtOffsets({A0: 5, A1: -2}), {A1: 3}, {}) == {A0: 5, A1: 3}
+    assert resolved(Ago(1), {A0: 4, A1: -1}, latest) == {A0: 4, A1: 8}
+    assert resolved(AtTimestamp(7, True), {A0: -1, A1: 3}, latest) == {A0: 9, A1: 3}
     with pytest.raises(OptionError, match="'startingOffsets': a-1 has no record of 7 ms or later"):
-        settled(AtTimestamp(7, False), {A0: 4, A1: -1}, latest)
+        resolved(AtTimestamp(7, False), {A0: 4, A1: -1}, latest)
     with pytest.raises(OptionError, match="it lacks a-0; b-0 is not read"):
         offset_queries(AtOffsets({A1: 0, B0: 0}), "startingOffsets", [A0, A1], 0)
     with pytest.raises(OptionError, match="'x' must name every partition that is read"):
@@ -153,12 +153,12 @@ def test_ranges_lie_between_two_positions() -> None:
         ranges({A0: 5}, {A0: 3}, ids)
 
 
-# -- what is lost ----------------------------------------------------------------
+# -- losses ---------------------------------------------------------------------
 
 BEFORE = stream_offset({A0: 0, A1: 0}, {A0: 5, A1: 7}, {"a": "ida"})
 
 
-def test_a_stream_goes_on_where_it_was_and_takes_in_what_is_new() -> None:
+def test_advance_continues_and_adds_new_partitions() -> None:
     now = view({A0: 0, A1: 0, A2: 0, B0: 3}, {A0: 9, A1: 7, A2: 4, B0: 8})
     assert advance(BEFORE, now) == ({A0: 5, A1: 7, A2: 0, B0: 3}, [])
 
@@ -167,7 +167,7 @@ def causes(losses: list[Loss]) -> list[tuple]:
     return [(each.partition, each.cause, each.first, each.last) for each in losses]
 
 
-def test_each_loss_is_told_by_partition_range_and_cause() -> None:
+def test_each_loss_names_partition_range_and_cause() -> None:
     ids = {"a": "ida"}
     expired = advance(BEFORE, view({A0: 6, A1: 7}, {A0: 9, A1: 7}, ids))
     assert expired[0] == {A0: 6, A1: 7}
@@ -185,7 +185,7 @@ def test_each_loss_is_told_by_partition_range_and_cause() -> None:
     assert "b-0" not in explain(late[1]) and "a-2: offsets 0 to 1" in explain(late[1])
 
 
-def test_a_topic_made_anew_is_another_topic_and_is_read_from_its_beginning() -> None:
+def test_recreated_topic_is_read_from_its_start() -> None:
     now = view({A0: 0, A1: 2}, {A0: 50, A1: 60}, {"a": "new"})
     starts, losses = advance(BEFORE, now)
     assert starts == {A0: 0, A1: 2}
@@ -195,12 +195,12 @@ def test_a_topic_made_anew_is_another_topic_and_is_read_from_its_beginning() -> 
     assert advance(unknown, now) == ({A0: 5, A1: 7}, [])
 
 
-def test_a_long_list_of_losses_is_cut() -> None:
+def test_long_list_of_losses_is_truncated() -> None:
     many = [Loss(TopicPartition("a", each), Cause.DELETED, 0, 5, "gone") for each in range(20)]
     assert explain(many).endswith("; and 12 more") and explain(many).count("gone") == 8
 
 
-def test_a_replayed_batch_is_checked_against_what_is_there_now() -> None:
+def test_replayed_batch_is_checked_against_the_current_log() -> None:
     planned = [Range(A0, 0, 10, "ida"), Range(A1, 0, 10, "ida"), Range(B0, 3, 5, "idb")]
     all_there = view({A0: 0, A1: 0, B0: 0}, {A0: 10, A1: 99, B0: 5})
     assert check(planned, all_there) == (planned, [])
@@ -220,7 +220,7 @@ SMALL = st.integers(0, 12)
 
 
 @given(SMALL, SMALL, SMALL, SMALL)
-def test_what_is_kept_and_what_is_lost_make_up_the_batch(
+def test_kept_and_lost_ranges_make_up_the_batch(
     start: int, size: int, earliest: int, held: int
 ) -> None:
     planned = Range(A0, start, start + size + 1, "ida")
@@ -231,7 +231,7 @@ def test_what_is_kept_and_what_is_lost_make_up_the_batch(
     assert all(earliest <= each.start and each.end <= earliest + held for each in kept)
 
 
-# -- how much --------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------
 
 SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=5).map(
     lambda sizes: {TopicPartition("a", index): size for index, size in enumerate(sizes)}
@@ -239,7 +239,7 @@ SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=5).map(
 
 
 @given(SIZES, st.integers(1, 60))
-def test_rows_are_shared_out_to_the_last_one_and_nobody_waits(sizes: dict, rows_max: int) -> None:
+def test_share_rows_uses_all_rows_and_starves_no_partition(sizes: dict, rows_max: int) -> None:
     found = share_rows(sizes, rows_max)
     filled = [each for each, size in sizes.items() if size]
     assert found.keys() == sizes.keys()
@@ -248,11 +248,11 @@ def test_rows_are_shared_out_to_the_last_one_and_nobody_waits(sizes: dict, rows_
     assert sum(found.values()) == expected
 
 
-def test_rows_are_shared_in_proportion() -> None:
+def test_share_rows_is_proportional() -> None:
     assert share_rows({A0: 900, A1: 90, A2: 0}, 100) == {A0: 91, A1: 9, A2: 0}
 
 
-def test_bytes_are_shared_by_what_an_offset_weighs() -> None:
+def test_share_bytes_uses_bytes_per_offset() -> None:
     sizes, density = {A0: 100, A1: 100, A2: 0}, {A0: 10.0, A1: 30.0}
     assert share_bytes(sizes, 4000, density) == sizes
     assert share_bytes(sizes, 2000, density) == {A0: 50, A1: 50, A2: 0}
@@ -261,7 +261,7 @@ def test_bytes_are_shared_by_what_an_offset_weighs() -> None:
     assert density_of(now, {A0: 500, A1: 70}) == {A0: 50.0}
 
 
-def test_a_batch_ends_where_the_strictest_limit_says() -> None:
+def test_strictest_limit_ends_the_batch() -> None:
     starts, latest = {A0: 10, A1: 0}, {A0: 110, A1: 100}
     assert limit(starts, latest, Limits(), {}) == latest
     assert limit(starts, latest, Limits(rows_max=20), {}) == {A0: 20, A1: 10}
@@ -269,13 +269,13 @@ def test_a_batch_ends_where_the_strictest_limit_says() -> None:
     assert limit(starts, latest, by_bytes, {A0: 1.0, A1: 1.0}) == {A0: 35, A1: 25}
 
 
-def test_a_batch_waits_for_rows_but_not_for_ever() -> None:
+def test_batch_is_due_after_min_rows_or_max_delay() -> None:
     limits = Limits(rows_min=10, delay_ms_max=500)
     assert not is_due(9, limits, 499)
     assert is_due(10, limits, 0) and is_due(0, limits, 500) and is_due(0, Limits(), 0)
 
 
-# -- into how many pieces ----------------------------------------------------------
+# -- pieces ------------------------------------------------------------------------
 
 WHOLE = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 30)), max_size=4).map(
     lambda found: [
@@ -301,13 +301,13 @@ def test_pieces_cover_the_ranges_exactly(
         assert len(pieces) <= max(least or 0, len(whole))
 
 
-def test_the_largest_range_is_cut_first() -> None:
+def test_largest_range_is_cut_first() -> None:
     whole = [Range(A0, 0, 10), Range(A1, 0, 90)]
     sizes = [(each.partition, each.size) for each in cut(whole, divide(whole, Splitting(4), {}))]
     assert sizes == [(A0, 10), (A1, 30), (A1, 30), (A1, 30)]
 
 
-def test_nobody_gets_a_hundred_thousand_tasks() -> None:
+def test_number_of_tasks_is_bounded() -> None:
     with pytest.raises(OptionError, match="1000000 Spark partitions"):
         divide([Range(A0, 0, 1_000_000)], Splitting(records_max=1), {})
 

@@ -1,7 +1,7 @@
-"""A replayed micro-batch gives every task the rows it had, whatever options and topic are by then.
+"""A replayed micro-batch gives every task the same rows, even if options or topic have changed.
 
-The sink here is the exactly-once sink reduced to its rule: it remembers, task by task, which
-micro-batch it has written, and skips a task that it finds.
+The sink here is a model of the exactly-once sink: it stores the last micro-batch of each task, and
+skips a task that is already written.
 """
 
 import json
@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from source_world import Crash, Engine, World, read_all
+from source_cluster import Crash, Engine, SourceCluster, read_all
 
 from ottla.pipeline.offsets import from_json
 
@@ -18,8 +18,8 @@ from ottla.pipeline.offsets import from_json
 class TaskEngine(Engine):
     """Spark's engine in front of a sink that commits task by task.
 
-    ``crash_after`` is how many tasks of a micro-batch commit before the driver crashes; which ones
-    is random, as tasks run beside each other.
+    ``crash_after`` is the number of tasks of a micro-batch that commit before the driver crashes;
+    they are chosen at random, because tasks run in parallel.
     """
 
     def __init__(self, options: dict[str, str], random: Random) -> None:
@@ -49,8 +49,8 @@ class TaskEngine(Engine):
         return sum(len(counts) - 1 for counts in self.task_counts.values())
 
 
-def engine_of(world: World, random: Random, **options: object) -> TaskEngine:
-    return TaskEngine(world.options(startingOffsets="earliest", **options), random)
+def engine_of(cluster: SourceCluster, random: Random, **options: object) -> TaskEngine:
+    return TaskEngine(cluster.options(startingOffsets="earliest", **options), random)
 
 
 def offsets_of(engine: TaskEngine) -> list[tuple[int, int]]:
@@ -63,15 +63,15 @@ def offsets_of(engine: TaskEngine) -> list[tuple[int, int]]:
     ids=["small records arrive", "large records arrive"],
 )
 def test_replay_keeps_its_tasks_when_the_topic_changes_its_density(
-    world: World, values: list[str], later: list[str], bytes_max: int
+    cluster: SourceCluster, values: list[str], later: list[str], bytes_max: int
 ) -> None:
-    topic = world.create()
-    world.produce(topic, values)
-    engine = engine_of(world, Random(1), subscribe=topic, maxBytesPerPartition=bytes_max)
+    topic = cluster.create()
+    cluster.produce(topic, values)
+    engine = engine_of(cluster, Random(1), subscribe=topic, maxBytesPerPartition=bytes_max)
     engine.crash_after = 1
     with pytest.raises(Crash):
         engine.trigger()
-    world.produce(topic, later)
+    cluster.produce(topic, later)
     engine.restart().run()
     assert engine.task_counts[0][0] == engine.task_counts[0][1]
     assert offsets_of(engine) == [(0, n) for n in range(len(values) + len(later))]
@@ -88,12 +88,12 @@ def test_replay_keeps_its_tasks_when_the_topic_changes_its_density(
     ],
 )
 def test_replay_keeps_its_tasks_when_an_option_is_changed_before_a_restart(
-    world: World, before: dict[str, int], after: dict[str, int]
+    cluster: SourceCluster, before: dict[str, int], after: dict[str, int]
 ) -> None:
-    topic = world.create(partitions=2)
+    topic = cluster.create(partitions=2)
     for number in range(2):
-        world.produce(topic, range(50), number)
-    engine = engine_of(world, Random(2), subscribe=topic, **before)
+        cluster.produce(topic, range(50), number)
+    engine = engine_of(cluster, Random(2), subscribe=topic, **before)
     engine.crash_after = 1
     with pytest.raises(Crash):
         engine.trigger()
@@ -102,25 +102,25 @@ def test_replay_keeps_its_tasks_when_an_option_is_changed_before_a_restart(
     assert offsets_of(engine) == [(part, n) for part in range(2) for n in range(50)]
 
 
-def test_tasks_behind_an_expired_one_keep_their_numbers(world: World) -> None:
-    topic = world.create(partitions=2)
+def test_tasks_after_an_expired_one_keep_their_numbers(cluster: SourceCluster) -> None:
+    topic = cluster.create(partitions=2)
     for number in range(2):
-        world.produce(topic, range(40), number)
-    engine = engine_of(world, Random(3), subscribe=topic, minPartitions=4, failOnDataLoss="false")
+        cluster.produce(topic, range(40), number)
+    engine = engine_of(cluster, Random(3), subscribe=topic, minPartitions=4, failOnDataLoss="false")
     engine.crash_after = 0
     with pytest.raises(Crash):
         engine.trigger()
     engine.committed[3] = 0  # the last of the four: the second half of partition 1
-    world.delete_records(topic, 30)
+    cluster.delete_records(topic, 30)
     engine.restart().run()
     assert engine.task_counts[0] == [4, 4]
     assert offsets_of(engine) == [(0, n) for n in range(30, 40)] + [(1, n) for n in range(20)]
 
 
-def test_checkpoint_of_before_is_replayed_by_the_options(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, range(40))
-    engine = engine_of(world, Random(4), subscribe=topic, minPartitions=4)
+def test_checkpoint_without_pieces_is_replayed_by_the_options(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, range(40))
+    engine = engine_of(cluster, Random(4), subscribe=topic, minPartitions=4)
     engine.crash_after = 0
     with pytest.raises(Crash):
         engine.trigger()
@@ -134,16 +134,18 @@ def test_checkpoint_of_before_is_replayed_by_the_options(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_any_cut_before_and_after_a_crash_writes_every_row_once(world: World, seed: int) -> None:
+def test_any_cut_before_and_after_a_crash_writes_every_row_once(
+    cluster: SourceCluster, seed: int
+) -> None:
     random = Random(seed)
-    topic = world.create(partitions=2)
+    topic = cluster.create(partitions=2)
     sent = [0, 0]
-    engine = engine_of(world, random, subscribe=topic)
+    engine = engine_of(cluster, random, subscribe=topic)
     for _ in range(12):
         for number in range(2):
             count = random.choice([0, 1, 7, 60])
             value = "v" * random.choice([1, 50, 3000])
-            world.produce(topic, [value] * count, number)
+            cluster.produce(topic, [value] * count, number)
             sent[number] += count
         options = {
             "maxBytesPerPartition": random.choice([50, 500, 5_000, 1_000_000]),

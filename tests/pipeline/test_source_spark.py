@@ -1,4 +1,4 @@
-"""The source in Spark itself: what a user writes, and what Spark makes of it."""
+"""The source in Spark: batch reads, streams, and failures."""
 
 import json
 import os
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from source_cluster import SourceCluster, recently, wait_until
 from source_table import Table
-from source_world import World, recently, wait_until
 
 from ottla.pipeline.progress import GroupOffsets
 
@@ -27,20 +27,22 @@ def table(spark: "SparkSession", tmp_path: Path) -> Table:
     return Table(spark, tmp_path)
 
 
-def read(spark: "SparkSession", world: World, **options: object) -> "DataFrame":
-    return spark.read.format("ottla").options(**world.options(**options)).load()
+def read(spark: "SparkSession", cluster: SourceCluster, **options: object) -> "DataFrame":
+    return spark.read.format("ottla").options(**cluster.options(**options)).load()
 
 
 def numbers(table: Table) -> list[int]:
     return [int(each) for each in table.values]
 
 
-def test_a_batch(spark: "SparkSession", world: World) -> None:
-    topic = world.create(partitions=2)
+def test_batch_read_in_spark_returns_all_rows(
+    spark: "SparkSession", cluster: SourceCluster
+) -> None:
+    topic = cluster.create(partitions=2)
     stamp = recently()
-    world.produce(topic, ["a"], 0, key=b"k", timestamp=stamp, headers=[("h", b"x"), ("n", None)])
-    world.produce(topic, range(20), 1, timestamp=stamp + 1)
-    frame = read(spark, world, subscribe=topic, includeHeaders="true", minPartitions=3)
+    cluster.produce(topic, ["a"], 0, key=b"k", timestamp=stamp, headers=[("h", b"x"), ("n", None)])
+    cluster.produce(topic, range(20), 1, timestamp=stamp + 1)
+    frame = read(spark, cluster, subscribe=topic, includeHeaders="true", minPartitions=3)
     row = frame.filter("partition = 0").withColumn("ms", frame.timestamp.cast("double")).first()
     assert row is not None
     assert (row.key, row.value, row.topic, row.offset) == (b"k", b"a", topic, 0)
@@ -48,44 +50,46 @@ def test_a_batch(spark: "SparkSession", world: World) -> None:
     assert [tuple(each) for each in row.headers] == [("h", b"x"), ("n", None)]
     assert (frame.filter("offset < 5").count(), frame.count()) == (6, 21)  # never 6 twice
     pruned = spark.read.schema("offset bigint, value binary").format("ottla")
-    pruned = pruned.options(**world.options(subscribe=topic))
+    pruned = pruned.options(**cluster.options(subscribe=topic))
     assert pruned.load().columns == ["offset", "value"]
     assert pruned.load().selectExpr("sum(offset)").first()[0] == 190  # type: ignore[index]
 
 
-def test_what_is_wrong_is_said_in_one_sentence(spark: "SparkSession", world: World) -> None:
-    def said(**options: object) -> str:
+def test_invalid_options_are_reported_in_one_sentence(
+    spark: "SparkSession", cluster: SourceCluster
+) -> None:
+    def message(**options: object) -> str:
         with pytest.raises(Exception) as raised:
-            read(spark, world, **options).collect()
+            read(spark, cluster, **options).collect()
         return str(raised.value)
 
-    assert "unknown option 'startingoffset'; did you mean 'startingOffsets'?" in said(
+    assert "unknown option 'startingoffset'; did you mean 'startingOffsets'?" in message(
         subscribe="a", startingOffset="earliest"
     )
-    assert "'subscribe': no such topic or partition: not-there" in said(subscribe="not-there")
-    assert "kafka.security.protocol=SASL_SSL is not supported yet; only PLAINTEXT is" in said(
+    assert "'subscribe': no such topic or partition: not-there" in message(subscribe="not-there")
+    assert "kafka.security.protocol=SASL_SSL is not supported yet; only PLAINTEXT is" in message(
         subscribe="a", kafka__security__protocol="SASL_SSL"
     )
     reader = spark.read.schema("value string").format("ottla")
     with pytest.raises(Exception, match="column 'value' is binary, not string"):
-        reader.options(**world.options(subscribe="a")).load().collect()
+        reader.options(**cluster.options(subscribe="a")).load().collect()
 
 
-def test_a_stream_stopped_and_started_reads_every_row_once(
-    spark: "SparkSession", table: Table, world: World
+def test_restarted_stream_reads_every_row_once(
+    spark: "SparkSession", table: Table, cluster: SourceCluster
 ) -> None:
-    topic, group = world.create(partitions=2), world.name("group")
-    options = world.options(subscribe=topic, maxOffsetsPerTrigger=4, groupId=group)
-    world.produce(topic, ["before"], 0)
+    topic, group = cluster.create(partitions=2), cluster.name("group")
+    options = cluster.options(subscribe=topic, maxOffsetsPerTrigger=4, groupId=group)
+    cluster.produce(topic, ["before"], 0)
     query = table.stream(options, **OFTEN)
     wait_until(lambda: table.batches("commits"), "the first batch")
-    query.stop()  # nothing was read, but where to begin is kept
-    world.produce(topic, range(7), 0)
+    query.stop()  # nothing was read, but the start is stored
+    cluster.produce(topic, range(7), 0)
     query = table.stream(options, **OFTEN)
     wait_until(lambda: query.exception() or len(table.batches("commits")) == 3, "two batches")
     query.stop()
     assert query.exception() is None
-    world.produce(topic, range(7, 12), 1)
+    cluster.produce(topic, range(7, 12), 1)
     listener = GroupOffsets(options)
     spark.streams.addListener(listener)
     try:
@@ -93,38 +97,38 @@ def test_a_stream_stopped_and_started_reads_every_row_once(
         assert [each.numInputRows for each in progress] == [4, 1]
         assert '"version": 1' in progress[0].sources[0].latestOffset
         assert numbers(table) == list(range(12))
-        wait_until(lambda: world.committed(group, topic, 1) == 5, "the commit of the last batch")
+        wait_until(lambda: cluster.committed(group, topic, 1) == 5, "the commit of the last batch")
     finally:
         spark.streams.removeListener(listener)
 
 
-def test_a_batch_whose_commit_is_lost_is_replayed_as_it_was(table: Table, world: World) -> None:
-    """Spark asks for the initial offset again, and by then the latest is another one."""
-    topic = world.create()
-    options = world.options(subscribe=topic, startingOffsets="latest")
+def test_batch_with_lost_commit_is_replayed_unchanged(table: Table, cluster: SourceCluster) -> None:
+    """Spark requests the initial offset again, when the latest offset is higher."""
+    topic = cluster.create()
+    options = cluster.options(subscribe=topic, startingOffsets="latest")
     query = table.stream(options, **OFTEN)
     wait_until(lambda: table.batches("commits"), "the first batch")
-    world.produce(topic, range(5))
+    cluster.produce(topic, range(5))
     wait_until(lambda: query.exception() or len(table.batches("commits")) == 2, "the rows")
     query.stop()
     for log in (table.checkpoint / "commits", table.rows / "_spark_metadata"):
         for name in ("1", ".1.crc"):
-            (log / name).unlink(missing_ok=True)  # as if the driver had died before it wrote them
-    world.produce(topic, range(5, 8))
+            (log / name).unlink(missing_ok=True)  # as if the driver had crashed before writing them
+    cluster.produce(topic, range(5, 8))
     progress = table.run(options)
     assert [each.numInputRows for each in progress] == [5, 3]
     assert numbers(table) == list(range(8))
 
 
-def test_a_broker_that_dies_and_comes_back_costs_no_row(table: Table, world: World) -> None:
-    topic = world.create()
-    world.produce(topic, range(50))
-    options = world.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=20)
+def test_restarted_broker_loses_no_row(table: Table, cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, range(50))
+    options = cluster.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=20)
     query = table.stream(options, **OFTEN)
     wait_until(lambda: query.exception() or table.batches("offsets"), "the first batch")
-    world.node.kill(1)
-    world.node.start(1)
-    world.produce(topic, range(50, 80))
+    cluster.node.kill(1)
+    cluster.node.start(1)
+    cluster.produce(topic, range(50, 80))
     wait_until(lambda: query.exception() or sum_of(query) == 80, "all rows")
     query.stop()
     assert query.exception() is None
@@ -135,18 +139,18 @@ def sum_of(query: "StreamingQuery") -> int:
     return sum(each.numInputRows for each in query.recentProgress)
 
 
-def test_a_driver_that_is_killed_costs_no_row(table: Table, world: World, tmp_path: Path) -> None:
-    topic = world.create(partitions=2)
-    world.produce(topic, range(40), 0)
-    world.produce(topic, range(40, 60), 1)
-    options = world.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
+def test_killed_driver_loses_no_row(table: Table, cluster: SourceCluster, tmp_path: Path) -> None:
+    topic = cluster.create(partitions=2)
+    cluster.produce(topic, range(40), 0)
+    cluster.produce(topic, range(40, 60), 1)
+    options = cluster.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
     (tmp_path / "options.json").write_text(json.dumps(options))
     command = [sys.executable, str(Path(__file__).with_name("driver_process.py")), str(tmp_path)]
     output = tmp_path / "driver.log"
     with output.open("w") as log:
         driver = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
     try:
-        # A driver takes long to start where others are busy too.
+        # A driver starts slowly on a busy machine.
         has_begun = lambda: len(table.batches("offsets")) >= 3 or driver.poll() is not None  # noqa: E731
         wait_until(has_begun, "three batches", seconds=180)
         assert driver.poll() is None, output.read_text()[-2000:]

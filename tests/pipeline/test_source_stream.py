@@ -1,4 +1,4 @@
-"""Streams: every row once, whatever is stopped, replayed, limited, added, deleted or made anew."""
+"""Streams read every row once, through restarts, replays, limits and changed topics."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     ReadMinRows,
 )
-from source_world import Crash, Engine, World, wait_until
+from source_cluster import Crash, Engine, SourceCluster, wait_until
 
 from ottla.pipeline.offsets import from_json
 from ottla.pipeline.option_values import OptionError
@@ -33,43 +33,43 @@ def sizes(engine: Engine) -> list[int]:
     return [len(rows) for _, rows in sorted(engine.sink.items())]
 
 
-def test_a_stream_reads_on_from_where_it_was(world: World) -> None:
-    topic = world.create(partitions=2)
-    world.produce(topic, range(5), 0)
-    engine = world.engine(subscribe=topic, startingOffsets="earliest").run()
+def test_stream_continues_at_its_position(cluster: SourceCluster) -> None:
+    topic = cluster.create(partitions=2)
+    cluster.produce(topic, range(5), 0)
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest").run()
     assert numbers(engine) == [0, 1, 2, 3, 4]
     assert not engine.trigger()
-    world.produce(topic, range(5, 8), 0)
-    world.produce(topic, range(8, 9), 1)
+    cluster.produce(topic, range(5, 8), 0)
+    cluster.produce(topic, range(8, 9), 1)
     assert numbers(engine.run()) == list(range(9))
-    world.produce(topic, range(9, 11), 1)
+    cluster.produce(topic, range(9, 11), 1)
     assert numbers(engine.restart().run()) == list(range(11))
     assert sizes(engine) == [5, 4, 2]
 
 
-def test_latest_is_where_a_new_query_begins_once(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, ["before"])
-    engine = world.engine(subscribe=topic)
+def test_latest_applies_only_to_the_start_of_a_new_query(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, ["before"])
+    engine = cluster.engine(subscribe=topic)
     assert engine.trigger()  # empty: it fixes the beginning in the checkpoint
-    world.produce(topic, ["one"])
+    cluster.produce(topic, ["one"])
     engine.restart().run()
     assert engine.values == ["one"]
 
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_no_row_is_lost_or_doubled_wherever_the_driver_dies(
-    world: World, step: str, start: str
+def test_driver_crash_at_any_step_neither_loses_nor_repeats_rows(
+    cluster: SourceCluster, step: str, start: str
 ) -> None:
-    topic = world.create(partitions=2)
-    world.produce(topic, ["x"], 0)
-    engine = world.engine(subscribe=topic, startingOffsets=start, maxOffsetsPerTrigger=3)
+    topic = cluster.create(partitions=2)
+    cluster.produce(topic, ["x"], 0)
+    engine = cluster.engine(subscribe=topic, startingOffsets=start, maxOffsetsPerTrigger=3)
     if start == "latest":
         assert engine.trigger()
     for batch in range(3):
-        world.produce(topic, [f"{batch}a", f"{batch}b"], 0)
-        world.produce(topic, [f"{batch}c", f"{batch}d"], 1)
+        cluster.produce(topic, [f"{batch}a", f"{batch}b"], 0)
+        cluster.produce(topic, [f"{batch}c", f"{batch}d"], 1)
         engine.crash_at = step
         with pytest.raises(Crash):
             engine.run()
@@ -83,18 +83,18 @@ def test_no_row_is_lost_or_doubled_wherever_the_driver_dies(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_row_is_lost_or_doubled_in_any_story(world: World, seed: int) -> None:
-    """Produce, trigger, die, restart, add partitions, in any order and under any limit."""
+def test_random_histories_neither_lose_nor_repeat_rows(cluster: SourceCluster, seed: int) -> None:
+    """Produce, trigger, crash, restart, add partitions, in any order and with any limit."""
     random = Random(seed)
-    topic = world.create(partitions=1)
-    engine = world.engine(subscribe=topic, startingOffsets="earliest")
+    topic = cluster.create(partitions=1)
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest")
     sent: list[str] = []
     partitions = 1
     for step in range(40):
         match random.randrange(6):
             case 0 | 1:
                 values = [f"{step:02}-{each}" for each in range(random.randrange(1, 6))]
-                world.produce(topic, values, random.randrange(partitions))
+                cluster.produce(topic, values, random.randrange(partitions))
                 sent += values
             case 2 | 3:
                 engine.trigger()
@@ -110,32 +110,32 @@ def test_no_row_is_lost_or_doubled_in_any_story(world: World, seed: int) -> None
                 )
             case 5 if random.random() < 0.3:
                 partitions += 1
-                world.grow(topic, partitions)
+                cluster.grow(topic, partitions)
     engine.restart().run()
     assert sorted(engine.values) == sorted(sent)
 
 
-def test_the_first_batch_is_replayed_from_the_start_it_had(world: World) -> None:
-    """Spark asks for the initial offset again: by then, the latest is another one."""
-    topic = world.create()
-    world.produce(topic, ["old"])
-    engine = world.engine(subscribe=topic)
+def test_first_batch_is_replayed_from_its_stored_start(cluster: SourceCluster) -> None:
+    """Spark requests the initial offset again, when the latest offset is higher."""
+    topic = cluster.create()
+    cluster.produce(topic, ["old"])
+    engine = cluster.engine(subscribe=topic)
     engine.crash_at = "latest"
     with pytest.raises(Crash):
         engine.trigger()
-    world.produce(topic, ["one"])
+    cluster.produce(topic, ["one"])
     engine.crash_at = "read"
     with pytest.raises(Crash):
         engine.trigger()
-    world.produce(topic, ["two"])
+    cluster.produce(topic, ["two"])
     engine.restart().run()
     assert engine.values == ["one", "two"]
 
 
-def test_a_batch_of_another_source_reads_nothing_again(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, range(3))
-    engine = world.engine(subscribe=topic, startingOffsets="earliest").run()
+def test_batch_with_data_of_another_source_reads_nothing_twice(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, range(3))
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest").run()
     end = json.loads(engine.offsets[-1])
     assert engine.reader.partitions(end, end) == []
 
@@ -143,78 +143,78 @@ def test_a_batch_of_another_source_reads_nothing_again(world: World) -> None:
 # -- limits ------------------------------------------------------------------------
 
 
-def test_rows_per_trigger(world: World) -> None:
-    topic = world.create(partitions=2)
-    world.produce(topic, range(30), 0)
-    world.produce(topic, range(30, 40), 1)
-    engine = world.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=16)
+def test_max_offsets_per_trigger_limits_rows(cluster: SourceCluster) -> None:
+    topic = cluster.create(partitions=2)
+    cluster.produce(topic, range(30), 0)
+    cluster.produce(topic, range(30, 40), 1)
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=16)
     assert engine.reader.getDefaultReadLimit() == ReadMaxRows(16)
     assert numbers(engine.run()) == list(range(40))
     assert sizes(engine) == [16, 16, 8]
-    once = world.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=16)
+    once = cluster.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=16)
     once.trigger(ReadAllAvailable())
     assert sizes(once) == [40]
 
 
-def test_bytes_per_trigger(world: World) -> None:
-    topic = world.create(partitions=2)
-    for _ in range(20):  # batches of one, so that all offsets weigh the same
-        world.produce(topic, ["x" * 1000], 0)
-    world.produce(topic, ["y" * 1000], 1)
+def test_max_bytes_per_trigger_limits_bytes(cluster: SourceCluster) -> None:
+    topic = cluster.create(partitions=2)
+    for _ in range(20):  # batches of one record, so that all offsets have equal sizes
+        cluster.produce(topic, ["x" * 1000], 0)
+    cluster.produce(topic, ["y" * 1000], 1)
     asked = {"subscribe": topic, "startingOffsets": "earliest", "maxBytesPerTrigger": 5500}
-    engine = world.engine(**asked)
+    engine = cluster.engine(**asked)
     assert engine.reader.getDefaultReadLimit() == ReadMaxBytes(5500)
     assert len(engine.run().values) == 21
     assert sizes(engine)[0] in (4, 5, 6) and max(sizes(engine)) <= 6
-    both = world.engine(**asked, maxOffsetsPerTrigger=2).run()
+    both = cluster.engine(**asked, maxOffsetsPerTrigger=2).run()
     assert len(both.values) == 21 and max(sizes(both)) == 2
 
 
-def test_a_batch_waits_for_its_least_rows_but_not_for_ever(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, range(2))
+def test_batch_waits_for_min_rows_up_to_max_delay(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, range(2))
     asked = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": 5}
-    engine = world.engine(**asked)
+    engine = cluster.engine(**asked)
     assert engine.reader.getDefaultReadLimit() == ReadMinRows(5)
     assert engine.trigger()  # as in Spark, the first batch does not wait
-    world.produce(topic, range(2, 6))
+    cluster.produce(topic, range(2, 6))
     assert not engine.trigger()
-    world.produce(topic, range(6, 7))
+    cluster.produce(topic, range(6, 7))
     assert engine.trigger()
-    world.produce(topic, range(7, 8))
+    cluster.produce(topic, range(7, 8))
     assert not engine.trigger()
     engine.restart(maxTriggerDelay="1ms")
     assert engine.run() and numbers(engine) == list(range(8))
-    world.produce(topic, range(8, 9))
+    cluster.produce(topic, range(8, 9))
     engine.restart(available_now=True, maxTriggerDelay="1h").run()
     assert numbers(engine) == list(range(9))
 
 
-def test_available_now_ends_where_it_found_the_end(world: World) -> None:
-    topic = world.create(partitions=2)
-    world.produce(topic, range(5), 0)
-    engine = world.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=2)
+def test_available_now_ends_at_the_end_offsets_of_its_start(cluster: SourceCluster) -> None:
+    topic = cluster.create(partitions=2)
+    cluster.produce(topic, range(5), 0)
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=2)
     engine.restart(available_now=True)
-    world.produce(topic, range(5, 9), 0)
-    world.grow(topic, 3)
-    world.produce(topic, range(9, 11), 2)
+    cluster.produce(topic, range(5, 9), 0)
+    cluster.grow(topic, 3)
+    cluster.produce(topic, range(9, 11), 2)
     assert numbers(engine.run()) == [0, 1, 2, 3, 4]
     assert numbers(engine.restart(available_now=True).run()) == list(range(11))
 
 
-def test_available_now_of_a_new_query_at_the_latest_reads_nothing(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, ["a"])
-    engine = world.engine(subscribe=topic).restart(available_now=True)
-    world.produce(topic, ["b"])
+def test_available_now_from_latest_reads_nothing(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, ["a"])
+    engine = cluster.engine(subscribe=topic).restart(available_now=True)
+    cluster.produce(topic, ["b"])
     assert engine.run().values == []
     assert engine.restart(available_now=True).run().values == ["b"]
 
 
-def test_progress_shows_what_is_there(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, range(9))
-    engine = world.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
+def test_progress_reports_latest_offsets(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, range(9))
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
     assert engine.reader.reportLatestOffset() is None
     engine.trigger()
     latest: Any = engine.reader.reportLatestOffset()
@@ -225,39 +225,39 @@ def test_progress_shows_what_is_there(world: World) -> None:
 # -- what changes while a stream runs ------------------------------------------------
 
 
-def test_new_partitions_and_new_topics_of_a_pattern_are_read_from_their_beginning(
-    world: World,
+def test_new_partitions_and_topics_are_read_from_their_start(
+    cluster: SourceCluster,
 ) -> None:
-    one = world.create("p1")
-    world.produce(one, ["a"])
-    engine = world.engine(subscribePattern=world.name("p.*")).run()
+    one = cluster.create("p1")
+    cluster.produce(one, ["a"])
+    engine = cluster.engine(subscribePattern=cluster.name("p.*")).run()
     assert engine.values == []
-    world.grow(one, 2)
-    world.produce(one, ["b"], 1)
-    two = world.create("p2")
-    world.produce(two, ["c"])
+    cluster.grow(one, 2)
+    cluster.produce(one, ["b"], 1)
+    two = cluster.create("p2")
+    cluster.produce(two, ["c"])
     assert engine.run().values == ["b", "c"]
-    world.produce(two, ["d"])
+    cluster.produce(two, ["d"])
     assert engine.restart().run().values == ["b", "c", "d"]
 
 
-def test_a_topic_that_is_added_to_the_option_is_read_from_its_beginning(world: World) -> None:
-    one, two = world.create("one"), world.create("two")
-    world.produce(one, ["a"])
-    world.produce(two, ["b"])
-    engine = world.engine(subscribe=one, startingOffsets="earliest").run()
+def test_topic_added_to_subscribe_is_read_from_its_start(cluster: SourceCluster) -> None:
+    one, two = cluster.create("one"), cluster.create("two")
+    cluster.produce(one, ["a"])
+    cluster.produce(two, ["b"])
+    engine = cluster.engine(subscribe=one, startingOffsets="earliest").run()
     engine.restart(subscribe=f"{one},{two}").run()
     assert engine.values == ["a", "b"]
 
 
-def test_records_that_expire_unread_are_told_or_skipped(
-    world: World, caplog: pytest.LogCaptureFixture
+def test_unread_expired_records_are_an_error_or_skipped(
+    cluster: SourceCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = world.create()
-    world.produce(topic, range(4))
-    engine = world.engine(subscribe=topic, startingOffsets="earliest").run()
-    world.produce(topic, range(4, 9))
-    world.delete_records(topic, 7)
+    topic = cluster.create()
+    cluster.produce(topic, range(4))
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest").run()
+    cluster.produce(topic, range(4, 9))
+    cluster.delete_records(topic, 7)
     with pytest.raises(DataLoss, match=rf"{topic}-0: offsets 4 to 6: the log starts at 7 .*false"):
         engine.trigger()
     with caplog.at_level(logging.WARNING):
@@ -266,16 +266,16 @@ def test_records_that_expire_unread_are_told_or_skipped(
     assert numbers(engine) == [0, 1, 2, 3, 7, 8]
 
 
-def test_records_that_expire_before_a_replay_are_told_or_skipped(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, range(5))
-    engine = world.engine(subscribe=topic, startingOffsets="earliest")
+def test_records_expired_before_replay_are_an_error_or_skipped(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, range(5))
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest")
     engine.crash_at = "logged"
     with pytest.raises(Crash):
         engine.trigger()
-    world.delete_records(topic, 2)
+    cluster.delete_records(topic, 2)
     engine.restart()
-    # The driver says it, before any task does.
+    # The driver reports it before any task does.
     with pytest.raises(
         DataLoss, match=rf"{topic}-0: offsets 0 to 1: the log starts at 2 \(records"
     ):
@@ -283,59 +283,62 @@ def test_records_that_expire_before_a_replay_are_told_or_skipped(world: World) -
     assert numbers(engine.restart(failOnDataLoss="false").run()) == [2, 3, 4]
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, ["a", "b"])
-    engine = world.engine(subscribe=topic, startingOffsets="earliest").run()
-    world.delete(topic)
-    world.create()
-    world.produce(topic, ["c", "d", "e"])
-    said = rf"{topic}-0: everything from offset 2 on: topic .* deleted and recreated"
-    with pytest.raises(DataLoss, match=said):
+def test_recreated_topic_is_reported_as_a_loss(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, ["a", "b"])
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest").run()
+    cluster.delete(topic)
+    cluster.create()
+    cluster.produce(topic, ["c", "d", "e"])
+    message = rf"{topic}-0: everything from offset 2 on: topic .* deleted and recreated"
+    with pytest.raises(DataLoss, match=message):
         engine.trigger()
     engine.restart(failOnDataLoss="false").run()
     assert [row["value"] for row in engine.sink[1]] == [b"c", b"d", b"e"]
-    world.produce(topic, ["f"])
+    cluster.produce(topic, ["f"])
     engine.restart(failOnDataLoss="true").run()
     assert [row["value"] for row in engine.sink[2]] == [b"f"]
 
 
-def test_a_topic_that_is_gone_is_told_or_left_out(world: World) -> None:
-    one, two = world.create("one"), world.create("two")
-    world.produce(one, ["a"])
-    world.produce(two, ["b"])
-    engine = world.engine(subscribe=f"{one},{two}", startingOffsets="earliest").run()
-    world.delete(two)
+def test_deleted_topic_is_an_error_or_left_out(cluster: SourceCluster) -> None:
+    one, two = cluster.create("one"), cluster.create("two")
+    cluster.produce(one, ["a"])
+    cluster.produce(two, ["b"])
+    engine = cluster.engine(subscribe=f"{one},{two}", startingOffsets="earliest").run()
+    cluster.delete(two)
     with pytest.raises(DataLoss, match=rf"{two}-0: everything from offset 1 on: it was deleted"):
         engine.trigger()
     with pytest.raises(DataLoss, match=rf"{two}-0: everything from offset 1 on"):
         engine.restart(available_now=True).trigger()
     engine.restart(available_now=True, failOnDataLoss="false")
-    world.produce(one, ["c"])
+    cluster.produce(one, ["c"])
     assert engine.run().values == ["a", "b"]
     assert engine.restart().run().values == ["a", "c", "b"]
     assert list(from_json(json.loads(engine.offsets[-1])).ids) == [one]
 
 
-def test_a_start_outside_the_log_is_told_or_moved_into_it(world: World) -> None:
-    topic = world.create()
-    world.produce(topic, range(5))
-    world.delete_records(topic, 2)
-    for asked, said in ((9, "offsets 5 to 8: the log ends at 5"), (0, "offsets 0 to 1: the log")):
-        start = {"startingOffsets": f'{{"{topic}": {{"0": {asked}}}}}'}
-        with pytest.raises(DataLoss, match=said):
-            world.engine(subscribe=topic, **start).trigger()
-        lax = world.engine(subscribe=topic, failOnDataLoss="false", **start).run()
-        assert numbers(lax) == ([2, 3, 4] if asked == 0 else [])
+def test_start_outside_the_log_is_an_error_or_clamped(cluster: SourceCluster) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, range(5))
+    cluster.delete_records(topic, 2)
+    for offset, message in (
+        (9, "offsets 5 to 8: the log ends at 5"),
+        (0, "offsets 0 to 1: the log"),
+    ):
+        start = {"startingOffsets": f'{{"{topic}": {{"0": {offset}}}}}'}
+        with pytest.raises(DataLoss, match=message):
+            cluster.engine(subscribe=topic, **start).trigger()
+        lax = cluster.engine(subscribe=topic, failOnDataLoss="false", **start).run()
+        assert numbers(lax) == ([2, 3, 4] if offset == 0 else [])
     with pytest.raises(OptionError, match="no such topic or partition: not-there"):
-        world.engine(subscribe="not-there").trigger()
+        cluster.engine(subscribe="not-there").trigger()
 
 
-def test_a_query_moves_here_from_sparks_kafka_source_with_its_checkpoint(world: World) -> None:
-    topic = world.create(partitions=2)
-    world.produce(topic, range(5), 0)
-    world.produce(topic, range(5, 8), 1)
-    engine = world.engine(subscribe=topic, startingOffsets="earliest")
+def test_query_of_sparks_kafka_source_continues_with_its_checkpoint(cluster: SourceCluster) -> None:
+    topic = cluster.create(partitions=2)
+    cluster.produce(topic, range(5), 0)
+    cluster.produce(topic, range(5, 8), 1)
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest")
     kept = [{topic: {"0": 2, "1": 0}}, {topic: {"0": 4, "1": 1}}]
     engine.offsets = [json.dumps(each) for each in kept]
     engine.commits = {0}
@@ -346,29 +349,29 @@ def test_a_query_moves_here_from_sparks_kafka_source_with_its_checkpoint(world: 
 # -- the lag ---------------------------------------------------------------------------
 
 
-def test_a_group_shows_how_far_the_stream_is(world: World) -> None:
-    topic, group = world.create(), world.name("group")
-    world.produce(topic, range(4))
-    engine = world.engine(subscribe=topic, startingOffsets="earliest", groupId=group).run()
-    assert world.committed(group, topic) == 4
+def test_group_id_commits_the_position_of_the_stream(cluster: SourceCluster) -> None:
+    topic, group = cluster.create(), cluster.name("group")
+    cluster.produce(topic, range(4))
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest", groupId=group).run()
+    assert cluster.committed(group, topic) == 4
     assert json.loads(engine.offsets[0])["group"] == group
 
 
-def test_a_group_that_cannot_be_committed_does_not_stop_the_stream(
-    world: World, caplog: pytest.LogCaptureFixture
+def test_failed_group_commit_does_not_stop_the_stream(
+    cluster: SourceCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic, group = world.create(), world.name("group")
-    world.produce(topic, range(2))
-    member = Consumer({"bootstrap.servers": world.node.bootstrap, "group.id": group})
+    topic, group = cluster.create(), cluster.name("group")
+    cluster.produce(topic, range(2))
+    member = Consumer({"bootstrap.servers": cluster.node.bootstrap, "group.id": group})
     member.subscribe([topic])
     wait_until(lambda: member.poll(0.05) or member.assignment(), "joining the group")
-    engine = world.engine(subscribe=topic, startingOffsets="earliest", groupId=group)
+    engine = cluster.engine(subscribe=topic, startingOffsets="earliest", groupId=group)
     assert numbers(engine.run()) == [0, 1]
     assert f"group {group}: cannot commit offsets" in caplog.text
     member.close()
 
 
-def test_a_listener_takes_only_the_offsets_of_its_group() -> None:
+def test_listener_commits_only_offsets_of_its_group() -> None:
     kept = {"version": 1, "group": "g", "topics": {"a": {"id": "x", "end": {"0": 5}}}}
     assert ends_of(json.dumps(kept), "g") == {TopicPartition("a", 0): 5}
     assert ends_of(kept, "g") == {TopicPartition("a", 0): 5}

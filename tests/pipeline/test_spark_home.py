@@ -1,4 +1,4 @@
-"""A home of Spark without pyspark's archive, for whoever has not chosen one."""
+"""A Spark home without pyspark's archive, unless the environment sets one."""
 
 import os
 import subprocess
@@ -15,14 +15,14 @@ INSTALLED = Path(pyspark.__file__).parent
 
 @pytest.fixture
 def environ(monkeypatch):
-    """The environment of a newcomer."""
+    """An environment without variables of Spark."""
     for name in ("SPARK_HOME", "PYSPARK_PYTHON"):
-        monkeypatch.setenv(name, "")  # so that it is put back as it was
+        monkeypatch.setenv(name, "")  # so that monkeypatch restores it
         monkeypatch.delenv(name)
     return os.environ
 
 
-def test_a_home_has_what_spark_starts_from_and_no_archive(tmp_path):
+def test_linked_home_has_spark_but_no_pyspark_archive(tmp_path):
     home = link_home(tmp_path / "state" / "spark")
     assert {each.name: each.resolve() for each in home.iterdir()} == {
         name: INSTALLED / name for name in ("bin", "jars", "sbin")
@@ -30,13 +30,13 @@ def test_a_home_has_what_spark_starts_from_and_no_archive(tmp_path):
     assert link_home(home) == home
 
 
-def test_links_follow_a_pyspark_that_was_installed_elsewhere(tmp_path):
+def test_links_follow_a_reinstalled_pyspark(tmp_path):
     (tmp_path / "jars").symlink_to("/nowhere/jars")
     link_home(tmp_path)
     assert (tmp_path / "jars").resolve() == INSTALLED / "jars"
 
 
-def test_workers_run_this_python_and_the_modules_that_are_installed(environ, tmp_path):
+def test_workers_use_this_python_and_the_installed_modules(environ, tmp_path):
     use_installed_pyspark(tmp_path)
     assert (environ["SPARK_HOME"], environ["PYSPARK_PYTHON"]) == (str(tmp_path), sys.executable)
     path = f"{tmp_path}/python/lib/pyspark.zip"
@@ -50,14 +50,14 @@ def test_workers_run_this_python_and_the_modules_that_are_installed(environ, tmp
 
 
 @pytest.mark.parametrize("chosen", [{"SPARK_HOME": "/opt/spark"}, {"PYSPARK_PYTHON": "/opt/py"}])
-def test_what_somebody_has_chosen_stays(environ, tmp_path, chosen):
+def test_environment_variables_are_kept(environ, tmp_path, chosen):
     environ.update(chosen)
     use_installed_pyspark(tmp_path)
     assert environ.get("SPARK_HOME") == chosen.get("SPARK_HOME")
     assert environ.get("PYSPARK_PYTHON", "/opt/py") in (sys.executable, "/opt/py")
 
 
-def test_without_room_for_it_spark_starts_from_where_it_is(environ, tmp_path):
+def test_unwritable_home_falls_back_to_the_installation(environ, tmp_path):
     (tmp_path / "file").touch()
     use_installed_pyspark(tmp_path / "file")
     assert "SPARK_HOME" not in environ

@@ -1,4 +1,4 @@
-"""Declared tables: what makes sense, and what is said of the rest."""
+"""Declarations of tables: defaults, and errors of invalid ones."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from ottla.pipeline.table_job import BadJob, TableFormat, ValueFormat, parse_job
 WHOLE = {"topic": "orders", "table": {"path": "tables/orders"}}
 
 
-def test_what_is_left_out_has_a_meaning():
+def test_omitted_keys_have_defaults():
     job = parse_job(WHOLE)
     assert job.value.format is ValueFormat.RAW
     assert job.table.format is TableFormat.PARQUET
@@ -19,7 +19,7 @@ def test_what_is_left_out_has_a_meaning():
     }
 
 
-def test_options_of_the_source_are_texts_and_decide():
+def test_source_options_are_strings_and_override_defaults():
     source = {"maxOffsetsPerTrigger": 500, "failOnDataLoss": False, "startingOffsets": "latest"}
     job = parse_job({**WHOLE, "source": source})
     assert job.source_options["maxOffsetsPerTrigger"] == "500"
@@ -28,7 +28,7 @@ def test_options_of_the_source_are_texts_and_decide():
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"topic": None}, "topic"),
         ({"tabel": {}}, "tabel"),
@@ -49,11 +49,11 @@ def test_options_of_the_source_are_texts_and_decide():
         ({"source": {"assign": "{}"}}, r"source\.assign"),
     ],
 )
-def test_what_makes_no_sense_is_named(changed, said):
-    with pytest.raises(BadJob, match=said):
+def test_invalid_declaration_error_names_the_key(changed, message):
+    with pytest.raises(BadJob, match=message):
         parse_job({**WHOLE, **changed})
 
 
-def test_a_job_is_keys_and_values():
+def test_declaration_must_be_a_mapping():
     with pytest.raises(BadJob, match="must be a mapping"):
         parse_job(["orders"])

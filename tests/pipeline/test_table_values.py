@@ -1,4 +1,4 @@
-"""Avro and Protobuf values, and the columns their schemas give."""
+"""Decoding of Avro and Protobuf values into columns."""
 
 import datetime
 import decimal
@@ -59,13 +59,13 @@ def written(datum=DATUM, schema=ORDER) -> bytes:
     return out.getvalue()
 
 
-def columns_of(values, *given):
-    batch = pa.record_batch([pa.array(given, pa.binary())], names=["value"])
+def columns_of(values, *args):
+    batch = pa.record_batch([pa.array(args, pa.binary())], names=["value"])
     return decode_batch(batch, pickle.loads(pickle.dumps(values))).to_pylist()
 
 
 class TestAvro:
-    def test_every_type_has_its_column(self):
+    def test_every_type_maps_to_a_column(self):
         values = AvroValues(json.dumps(ORDER))
         assert [str(each.type) for each in values.columns] == [
             "int64",
@@ -84,7 +84,7 @@ class TestAvro:
         assert row.pop("value") == written()
         assert row == {**DATUM, REASON_COLUMN: None}
 
-    def test_bad_values_say_why_and_leave_the_others_alone(self):
+    def test_bad_values_have_a_reason_and_do_not_affect_others(self):
         values = AvroValues(json.dumps(ORDER))
         good, short = written(), written()[:-3]
         rows = columns_of(values, good, short, None, good + b"!", b"\xff" * 40)
@@ -96,14 +96,14 @@ class TestAvro:
         assert "1 bytes remain" in reasons[3]
         assert reasons[4]
 
-    def test_a_registrys_frame_is_cut_off(self):
+    def test_schema_registry_frame_is_skipped(self):
         values = AvroValues(json.dumps(ORDER), framed=True)
         rows = columns_of(values, b"\0\0\0\0\7" + written(), written(), b"\0")
         assert [each["id"] for each in rows] == [7, None, None]
         assert "does not begin with a schema id" in rows[1][REASON_COLUMN]
 
     @pytest.mark.parametrize(
-        ("schema", "said"),
+        ("schema", "message"),
         [
             ("{", "not an Avro schema"),
             ('"int"', "must be a record"),
@@ -130,13 +130,13 @@ class TestAvro:
             ),
         ],
     )
-    def test_a_schema_without_columns_says_where(self, schema, said):
-        with pytest.raises(BadSchema, match=said):
+    def test_unsupported_schema_error_names_the_field(self, schema, message):
+        with pytest.raises(BadSchema, match=message):
             AvroValues(schema)
 
     @given(st.binary(max_size=60))
     @settings(max_examples=150, deadline=None)
-    def test_any_bytes_are_a_row_or_a_reason(self, value):
+    def test_arbitrary_bytes_give_a_row_or_a_reason(self, value):
         (row,) = columns_of(AvroValues(json.dumps(ORDER)), value)
         assert (row[REASON_COLUMN] is None) == (row["id"] is not None)
 
@@ -200,7 +200,7 @@ def order(**fields) -> bytes:
 
 
 class TestProtobuf:
-    def test_every_type_has_its_column(self):
+    def test_every_type_maps_to_a_column(self):
         values = ProtobufValues(descriptors(), "shop.Order")
         value = order(id=7, total=9, state=1, tags=["a"], at=1, more={"x": 0.5}, raw=b"\1")
         (row,) = columns_of(values, value)
@@ -216,19 +216,19 @@ class TestProtobuf:
             REASON_COLUMN: None,
         }
 
-    def test_what_was_not_set_is_null_or_its_default(self):
+    def test_unset_fields_are_null_or_default(self):
         (row,) = columns_of(ProtobufValues(descriptors(), "shop.Order"), order(id=7))
         assert row["at"] is None
         assert (row["total"], row["state"], row["tags"], row["more"]) == (0, "NEW", [], [])
 
-    def test_bad_values_say_why(self):
+    def test_bad_values_have_a_reason(self):
         values = ProtobufValues(descriptors(), "shop.Order")
         rows = columns_of(values, b"\xff", order(total=2**64 - 1), order(state=5))
         assert "not a Order" in rows[0][REASON_COLUMN]
         assert "does not fit a bigint" in rows[1][REASON_COLUMN]
         assert rows[2]["state"] == "5"
 
-    def test_a_registrys_frame_is_cut_off(self):
+    def test_schema_registry_frame_is_skipped(self):
         values = ProtobufValues(descriptors(), "shop.Order", framed=True)
         frame = b"\0\0\0\0\7"
         rows = columns_of(
@@ -237,13 +237,13 @@ class TestProtobuf:
         assert [each["id"] for each in rows] == [1, 2, None, None]
 
     @pytest.mark.parametrize(
-        ("content", "message", "said"),
+        ("content", "name", "reason"),
         [
             (b"\xff", "shop.Order", "not a set"),
             (descriptors(), "shop.Odrer", "no message 'shop.Odrer'"),
             (descriptors(), "shop.Tree", "recursive"),
         ],
     )
-    def test_a_schema_without_columns_says_why(self, content, message, said):
-        with pytest.raises(BadSchema, match=said):
-            ProtobufValues(content, message)
+    def test_unsupported_schema_error_names_the_reason(self, content, name, reason):
+        with pytest.raises(BadSchema, match=reason):
+            ProtobufValues(content, name)

@@ -1,4 +1,4 @@
-"""Topics that become tables in Spark: once, whatever is replayed; bad records are put aside."""
+"""Tables in Spark: every row is written once, and bad records become dead letters."""
 
 import io
 import json
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from source_world import World
+from source_cluster import SourceCluster
 from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
@@ -26,14 +26,14 @@ SCHEMA = "id bigint, amount double"
 
 
 class Table:
-    """A job of this test, and what its table holds."""
+    """A job of this test, and its table."""
 
-    def __init__(self, spark: "SparkSession", world: World) -> None:
+    def __init__(self, spark: "SparkSession", cluster: SourceCluster) -> None:
         self._spark = spark
-        self._world = world
-        self.topic = world.create("given", 2)
-        self.dead = world.create("dead", 2)
-        self.path = world.tmp_path / "table"
+        self._world = cluster
+        self.topic = cluster.create("args", 2)
+        self.dead = cluster.create("dead", 2)
+        self.path = cluster.tmp_path / "table"
 
     def job(self, **changed: Any) -> Any:
         declared: dict[str, Any] = {
@@ -58,12 +58,12 @@ class Table:
 
     @property
     def letters(self) -> dict[str, dict[str, str]]:
-        """What was put aside: value -> what the headers say."""
+        """The dead letters: value -> headers."""
         found = {}
         for row in self._world.rows(subscribe=self.dead, includeHeaders="true"):
-            said = {each["key"]: each["value"].decode() for each in row["headers"]}
-            assert row["value"] not in found, "put aside twice"
-            found[row["value"].decode()] = said
+            message = {each["key"]: each["value"].decode() for each in row["headers"]}
+            assert row["value"] not in found, "dead letter written twice"
+            found[row["value"].decode()] = message
         return found
 
     def forget_last_commit(self) -> None:
@@ -74,18 +74,18 @@ class Table:
 
 
 @pytest.fixture
-def table(spark: "SparkSession", world: World) -> Table:
-    return Table(spark, world)
+def table(spark: "SparkSession", cluster: SourceCluster) -> Table:
+    return Table(spark, cluster)
 
 
 def orders(numbers: range) -> list[str]:
     return [json.dumps({"id": each, "amount": each / 2}) for each in numbers]
 
 
-def test_rows_and_dead_letters_are_there_once_whatever_is_replayed(world, table):
+def test_rows_and_dead_letters_are_written_once_after_replays(cluster, table):
     bad = ["no json", '{"id": "seven"}', '{"amount": 1.5}']
-    world.produce(table.topic, [*orders(range(50)), *bad], partition=0)
-    world.produce(table.topic, orders(range(50, 100)), partition=1)
+    cluster.produce(table.topic, [*orders(range(50)), *bad], partition=0)
+    cluster.produce(table.topic, orders(range(50, 100)), partition=1)
     table.run()
     assert table.ids == list(range(100))
     letters = table.letters
@@ -97,28 +97,28 @@ def test_rows_and_dead_letters_are_there_once_whatever_is_replayed(world, table)
     assert letters["no json"]["ottla.offset"] == "50"
 
     table.forget_last_commit()
-    world.produce(table.topic, orders(range(100, 110)), partition=0)
+    cluster.produce(table.topic, orders(range(100, 110)), partition=0)
     table.run()
     assert table.ids == list(range(110))
     assert table.letters.keys() == set(bad)
 
 
-def test_dead_letters_are_there_once_when_a_replay_would_be_cut_anew(world, table):
+def test_dead_letters_are_written_once_after_a_changed_cut(cluster, table):
     bad = [f"no json {each}" for each in range(40)]
-    world.produce(table.topic, bad, partition=0)
+    cluster.produce(table.topic, bad, partition=0)
     table.run(source={"maxOffsetsPerTrigger": 40})
     assert table.letters.keys() == set(bad)
     table.forget_last_commit()
-    world.produce(table.topic, orders(range(10)), partition=1)
+    cluster.produce(table.topic, orders(range(10)), partition=1)
     table.run(source={"maxOffsetsPerTrigger": 40, "minPartitions": 4})
     assert table.letters.keys() == set(bad)
     assert table.ids == list(range(10))
 
 
-def test_small_files_are_merged_as_the_stream_goes_on(spark, world, table):
+def test_small_files_are_merged_while_the_stream_runs(spark, cluster, table):
     small = {"path": str(table.path), "partition_by": ["half"], "compact_files": 3}
     for first in range(0, 40, 10):
-        world.produce(table.topic, orders(range(first, first + 10)))
+        cluster.produce(table.topic, orders(range(first, first + 10)))
         table.run(table=small)
     assert table.ids == list(range(40))
     assert len(list(table.path.glob("half=0/*"))) < 4
@@ -128,7 +128,7 @@ def test_small_files_are_merged_as_the_stream_goes_on(spark, world, table):
 
 @pytest.fixture
 def ottla(spark, monkeypatch):
-    """``ottla pipeline table``, in the session that is there."""
+    """Run ``ottla pipeline table`` in the existing session."""
 
     @contextmanager
     def session(name: str, master: str, settings: Mapping[str, str], home: Path):
@@ -144,13 +144,13 @@ def ottla(spark, monkeypatch):
     return run
 
 
-def test_without_dead_letters_a_bad_record_stops_the_job_by_name(world, table, ottla):
-    world.produce(table.topic, [*orders(range(5)), "no json"], partition=1)
-    declared = world.tmp_path / "orders.yaml"
+def test_bad_record_without_dead_letters_fails_the_job(cluster, table, ottla):
+    cluster.produce(table.topic, [*orders(range(5)), "no json"], partition=1)
+    declared = cluster.tmp_path / "orders.yaml"
     declared.write_text(
         f"""
         topic: {table.topic}
-        bootstrap: {world.node.bootstrap}
+        bootstrap: {cluster.node.bootstrap}
         value: {{format: json, schema: "{SCHEMA}"}}
         table: {{path: table}}
         """
@@ -160,28 +160,28 @@ def test_without_dead_letters_a_bad_record_stops_the_job_by_name(world, table, o
     assert f"{table.topic}-1 at offset 5: the value is not JSON" in done.stderr.splitlines()[-1]
 
 
-def test_avro_from_a_yaml_file(spark, world, table, ottla):
+def test_avro_job_is_loaded_from_yaml(spark, cluster, table, ottla):
     schema = {
         "type": "record",
         "name": "Order",
         "fields": [{"name": "id", "type": "long"}, {"name": "amount", "type": "double"}],
     }
-    (world.tmp_path / "order.avsc").write_text(json.dumps(schema))
+    (cluster.tmp_path / "order.avsc").write_text(json.dumps(schema))
     parsed = fastavro.parse_schema(schema)
     values = []
     for number in range(20):
         out = io.BytesIO()
         fastavro.schemaless_writer(out, parsed, {"id": number, "amount": 0.5})
         values.append(out.getvalue())
-    producer = Producer({"bootstrap.servers": world.node.bootstrap})
+    producer = Producer({"bootstrap.servers": cluster.node.bootstrap})
     for value in values:
         producer.produce(table.topic, value)
     assert producer.flush(30) == 0
-    declared = world.tmp_path / "orders.yaml"
+    declared = cluster.tmp_path / "orders.yaml"
     declared.write_text(
         f"""
         topic: {table.topic}
-        bootstrap: {world.node.bootstrap}
+        bootstrap: {cluster.node.bootstrap}
         value: {{format: avro, schema_file: order.avsc}}
         table: {{path: table}}
         columns: {{place: offset}}
@@ -194,7 +194,7 @@ def test_avro_from_a_yaml_file(spark, world, table, ottla):
     assert spark.read.parquet(str(table.path)).columns == ["id", "amount", "place", "ottla_batch"]
 
 
-def test_what_is_wrong_with_a_declaration_is_said_before_anything_runs(spark, table, tmp_path):
+def test_invalid_declaration_is_rejected_before_the_job_starts(spark, table, tmp_path):
     with pytest.raises(BadJob, match="no column 'day'"):
         table.run(table={"path": str(table.path), "partition_by": ["day"]})
     with pytest.raises(BadJob, match=r"value\.schema"):

@@ -1,8 +1,8 @@
-"""What tests of the source do to a cluster, and a stand-in for Spark's engine.
+"""A cluster for tests of the source, and a simulation of Spark's engine.
 
-`World` makes topics and fills them; `Engine` runs a `StreamReader` as Spark's micro-batch engine
-does: an offset log written before a batch, a commit log after it, everything through JSON and
-pickle, and a restart that replays what has no commit.
+`SourceCluster` creates topics and produces to them; `Engine` runs a `StreamReader` as Spark's
+micro-batch engine does: an offset log written before a batch, a commit log after it, everything
+through JSON and pickle, and a restart that replays batches without a commit.
 """
 
 import json
@@ -38,12 +38,12 @@ def wait_until(condition: Callable[[], object], what: str = "it", seconds: float
 
 
 def recently() -> int:
-    """A time in ms, a minute ago and not whole seconds: what is older than retention may go."""
+    """Return a timestamp in ms a minute ago, within retention and not in whole seconds."""
     return int(time.time()) * 1000 - 60_000 + 123
 
 
-class World:
-    """A cluster and names of topics that no other test has."""
+class SourceCluster:
+    """A cluster, and topic names unique to a test."""
 
     def __init__(self, node: Cluster, name: str, tmp_path: Path) -> None:
         self.node = node
@@ -100,14 +100,14 @@ class World:
         finally:
             consumer.close()
 
-    # -- options, and readers made from them ---------------------------------------
+    # -- options and readers -----------------------------------------------------
 
     def options(self, **options: object) -> dict[str, str]:
-        """Options as Spark takes them; ``__`` stands for a dot."""
+        """Return options for Spark; ``__`` stands for a dot."""
         base = {
             "kafka.bootstrap.servers": self.node.bootstrap,
             "fetchOffset.retryIntervalMs": "20",
-            # A broker that was killed may take long to come back where others are busy too.
+            # A killed broker may restart slowly on a busy machine.
             "kafka.default.api.timeout.ms": "120000",
         }
         return base | {key.replace("__", "."): str(value) for key, value in options.items()}
@@ -116,7 +116,7 @@ class World:
         return BatchReader(SourceOptions.parse(self.options(**options)), schema)
 
     def rows(self, **options: object) -> list[dict[str, Any]]:
-        """Read everything in one go, as a batch query would, in order of topic and offset."""
+        """Read everything as a batch query, in order of topic and offset."""
         schema = full_schema(options.get("includeHeaders") == "true")
         reader = self.batch(schema, **options)
         return sorted(read_all(reader, reader.partitions()), key=place)
@@ -136,7 +136,7 @@ def place(row: Mapping[str, Any]) -> tuple[str, int, int]:
 def read_all(
     reader: BatchReader | StreamReader, partitions: Iterable[InputPartition]
 ) -> list[dict[str, Any]]:
-    """Read partitions as tasks do: reader and partition arrive pickled."""
+    """Read partitions as tasks do: reader and partition are pickled."""
     rows: list[dict[str, Any]] = []
     for each in partitions:
         there, part = pickle.loads(pickle.dumps((reader, each)))
@@ -146,14 +146,14 @@ def read_all(
 
 
 class Crash(Exception):
-    """The driver dies here."""
+    """The driver crashes here."""
 
 
 class Engine:
-    """Spark's micro-batch engine, as far as a source can tell.
+    """A simulation of Spark's micro-batch engine for one source.
 
-    ``offsets`` and ``commits`` are the checkpoint: they outlive `restart`. ``sink`` has the rows of
-    each batch by its number; a batch that is run again replaces what it wrote, as a file sink does.
+    ``offsets`` and ``commits`` are the checkpoint: they survive `restart`. ``sink`` has the rows of
+    each batch by its number; a repeated batch replaces its rows, as in a file sink.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -186,7 +186,7 @@ class Engine:
         return json.loads(self._initial)
 
     def trigger(self, limit: ReadLimit | None = None) -> bool:
-        """Plan and run one batch, or replay one; say whether there was any."""
+        """Plan and run one batch, or replay one; return whether there was one."""
         if not self._recovered:
             self._recovered = True
             if self.offsets and len(self.offsets) - 1 not in self.commits:
@@ -219,13 +219,13 @@ class Engine:
         self._step("committed")
 
     def run(self) -> "Engine":
-        """Trigger until nothing is left."""
+        """Trigger until no data is left."""
         while self.trigger():
             pass
         return self
 
     @property
     def values(self) -> list[str]:
-        """All rows of the sink, sorted by place."""
+        """All rows of the sink, sorted by topic, partition and offset."""
         rows = [row for theirs in self.sink.values() for row in theirs]
         return [row["value"].decode() for row in sorted(rows, key=place)]
