@@ -9,9 +9,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ottla.client.client_security import BadClientSecurity
 from ottla.client.cluster import NoBroker, Refused
 from ottla.pipeline import requests
-from ottla.pipeline.broker import EARLIEST, LATEST, BrokerClient, UnsupportedSecurity, client_for
+from ottla.pipeline.broker import EARLIEST, LATEST, BrokerClient, client_for
 from ottla.pipeline.wire import Wire
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import response_frame
@@ -167,9 +168,9 @@ class TestClients:
         first.close()
         assert client_for(settings(node.bootstrap)) is not first
 
-    def test_unsupported_security_protocol_is_rejected(self):
-        with pytest.raises(UnsupportedSecurity, match=r"kafka\.security\.protocol=SASL_SSL"):
-            client_for(settings("127.0.0.1:1", security_protocol="sasl_ssl"))
+    def test_bad_security_settings_are_refused_in_words(self):
+        with pytest.raises(BadClientSecurity, match=r"kafka\.\*: sasl\.mechanism is not set"):
+            client_for(settings("127.0.0.1:1", security_protocol="sasl_plaintext"))
 
     def test_unreachable_broker_raises_no_broker_after_timeout(self):
         client = BrokerClient(settings("127.0.0.1:1", default_api_timeout_ms=50))

@@ -37,6 +37,25 @@ def test_a_cluster(ottla_cluster):
     assert is_served(ottla_cluster, 1) and not is_served(ottla_cluster, 2)
 
 
+@pytest.mark.ottla(security="sasl_ssl")
+def test_a_secure_node(ottla_node):
+    from confluent_kafka import Consumer, KafkaException, Producer
+    from confluent_kafka.admin import AdminClient
+
+    config = ottla_node.client_config
+    assert config["security.protocol"] == "SASL_SSL" and config["sasl.username"]
+    producer = Producer({**config, "acks": "all"})
+    producer.produce("t", b"x")
+    assert producer.flush(30) == 0
+    consumer = Consumer({**config, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["t"])
+    assert consumer.poll(30).value() == b"x"
+    consumer.close()
+    wrong = AdminClient({**config, "sasl.password": "wrong", "log_level": 0})
+    with pytest.raises(KafkaException):
+        wrong.list_topics(timeout=2)
+
+
 def test_the_shared_node(ottla_shared_node):
     SEEN.append(ottla_shared_node.cluster_id)
 
@@ -62,7 +81,7 @@ def test_fixtures_are_available_in_another_project(tmp_path: Path) -> None:
     (tmp_path / "test_orders.py").write_text(PROJECT)
     done = run_pytest(tmp_path, "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 passed" in done.stdout
+    assert "6 passed" in done.stdout
 
 
 def test_wrong_marker_fails_only_its_own_test(tmp_path: Path) -> None:

@@ -141,6 +141,23 @@ def test_quota_from_setting_to_removal(secure: SecureNode) -> None:
     assert json.loads(run("quota", "list", "-o", "json", *own)) == []
 
 
+def check_acls(*connection: str) -> None:
+    """Add, list and remove entries on a cluster with an authorizer."""
+    words = ("--allow-principal", "User:bob", "--producer", "--topic", "orders-", "--prefixed")
+    added = json.loads(run("acl", "add", *words, "-o", "json", *connection))
+    assert [each["operation"] for each in added] == ["write", "describe", "create"]
+    assert all(each["pattern"] == "prefixed" for each in added)
+    match = ("--topic", "orders-7", "--resource-pattern-type", "match")
+    listed = json.loads(run("acl", "list", *match, "-o", "json", *connection))
+    assert sorted(each["operation"] for each in listed) == ["create", "describe", "write"]
+    assert json.loads(run("acl", "list", "--principal", "User:x", "-o", "json", *connection)) == []
+    chosen = ("--operation", "create", "--topic", "orders-", "--prefixed")
+    (removed,) = json.loads(run("acl", "remove", *chosen, "-o", "json", *connection))
+    assert removed["operation"] == "create" and removed["principal"] == "User:bob"
+    run("acl", "remove", "--topic", "orders-", "--prefixed", *connection)
+    assert json.loads(run("acl", "list", "-o", "json", *connection)) == []
+
+
 def test_up_secure_serves_exactly_the_clients_it_prints(tmp_path: Path) -> None:
     port = free_ports(1)[0]
     up = Up(tmp_path / "data", port, "--secure")
@@ -166,6 +183,7 @@ def test_up_secure_serves_exactly_the_clients_it_prints(tmp_path: Path) -> None:
         assert "greetings" in run("topic", "list", "--command-config", str(java))
         words = printed.partition("kcat -L ")[2].partition("\n\n")[0].replace("\\\n", " ").split()
         assert "greetings" in run("topic", "list", *words)
+        check_acls("--command-config", str(java))
         wrong = AdminClient({**config, "sasl.password": "wrong", "log_level": 0})
         with pytest.raises(KafkaException):
             wrong.list_topics(timeout=2)

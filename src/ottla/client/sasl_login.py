@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+from ottla.protocol.errors import ErrorCode, name_of_code
 from ottla.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -22,6 +23,8 @@ async def log_in(
     """
     chosen = await send(SaslHandshakeRequest(credentials.mechanism))
     assert isinstance(chosen, SaslHandshakeResponse)
+    if chosen.error_code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_SASL_MECHANISM):
+        raise LoginFailed(f"{address}: {name_of_code(chosen.error_code)}")
     if chosen.error_code:
         offered = ", ".join(chosen.mechanisms) or "none"
         raise LoginFailed(

@@ -21,8 +21,9 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from ottla.client.backoff import Backoff
+from ottla.client.client_security import BadClientSecurity, connection_options
 from ottla.client.cluster import Leader, NoBroker, Refused
-from ottla.client.connection import ConnectionLost
+from ottla.client.connection import ConnectionLost, Options
 from ottla.config.addresses import parse_host_port
 from ottla.pipeline import requests
 from ottla.pipeline.wire import Wire
@@ -35,6 +36,7 @@ from ottla.runtime.blocking import pause
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
+from ottla.security.sasl.credentials import LoginFailed
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -87,10 +89,6 @@ class Settings(Protocol):
     def properties(self) -> Mapping[str, str]: ...  # noqa: D102
 
 
-class UnsupportedSecurity(ValueError):
-    """The settings require a secured connection, which this client does not support yet."""
-
-
 class TopicInfo(msgspec.Struct, frozen=True):
     """A topic in the current metadata. A recreated topic has another ``topic_id``."""
 
@@ -115,7 +113,7 @@ def client_for(settings: Settings) -> "BrokerClient":
     A forked worker gets its own client: two processes on one connection would mix up replies.
 
     Raises:
-        UnsupportedSecurity: ``security.protocol`` is not PLAINTEXT.
+        BadClientSecurity: security settings cannot be used.
         BadAddress: an address is malformed.
     """
     properties = tuple(sorted(settings.properties.items()))
@@ -140,7 +138,7 @@ class BrokerClient:
 
     def __init__(self, settings: Settings) -> None:
         properties = settings.properties
-        _check_security(properties)
+        self._options = _connection_options(properties)
         self._bootstrap = tuple(_parse_address(each) for each in settings.bootstrap)
         self._client_id = settings.client_id
         self._api_timeout_ms = int(properties.get("default.api.timeout.ms", API_TIMEOUT_MS))
@@ -269,6 +267,7 @@ class BrokerClient:
 
         Raises:
             NoBroker: no broker answered in time. UnsupportedVersion: the node does not support it.
+            LoginFailed: a node rejected the credentials.
         """
         failure = "no address is known"
         for _ in self.attempts():
@@ -277,6 +276,8 @@ class BrokerClient:
             for address in self._candidates(node):
                 try:
                     return self._exchange(address, request)
+                except LoginFailed:
+                    raise  # no other node would take the same credentials
                 except (OSError, RequestTimedOut) as error:
                     failure = str(error)
             if node is not None:
@@ -339,6 +340,8 @@ class BrokerClient:
             message = request() if callable(request) else request
             try:
                 reply = self._exchange(self._address(node), message)
+            except LoginFailed:
+                raise
             except (OSError, RequestTimedOut) as error:
                 reply, lost = None, error
             if reply is not None and moved.isdisjoint(requests.error_codes(reply)):
@@ -493,7 +496,7 @@ class BrokerClient:
             idle = self._lent.setdefault(address, [])
             wire = idle.pop() if idle else None
         if wire is None:
-            wire = Wire.open(address, self._client_id, timeout_ms=self.request_timeout_ms)
+            wire = self._open(address)
         try:
             yield wire
         finally:
@@ -522,7 +525,12 @@ class BrokerClient:
                 return wire.ask(request)
 
     def _open(self, address: Address) -> Wire:
-        return Wire.open(address, self._client_id, timeout_ms=self.request_timeout_ms)
+        return Wire.open(
+            address,
+            self._client_id,
+            timeout_ms=self.request_timeout_ms,
+            options=self._options,
+        )
 
     def _candidates(self, node: int | None) -> list[Address]:
         if node is not None:
@@ -563,9 +571,8 @@ def _parse_address(text: str) -> Address:
     return Address(found.host, found.port)
 
 
-def _check_security(properties: Mapping[str, str]) -> None:
-    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise UnsupportedSecurity(
-            f"kafka.security.protocol={protocol} is not supported yet; only PLAINTEXT is"
-        )
+def _connection_options(properties: Mapping[str, str]) -> Options:
+    try:
+        return connection_options(properties, SystemRandom(), SystemClock())
+    except BadClientSecurity as error:
+        raise BadClientSecurity(f"options kafka.*: {error}") from error

@@ -24,6 +24,8 @@ from typing import Final
 
 import msgspec
 
+from ottla.client.client_security import is_security_key
+
 BATCH_COLUMN: Final = "ottla_batch"
 """The micro-batch that wrote a row; the last partition column of every table."""
 REASON_COLUMN: Final = "ottla_reason"
@@ -103,6 +105,19 @@ class TableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "startingOffsets": "earliest",
             **self.source,
         }
+
+    @property
+    def security_options(self) -> dict[str, str]:
+        """The options of the source about security; the dead-letter topic is written with them."""
+        return {
+            key: value
+            for key, value in self.source.items()
+            if key.startswith("kafka.") and is_security_key(key.removeprefix("kafka."))
+        }
+
+    def __repr__(self) -> str:
+        # Passwords may be among the source's options, and errors are printed: names only.
+        return f"TableJob({self.topic}, {self.table}, source={sorted(self.source)})"
 
 
 def parse_job(declared: object) -> TableJob:

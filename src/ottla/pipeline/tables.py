@@ -144,6 +144,7 @@ def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
     letters = bad.select("key", "value", headers.alias("headers"))
     writer = letters.write.format("ottla").mode("append")
     writer = writer.option("kafka.bootstrap.servers", job.bootstrap)
+    writer = writer.options(**job.security_options)
     writer = writer.option("topic", job.dead_letters).option("delivery", "exactly-once")
     # A task's dead letters are written once. A schema that was fixed before a replay leaves fewer
     # bad records, and that must not fail the job.

@@ -11,11 +11,13 @@ because the following bytes would be the reply to another request.
 """
 
 import socket
+import ssl
 from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.client.connection import ConnectionLost
+from ottla.client import sasl_login
+from ottla.client.connection import REAUTHENTICATION_FACTOR, ConnectionLost, Options
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode
@@ -31,7 +33,9 @@ from ottla.protocol.messages import response_class
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import Message, Versions
 from ottla.runtime.blocking import dial
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.ports import Address
+from ottla.security.sasl.credentials import Credentials
 
 FRAME_BYTES_MAX: Final = 512 << 20
 """The longest accepted reply, far larger than any fetch."""
@@ -55,22 +59,38 @@ class Wire:
         self._socket = connected
         self._under_way: deque[tuple[int, ApiKey, int]] = deque()
         self._next_id = 0
+        self._credentials: Credentials | None = None
+        self._clock = SystemClock()
+        self._login_ends: int | None = None  # monotonic, in ms, a little early
         self.is_open = True
 
     @classmethod
-    def open(cls, address: Address, client_id: str, *, timeout_ms: int) -> "Wire":
-        """Connect and agree on versions; ``timeout_ms`` bounds this and each later wait.
+    def open(
+        cls, address: Address, client_id: str, *, timeout_ms: int, options: Options | None = None
+    ) -> "Wire":
+        """Connect, agree on versions and log in; ``timeout_ms`` bounds this and each later wait.
+
+        Of ``options`` only TLS and login are used.
 
         Raises:
-            OSError: refused, unreachable, or closed at once. RequestTimedOut: not in time.
+            OSError: refused, unreachable, not trusted, or closed at once.
+            RequestTimedOut: not in time.
             UnsupportedVersion: no common version of ApiVersions.
+            LoginFailed: the peer rejected the credentials.
         """
+        tls = None if options is None else options.tls
         try:
-            wire = cls(address, client_id, dial(address, timeout_ms))
+            connected = dial(address, timeout_ms)
+            if tls is not None:
+                connected = _secured(connected, tls(), address)
+            wire = cls(address, client_id, connected)
         except TimeoutError as error:
             raise RequestTimedOut(f"{address}: not connected in {timeout_ms} ms") from error
         try:
             wire._negotiate()
+            if options is not None and options.login is not None:
+                wire._credentials = options.login
+                wire._log_in(options.login)
         except BaseException:
             wire.close()
             raise
@@ -117,7 +137,9 @@ class Wire:
         """Send a request; `take` returns its reply. Raises as `ask`."""
         assert request.SCHEMA.api_key is not None, "only a request has an api key"
         key = ApiKey(request.SCHEMA.api_key)
-        self._post(request, key, self.version_for(key))
+        version = self.version_for(key)
+        self._keep_logged_in()
+        self._post(request, key, version)
 
     def take(self) -> Message:
         """Wait for the reply to the oldest request. It owns the buffers of its records.
@@ -157,6 +179,38 @@ class Wire:
             api.api_key: (api.min_version, api.max_version) for api in response.api_keys
         }
         self.features = {each.name: each.max_version_level for each in response.finalized_features}
+
+    def _log_in(self, credentials: Credentials) -> None:
+        """Log in, at first or again before the session ends (KIP-368)."""
+        began = self._clock.monotonic()
+        # The steps are written for an event loop; asked here, each of them blocks and none waits.
+        steps = sasl_login.log_in(credentials, str(self.address), self._ask_at_once)
+        try:
+            steps.send(None)
+        except StopIteration as done:
+            lifetime_ms: int = done.value
+        else:
+            raise AssertionError("a login that blocks does not wait for a loop")
+        usable_ms = int(lifetime_ms * REAUTHENTICATION_FACTOR)
+        self._login_ends = began + usable_ms if lifetime_ms else None
+
+    async def _ask_at_once(self, request: Message) -> Message:
+        """Send a request of the login; unlike `ask` it does not log in first."""
+        assert request.SCHEMA.api_key is not None, "only a request has an api key"
+        key = ApiKey(request.SCHEMA.api_key)
+        self._post(request, key, self.version_for(key))
+        return self.take()
+
+    def _keep_logged_in(self) -> None:
+        """Log in again if the session ends soon and no reply is outstanding.
+
+        With a reply outstanding the node may end the session first; the connection is then lost and
+        opened anew like any other.
+        """
+        if self._login_ends is None or self._credentials is None or self._under_way:
+            return
+        if self._clock.monotonic() >= self._login_ends:
+            self._log_in(self._credentials)
 
     def _ask_versions(self, version: int) -> ApiVersionsResponse:
         if not APIS[ApiKey.API_VERSIONS].has(version):
@@ -208,6 +262,14 @@ class Wire:
         if isinstance(error, TimeoutError):
             return RequestTimedOut(f"{self.address}: no reply in time")
         return ConnectionLost(f"{self.address}: {error}")
+
+
+def _secured(connected: socket.socket, context: ssl.SSLContext, address: Address) -> ssl.SSLSocket:
+    try:
+        return context.wrap_socket(connected, server_hostname=address.host)
+    except BaseException:
+        connected.close()
+        raise
 
 
 def _decode(key: ApiKey, version: int, body: memoryview) -> Message:

@@ -4,6 +4,7 @@
     DIRECTORY/node.pem                the key store that all nodes share
     DIRECTORY/credentials.json        the passwords of the user and of the nodes
 
+The user may do everything; other users only what ACLs allow.
 Clients log in by SCRAM or PLAIN, brokers to each other by SCRAM-SHA-512, and to controllers by
 PLAIN: SCRAM users are known to a controller only once it has read the metadata log. Files are made
 at the first start and kept; all but the certificates have mode 0600.
@@ -20,6 +21,7 @@ from ottla.runtime.ports import Clock, Random
 from ottla.security.certificate_files import PRIVATE, create_certificate, write_file
 from ottla.security.jaas import PLAIN_MODULE, SCRAM_MODULE
 
+AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 USER: Final = "admin"
 NODE_USER: Final = "node"
 PROTOCOL: Final = "SASL_SSL"
@@ -69,6 +71,8 @@ class LocalSecurity(msgspec.Struct, frozen=True):
         return {
             "listener.security.protocol.map": f"{clients}:{PROTOCOL},{controllers}:{PROTOCOL}",
             "inter.broker.listener.name": clients,
+            "authorizer.class.name": AUTHORIZER,
+            "super.users": f"User:{NODE_USER};User:{self.user}",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self.key_store,
             "ssl.truststore.type": "PEM",

@@ -26,7 +26,7 @@ from ottla.protocol.uuids import uuid_text
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
-from ottla.testing.access import PLAINTEXT, ClusterAccess
+from ottla.testing.access import PLAINTEXT, ClusterAccess, access_named
 from ottla.testing.hosts import Host, NeedsProcesses, ProcessHost, Site, ThreadHost
 from ottla.testing.layout import (
     CONTROLLERS,
@@ -108,6 +108,16 @@ class Cluster:
     def bootstrap(self) -> str:
         """The addresses of all nodes, as ``bootstrap.servers`` takes them."""
         return ",".join(node.address for node in self._plan.nodes.values())
+
+    @property
+    def client_config(self) -> dict[str, str]:
+        """Everything that a client needs to connect, by librdkafka's names; may hold a password."""
+        return {"bootstrap.servers": self.bootstrap, **self.access.client_config}
+
+    @property
+    def java_config(self) -> dict[str, str]:
+        """As `client_config`, by the names of Kafka's Java clients."""
+        return {"bootstrap.servers": self.bootstrap, **self.access.java_config}
 
     @property
     def bootstrap_controllers(self) -> str:
@@ -233,7 +243,8 @@ def run_cluster(
     directory: Path | None = None,
     controllers: int | None = None,
     environment: Callable[[int], Mapping[str, str]] | None = None,
-    access: ClusterAccess = PLAINTEXT,
+    access: ClusterAccess | None = None,
+    security: str = "plaintext",
 ) -> Iterator[Cluster]:
     """Run a cluster; at the end stop all nodes and delete their data.
 
@@ -247,6 +258,8 @@ def run_cluster(
         controllers: how many nodes are voters as well; by default 3, or 1 of fewer than 3.
         environment: additional environment variables of a node's process, by node id.
         access: how nodes and clients authenticate; its settings win over ``config``.
+        security: the same in a word: ``plaintext``, or ``sasl_ssl`` with new certificates and
+            a user. `Cluster.client_config` has what a client needs.
 
     Raises:
         NodeFailed: a node did not start. ValueError: a cluster of this size is impossible.
@@ -263,6 +276,8 @@ def run_cluster(
             for node_id in range(1, nodes + 1)
         }
         texts = {key: _text(value) for key, value in (config or {}).items()}
+        if access is None:
+            access = access_named(security, root / "security")
         plan = _plan(held, {**texts, **access.config})
         wires = _open_wires(plan)
         stack.callback(wires.close)
@@ -301,9 +316,12 @@ def run_node(
     processes: bool = False,
     config: Mapping[str, object] | None = None,
     directory: Path | None = None,
+    security: str = "plaintext",
 ) -> Iterator[Cluster]:
     """Run a cluster of one node. Arguments and errors as of `run_cluster`."""
-    with run_cluster(1, processes=processes, config=config, directory=directory) as cluster:
+    with run_cluster(
+        1, processes=processes, config=config, directory=directory, security=security
+    ) as cluster:
         yield cluster
 
 

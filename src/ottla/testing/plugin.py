@@ -7,6 +7,10 @@
     def test_survives(ottla_cluster):
         ottla_cluster.kill(1)
 
+    @pytest.mark.ottla(security="sasl_ssl")
+    def test_logs_in(ottla_node):
+        producer = Producer(ottla_node.client_config)
+
 The marker takes the arguments of `ottla.testing.run_cluster`.
 """
 
@@ -26,7 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(nodes=3, *, processes=False, config=None, controllers=None): "
+        f"{MARKER}(nodes=3, *, processes=False, config=None, controllers=None, "
+        "security='plaintext'): "
         "the cluster that ottla_node or ottla_cluster gives this test",
     )
 
