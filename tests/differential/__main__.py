@@ -34,6 +34,9 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print the families and exit")
     parser.add_argument("--keep", type=Path, help="directory to leave logs and data in")
     parser.add_argument("--write-docs", action="store_true", help="write docs/differences.md only")
+    parser.add_argument(
+        "--denied", action="store_true", help="with an authorizer, as a user without any rights"
+    )
     options = parser.parse_args()
     chosen = [f for f in families() if not options.only or f.name in options.only]
     unknown = set(options.only) - {family.name for family in chosen}
@@ -48,25 +51,26 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # report what was found so far
     with tempfile.TemporaryDirectory(prefix="differential-") as temporary:
         try:
-            return _play(chosen, options.match, options.keep or Path(temporary))
+            directory = options.keep or Path(temporary)
+            return _play(chosen, options.match, directory, is_denied=options.denied)
         except Missing as error:
             print(f"skipped: {error}")
             return 0
 
 
-def _play(chosen: list[Family], match: list[str], directory: Path) -> int:
+def _play(chosen: list[Family], match: list[str], directory: Path, *, is_denied: bool) -> int:
     """Play each family on peers of its own, so that none meets what another left behind."""
     runner = Runner(load())
     supply = ThreadPoolExecutor(1)  # starts the next pair while one is in use
     with ExitStack() as stack:
         pairs = [
-            supply.submit(stack.enter_context, both(directory / family.name))
+            supply.submit(stack.enter_context, both(directory / family.name, is_denied=is_denied))
             for family in chosen[:1]
         ]
         for number, family in enumerate(chosen):
             kafka, ottla = pairs[number].result()
             for following in chosen[number + 1 : number + 2]:
-                context = both(directory / following.name)
+                context = both(directory / following.name, is_denied=is_denied)
                 pairs.append(supply.submit(stack.enter_context, context))
             runner.use(kafka, ottla)
             try:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from tests.differential.script import LOGIN_PORTS
 from tests.free_ports import free_ports
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +37,16 @@ group.initial.rebalance.delay.ms=0
 group.consumer.min.session.timeout.ms=6000
 group.min.session.timeout.ms=100
 """
+# With an authorizer: the peers and the set-up are ANONYMOUS, who may do everything; the requests
+# come from a user without any rights.
+AUTHORIZED = """authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+inter.broker.listener.name=INTERNAL
+listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.plaintext.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";
+"""
 LOGGING = """status=error
 appender.console.type=Console
 appender.console.name=console
@@ -43,6 +55,15 @@ appender.console.layout.pattern=%d %p %m (%c)%n
 rootLogger.level=info
 rootLogger.appenderRef.console.ref=console
 """
+
+
+class Ports(NamedTuple):
+    """Where a peer listens; ``is_denied``: its clients have no rights."""
+
+    client: int
+    controller: int
+    internal: int
+    is_denied: bool
 
 
 class Missing(Exception):
@@ -56,6 +77,8 @@ class Peer:
     name: str
     port: int
     controller_port: int
+    internal_port: int | None
+    """The listener of the set-up, where ``port`` asks for a login."""
     directory: Path
     process: "subprocess.Popen[bytes]"
 
@@ -87,24 +110,29 @@ def classpath() -> str:
 
 
 @contextmanager
-def both(directory: Path) -> Iterator[tuple[Peer, Peer]]:
-    """Start both peers, each in a directory of its own; stop them at the end."""
+def both(directory: Path, *, is_denied: bool = False) -> Iterator[tuple[Peer, Peer]]:
+    """Start both peers, each in a directory of its own; stop them at the end.
+
+    With ``is_denied`` they have an authorizer, and clients log in as a user without rights.
+    """
     jars = classpath()
     starts = {
         "kafka": lambda at, ports: _start_kafka(jars, at, ports),
         "ottla": _start_ottla,
     }
     peers: dict[str, Peer] = {}
-    held = free_ports(4)
+    held = free_ports(6)
+    if is_denied:
+        LOGIN_PORTS.update((held[0], held[3]))
 
-    def start(name: str, ports: tuple[int, int]) -> None:
+    def start(name: str, ports: Ports) -> None:
         at = directory / name
         at.mkdir(parents=True)
         peers[name] = starts[name](at, ports)
 
     threads = [
-        threading.Thread(target=start, args=("kafka", (held[0], held[1]))),
-        threading.Thread(target=start, args=("ottla", (held[2], held[3]))),
+        threading.Thread(target=start, args=("kafka", Ports(*held[:3], is_denied))),
+        threading.Thread(target=start, args=("ottla", Ports(*held[3:], is_denied))),
     ]
     try:
         for thread in threads:
@@ -127,14 +155,17 @@ def stop(*peers: Peer) -> None:
         peer.process.wait(SECONDS_MAX)
 
 
-def _properties(at: Path, ports: tuple[int, int]) -> str:
+def _properties(at: Path, ports: Ports) -> str:
     path = at / "server.properties"
-    port, controller_port = ports
-    path.write_text(PROPERTIES.format(port=port, controller_port=controller_port, data=at / "data"))
+    text = PROPERTIES.format(port=ports.client, controller_port=ports.controller, data=at / "data")
+    if ports.is_denied:
+        internal = f"listeners=INTERNAL://127.0.0.1:{ports.internal},"
+        text = text.replace("listeners=", internal, 1) + AUTHORIZED
+    path.write_text(text)
     return str(path)
 
 
-def _start_kafka(jars: str, at: Path, ports: tuple[int, int]) -> Peer:
+def _start_kafka(jars: str, at: Path, ports: Ports) -> Peer:
     properties = _properties(at, ports)
     logging = at / "log4j2.properties"
     logging.write_text(LOGGING)
@@ -144,7 +175,7 @@ def _start_kafka(jars: str, at: Path, ports: tuple[int, int]) -> Peer:
     return _spawn("kafka", [*java, "kafka.Kafka", properties], at, ports)
 
 
-def _start_ottla(at: Path, ports: tuple[int, int]) -> Peer:
+def _start_ottla(at: Path, ports: Ports) -> Peer:
     properties = _properties(at, ports)
     ottla = [sys.executable, "-m", "ottla.cli.main"]
     _run([*ottla, "format", "-t", CLUSTER_ID, "-c", properties])
@@ -157,10 +188,11 @@ def _run(command: list[str]) -> None:
         raise RuntimeError(f"{command}: {done.stdout}\n{done.stderr}")
 
 
-def _spawn(name: str, command: list[str], at: Path, ports: tuple[int, int]) -> Peer:
+def _spawn(name: str, command: list[str], at: Path, ports: Ports) -> Peer:
     with (at / "server.out").open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-    return Peer(name, ports[0], ports[1], at, process)
+    internal = ports.internal if ports.is_denied else None
+    return Peer(name, ports.client, ports.controller, internal, at, process)
 
 
 def _wait_listening(peer: Peer) -> None:

@@ -51,14 +51,24 @@ class Player:
     peer: Peer
     connection: Connection = field(init=False)
     controller: Connection = field(init=False)
+    setup: Connection | None = field(init=False)
     memory: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.connection = Connection(self.peer.port)
         self.controller = Connection(self.peer.controller_port)
+        internal = self.peer.internal_port
+        self.setup = None if internal is None else Connection(internal)
 
     def script(self, name: str, patience_s: float) -> Script:
-        return Script(name, self.connection, self.controller, self.memory, patience_s=patience_s)
+        return Script(
+            name,
+            self.connection,
+            self.controller,
+            self.memory,
+            patience_s=patience_s,
+            setup=self.setup,
+        )
 
     def play(self, case: Case, name: str) -> list[Step]:
         script = self.script(name, case.patience_s)
@@ -79,6 +89,8 @@ class Player:
             CLUSTER_ID: "<cluster>",
         }
         ports = {peer.port: "<port>", peer.controller_port: "<controller port>"}
+        if peer.internal_port is not None:
+            ports[peer.internal_port] = "<internal port>"
         return Normaliser(words, ports)
 
 

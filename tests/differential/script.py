@@ -32,6 +32,10 @@ class Closed(Exception):
     """The peer closed the connection."""
 
 
+LOGIN_PORTS: set[int] = set()
+"""Ports of SASL listeners: connections to them log in first."""
+
+
 class Connection:
     """One connection, one request at a time. Opened when first used, and again after an end."""
 
@@ -51,7 +55,20 @@ class Connection:
         if self._socket is None:
             self._socket = socket.create_connection(("127.0.0.1", self.port), timeout=10)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.port in LOGIN_PORTS:
+                self._log_in(self._socket)
         self._socket.sendall(struct.pack(">i", len(request)) + request)
+
+    def _log_in(self, opened: socket.socket) -> None:
+        """Log in by PLAIN as a user without any rights."""
+        token = b"\0alice\0alice-secret"
+        for request in (
+            struct.pack(">hhih", 17, 1, 0, -1) + struct.pack(">h", 5) + b"PLAIN",
+            struct.pack(">hhih", 36, 0, 0, -1) + struct.pack(">i", len(token)) + token,
+        ):
+            opened.sendall(struct.pack(">i", len(request)) + request)
+            reply = self.receive(10)
+            assert reply[4:6] == b"\0\0", "the login failed"
 
     def next_correlation(self) -> int:
         self._correlation += 1
@@ -100,6 +117,8 @@ class Script:
     memory: dict[str, object]
     steps: list[Step] = field(default_factory=list)
     patience_s: float = PATIENCE_S
+    setup: Connection | None = None
+    """The connection of set-up requests where those of the case come from a user without rights."""
 
     def call(
         self,
@@ -159,6 +178,8 @@ class Script:
         **values: object,
     ) -> Reply:
         """Repeat a request until its reply meets a condition; record the last reply only."""
+        if self.setup is not None:  # a refusal stays one
+            return self.call(api, version, label, **values)
         outcome = self._repeat(condition, api, version, values)
         self.steps.append(Step(label or api, api, version, outcome))
         return outcome if isinstance(outcome, dict) else {}
@@ -185,7 +206,7 @@ class Script:
     ) -> "Reply | str":
         deadline = time.monotonic() + self.patience_s
         while True:
-            outcome = self.ask(api, version, values)
+            outcome = self.ask(api, version, values, other=self.setup)
             is_met = isinstance(outcome, dict) and condition(outcome)
             if is_met or time.monotonic() > deadline:
                 return outcome
@@ -193,7 +214,7 @@ class Script:
 
     def quietly(self, api: str, version: int, **values: object) -> Reply:
         """Send a request of the set-up: its reply is returned and not compared."""
-        outcome = self.ask(api, version, values)
+        outcome = self.ask(api, version, values, other=self.setup)
         return outcome if isinstance(outcome, dict) else {}
 
     def another(self) -> Connection:
