@@ -34,8 +34,7 @@ def test_plaintext_node_without_security_settings_starts() -> None:
     "line",
     [
         "allow.everyone.if.no.acl.found=false",
-        "delegation.token.secret.key=hunter2",
-        "super.users=User:admin",
+        "super.users=User:hunter2",
     ],
 )
 def test_setting_that_nothing_enforces_is_refused_without_showing_its_value(line: str) -> None:
@@ -55,6 +54,7 @@ def test_setting_that_nothing_enforces_is_refused_without_showing_its_value(line
         "connections.max.reauth.ms=1000",
         "ssl.client.auth=none",
         "sasl.enabled.mechanisms=SCRAM-SHA-256",
+        "delegation.token.secret.key=hunter2",
     ],
 )
 def test_setting_that_asks_for_no_security_is_accepted(line: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ottla.api.access import OPEN, Access
-from ottla.api.routes import Caller
+from ottla.api.routes import ANONYMOUS, Caller
 from ottla.config.values import Password
 from ottla.controller import brokers, heartbeats
 from ottla.controller import register_controller as registrations
@@ -30,6 +30,7 @@ from ottla.protocol.types import Offset
 from ottla.quotas.client_quotas import quota_client
 from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Random
+from ottla.security.acl import AclOperation, ResourceType
 from ottla.security.principal import parse_principal
 
 # Brokers and controllers register at every start; other requests come later, if ever.
@@ -342,29 +343,36 @@ def delete_acls(call: DecisionCall) -> Decision[Message]:
     return acls.decide_delete_acls(call.image, call.request)
 
 
-# A client that connects to a controller directly is not authenticated: only forwarded requests
-# about tokens are decided, since a broker forwards those of authenticated clients.
+def allows_token_requests(caller: Caller) -> bool:
+    """Say whether a caller may ask about tokens: it is known, and not by a token."""
+    return caller.principal != ANONYMOUS and not caller.is_token_authenticated
 
 
 def create_delegation_token(call: DecisionCall) -> Decision[Message]:
-    """CreateDelegationToken."""
-    if not call.caller.is_forwarded:
-        requester = parse_principal(call.caller.principal)
+    """CreateDelegationToken; for another owner it needs CREATE_TOKENS on that user."""
+    caller, requester = call.caller, parse_principal(call.caller.principal)
+    if not allows_token_requests(caller):
         return Decision([], tokens.refuse_create(call.request, requester, _NOT_ALLOWED))
+    owner = tokens.owner_of(call.request, requester)
+    if owner != requester and not call.context.access.allows(
+        caller, AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)
+    ):
+        code = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+        return Decision([], tokens.refuse_create(call.request, requester, code))
     token_id = call.context.random.uuid()
     return tokens.decide_create_delegation_token(call.image, call.request, token_id, call.tokens)
 
 
 def renew_delegation_token(call: DecisionCall) -> Decision[Message]:
     """RenewDelegationToken."""
-    if not call.caller.is_forwarded:
+    if not allows_token_requests(call.caller):
         return Decision([], tokens.refuse_renew(_NOT_ALLOWED))
     return tokens.decide_renew_delegation_token(call.image, call.request, call.tokens)
 
 
 def expire_delegation_token(call: DecisionCall) -> Decision[Message]:
     """ExpireDelegationToken."""
-    if not call.caller.is_forwarded:
+    if not allows_token_requests(call.caller):
         return Decision([], tokens.refuse_expire(_NOT_ALLOWED))
     return tokens.decide_expire_delegation_token(call.image, call.request, call.tokens)
 

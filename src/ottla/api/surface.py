@@ -43,7 +43,7 @@ _SASL_HANDSHAKE: Final = Handler("ottla.api.unconfigured:SaslHandlers.on_handsha
 _SASL_AUTHENTICATE: Final = Handler("ottla.api.unconfigured:SaslHandlers.on_authenticate")
 _DESCRIBE_ACLS: Final = Handler("ottla.api.describe:DescribeHandlers.on_describe_acls")
 _DESCRIBE_SCRAM: Final = Handler("ottla.api.describe:DescribeHandlers.on_describe_scram")
-_DESCRIBE_TOKENS: Final = Handler("ottla.api.unconfigured:TokenHandlers.on_describe")
+_DESCRIBE_TOKENS: Final = Handler("ottla.api.delegation_tokens:TokenDescriptions.on_describe")
 _DESCRIBE_CLUSTER: Final = "ottla.api.cluster:ClusterHandlers.on_describe_cluster"
 
 _RECORDS: Final = (
@@ -258,23 +258,22 @@ _ACCESS: Final = (
         controller=_decision("alter_user_scram_credentials"),
         forwarding=_CHANGE,
     ),
-    # Kafka's brokers forward requests about tokens for authenticated clients. No listener
-    # authenticates clients yet, so a broker refuses them itself.
+    # Forwarded only for authenticated clients; a broker refuses others itself.
     Api(
         key=ApiKey.CREATE_DELEGATION_TOKEN,
-        broker=Handler("ottla.api.unconfigured:TokenHandlers.on_create"),
+        broker=Handler("ottla.api.delegation_tokens:TokenChanges.on_create"),
         controller=_decision("create_delegation_token"),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.RENEW_DELEGATION_TOKEN,
-        broker=Handler("ottla.api.unconfigured:TokenHandlers.on_renew"),
+        broker=Handler("ottla.api.delegation_tokens:TokenChanges.on_renew"),
         controller=_decision("renew_delegation_token"),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.EXPIRE_DELEGATION_TOKEN,
-        broker=Handler("ottla.api.unconfigured:TokenHandlers.on_expire"),
+        broker=Handler("ottla.api.delegation_tokens:TokenChanges.on_expire"),
         controller=_decision("expire_delegation_token"),
         forwarding=_CHANGE,
     ),

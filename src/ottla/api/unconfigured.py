@@ -1,10 +1,9 @@
-"""APIs of features that the listener does not have: SASL, delegation tokens, client telemetry.
+"""APIs of features that the listener does not have: SASL, client telemetry.
 
 Apache Kafka serves them all the same and answers with an error; closing the connection instead
 would look like a network failure to a client.
 
     SaslHandshake, SaslAuthenticate    ILLEGAL_SASL_STATE: the listener has no SASL
-    *DelegationToken                   DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: not on PLAINTEXT
     GetTelemetrySubscriptions          no metric is subscribed to
     PushTelemetry                      UNKNOWN_SUBSCRIPTION_ID for any other subscription
 """
@@ -15,29 +14,12 @@ from typing import Final
 import msgspec
 
 from ottla.api.routes import Caller
-from ottla.controller import tokens
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.messages.create_delegation_token import (
-    CreateDelegationTokenRequest,
-    CreateDelegationTokenResponse,
-)
-from ottla.protocol.messages.describe_delegation_token import (
-    DescribeDelegationTokenRequest,
-    DescribeDelegationTokenResponse,
-)
-from ottla.protocol.messages.expire_delegation_token import (
-    ExpireDelegationTokenRequest,
-    ExpireDelegationTokenResponse,
-)
 from ottla.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
 from ottla.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from ottla.protocol.messages.renew_delegation_token import (
-    RenewDelegationTokenRequest,
-    RenewDelegationTokenResponse,
-)
 from ottla.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -46,9 +28,6 @@ from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 from ottla.protocol.records.crc import crc32c
 from ottla.protocol.types import ZERO_UUID, Uuid
 from ottla.runtime.ports import Random
-from ottla.security.principal import parse_principal
-
-NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 # Kafka's defaults: zstd, lz4, gzip and snappy, in order of preference; five minutes.
 _CODECS: Final = (4, 3, 1, 2)
@@ -73,35 +52,6 @@ class SaslHandlers(msgspec.Struct, frozen=True):
         """Reject the authentication."""
         text = f"listener {caller.listener} does not authenticate clients"
         return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, text)
-
-
-class TokenHandlers(msgspec.Struct, frozen=True):
-    """Delegation tokens on a PLAINTEXT listener, which neither issues nor accepts them."""
-
-    def on_create(
-        self, caller: Caller, request: CreateDelegationTokenRequest, version: int
-    ) -> CreateDelegationTokenResponse:
-        """Reject the creation of a token."""
-        requester = parse_principal(caller.principal)
-        return tokens.refuse_create(request, requester, NOT_ALLOWED)
-
-    def on_renew(
-        self, caller: Caller, request: RenewDelegationTokenRequest, version: int
-    ) -> RenewDelegationTokenResponse:
-        """Reject the renewal of a token."""
-        return tokens.refuse_renew(NOT_ALLOWED)
-
-    def on_expire(
-        self, caller: Caller, request: ExpireDelegationTokenRequest, version: int
-    ) -> ExpireDelegationTokenResponse:
-        """Reject the expiry of a token."""
-        return tokens.refuse_expire(NOT_ALLOWED)
-
-    def on_describe(
-        self, caller: Caller, request: DescribeDelegationTokenRequest, version: int
-    ) -> DescribeDelegationTokenResponse:
-        """Reject the description of tokens."""
-        return DescribeDelegationTokenResponse(NOT_ALLOWED)
 
 
 class TelemetryHandlers(msgspec.Struct, frozen=True):

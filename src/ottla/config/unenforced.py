@@ -1,8 +1,8 @@
 """Settings that require security which this node would not enforce: it refuses them.
 
-A node that accepted them would run open to everybody while its configuration says otherwise. There
-are no delegation tokens yet, and the keys of the authorizer need one to be configured. TLS, SASL
-and authorizer settings are enforced from the file and cannot be changed at run time.
+A node that accepted them would run open to everybody while its configuration says otherwise: the
+keys of the authorizer need one to be configured. TLS, SASL and authorizer settings are enforced
+from the file and cannot be changed at run time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,6 @@ SUPER_USERS: Final = "super.users"
 _AUTHORIZER_KEYS: Final[Mapping[str, str]] = MappingProxyType(
     {ALLOW_EVERYONE: "true", SUPER_USERS: ""}
 )
-_SECURITY_KEYS: Final[Mapping[str, str]] = MappingProxyType({"delegation.token.secret.key": ""})
 
 
 def unenforced_problems(
@@ -38,11 +37,7 @@ def unenforced_problems(
     for name, text in settings.items():
         key = KEYS[Scope.BROKER].get(name) or base_of_listener_key(name)
         base = name if key is None else key.name
-        is_unenforced = text.strip() != _SECURITY_KEYS.get(base, text.strip())
-        if is_unenforced:
-            rule = "is not enforced: there are no delegation tokens yet; remove the key"
-            yield Problem(name, None, rule)
-        elif base in _AUTHORIZER_KEYS and text.strip() != _AUTHORIZER_KEYS[base]:
+        if base in _AUTHORIZER_KEYS and text.strip() != _AUTHORIZER_KEYS[base]:
             if is_dynamic or not settings.get(AUTHORIZER, "").strip():
                 rule = (
                     f"is not enforced: set it in the configuration file of the node, with "

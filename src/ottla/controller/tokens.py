@@ -73,7 +73,7 @@ def decide_create_delegation_token(
 
     Whether the requester may do so is decided before. ``token_id`` is random.
     """
-    owner = _owner(request, context.requester)
+    owner = owner_of(request, context.requester)
     reply = CreateDelegationTokenResponse(
         principal_type=owner.type,
         principal_name=owner.name,
@@ -109,7 +109,7 @@ def refuse_create(
     request: CreateDelegationTokenRequest, requester: Principal, code: ErrorCode
 ) -> CreateDelegationTokenResponse:
     """Return the error response to a creation, with the owner that the token would have had."""
-    owner = _owner(request, requester)
+    owner = owner_of(request, requester)
     return CreateDelegationTokenResponse(
         error_code=code,
         principal_type=owner.type,
@@ -132,7 +132,8 @@ def refuse_expire(code: ErrorCode) -> ExpireDelegationTokenResponse:
     return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=NO_TIME)
 
 
-def _owner(request: CreateDelegationTokenRequest, requester: Principal) -> Principal:
+def owner_of(request: CreateDelegationTokenRequest, requester: Principal) -> Principal:
+    """Return the owner of the token to create: the requester unless the request names one."""
     if not request.owner_principal_name:
         return requester
     return Principal(request.owner_principal_type or "", request.owner_principal_name)

@@ -31,6 +31,7 @@ from ottla.node.coordinators import Coordinators, CoordinatorServices
 from ottla.node.directories import log_directories
 from ottla.node.dynamic_listeners import ListenerChecks
 from ottla.node.replica_manager import ReplicaManager
+from ottla.node.token_services import token_descriptions
 from ottla.quotas.client_quotas import ClientQuotas
 from ottla.replication.hosted_partitions import Partitions
 from ottla.runtime.worker import ThreadWorker
@@ -225,10 +226,14 @@ def _sasl(broker: BrokerDependencies) -> object:
     return SaslHandlers()
 
 
-def _tokens(broker: BrokerDependencies) -> object:
-    from ottla.api.unconfigured import TokenHandlers
+def _token_changes(broker: BrokerDependencies) -> object:
+    from ottla.api.delegation_tokens import TokenChanges
 
-    return TokenHandlers()
+    return TokenChanges(_forwarder(broker), broker.config.request_timeout_ms)
+
+
+def _token_descriptions(broker: BrokerDependencies) -> object:
+    return token_descriptions(broker.context, broker.image)
 
 
 def _telemetry(broker: BrokerDependencies) -> object:
@@ -354,7 +359,8 @@ CONSTRUCTORS: Final[Mapping[str, Construct]] = MappingProxyType(
         "ottla.api.describe:DescribeHandlers": _describe,
         "ottla.api.config_changes:ConfigChangeHandlers": _config_changes,
         "ottla.api.unconfigured:SaslHandlers": _sasl,
-        "ottla.api.unconfigured:TokenHandlers": _tokens,
+        "ottla.api.delegation_tokens:TokenChanges": _token_changes,
+        "ottla.api.delegation_tokens:TokenDescriptions": _token_descriptions,
         "ottla.api.unconfigured:TelemetryHandlers": _telemetry,
         "ottla.api.find_coordinator:FindCoordinatorHandler": _find_coordinator,
         "ottla.api.groups:GroupHandlers": _groups,

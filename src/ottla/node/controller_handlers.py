@@ -24,6 +24,7 @@ from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
 from ottla.node.context import NodeContext
 from ottla.node.quorum import NodeQuorum
+from ottla.node.token_services import token_descriptions
 from ottla.protocol.api_keys import ApiKey
 
 
@@ -95,10 +96,8 @@ def _sasl(node: ControllerDependencies) -> object:
     return SaslHandlers()
 
 
-def _tokens(node: ControllerDependencies) -> object:
-    from ottla.api.unconfigured import TokenHandlers
-
-    return TokenHandlers()
+def _token_descriptions(node: ControllerDependencies) -> object:
+    return token_descriptions(node.context, node.image)
 
 
 CONSTRUCTORS: Final[Mapping[str, Construct]] = MappingProxyType(
@@ -109,7 +108,7 @@ CONSTRUCTORS: Final[Mapping[str, Construct]] = MappingProxyType(
         "ottla.api.config_changes:ControllerConfigChanges": _config_changes,
         "ottla.api.describe:DescribeHandlers": _describe,
         "ottla.api.unconfigured:SaslHandlers": _sasl,
-        "ottla.api.unconfigured:TokenHandlers": _tokens,
+        "ottla.api.delegation_tokens:TokenDescriptions": _token_descriptions,
     }
 )
 """One function per class, by its name in the surface; the Envelope's is constructed apart."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ottla.api.binding import bind_routes
-from ottla.api.controller_decisions import ControllerContext, TokenSettings
+from ottla.api.controller_decisions import ControllerContext
 from ottla.api.envelope import with_envelope
 from ottla.api.routes import Routes
 from ottla.controller.active_controller import (
@@ -33,6 +33,7 @@ from ottla.node.listeners import SpecInputs, build_server, listener_specs, node_
 from ottla.node.quorum import NodeQuorum, build_auto_join
 from ottla.node.recovery import build_recovery
 from ottla.node.registrations import controller_registration
+from ottla.node.token_services import token_settings
 from ottla.protocol.api_keys import Listener
 from ottla.protocol.internal.framing import Versioned
 from ottla.raft.snapshots import CorruptSnapshot, read_bootstrap
@@ -140,11 +141,7 @@ def _decisions(
         liveness=liveness,
         random=context.ports.random,
         access=context.access,
-        tokens=TokenSettings(
-            config.delegation_token_secret_key,
-            config.delegation_token_max_lifetime_ms,
-            config.delegation_token_expiry_time_ms,
-        ),
+        tokens=token_settings(config),
         mutations=MutationQuotas(
             float(config.controller_quota_window_num * config.controller_quota_window_size_seconds)
         ),

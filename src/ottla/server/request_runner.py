@@ -238,9 +238,10 @@ class RequestRunner:
             return
         if self._state.lifecycle is _AUTHENTICATING:
             self._state.advance(LifecycleEvent.AUTHENTICATED)
-        if known != self.caller.principal:
-            login = self.authenticator.login if self.authenticator is not None else None
-            is_token = login is not None and login.is_token_authenticated
+        login = self.authenticator.login if self.authenticator is not None else None
+        is_token = login is not None and login.is_token_authenticated
+        # A later login may be by a token, or no longer be by one.
+        if (known, is_token) != (self.caller.principal, self.caller.is_token_authenticated):
             self.caller = replace(self.caller, principal=known, is_token_authenticated=is_token)
 
     def _begin_steps(self, caller: Caller, call: Call, steps: Steps[Reply]) -> Handled:
