@@ -107,10 +107,10 @@ def test_key_that_is_unsafe_to_ignore_is_rejected() -> None:
     assert loaded(f"authorizer.class.name={standard}").broker.authorizer_class_name == standard
 
 
-def test_config_providers_are_rejected() -> None:
+def test_config_provider_without_a_class_is_rejected() -> None:
     config = loaded("log.dirs=${env:HOME}/logs")
     assert config.broker.log_dirs == ("${env:HOME}/logs",)
-    assert "config.providers" in problems("config.providers=env")
+    assert "config.providers.env.class" in problems("config.providers=env")
 
 
 def test_removed_key_is_reported_with_the_reason() -> None:

@@ -16,12 +16,17 @@ def load_settings(path: str | os.PathLike[str], overrides: list[str]) -> Loaded:
     except (OSError, UnicodeDecodeError) as error:
         fail(f"{path}: {error}")
     try:
-        loaded = load(text, os.environ, overrides)
+        loaded = load(text, os.environ, overrides, _read_text)
     except ConfigError as error:
         fail("\n".join(f"{path}: {problem}" for problem in error.problems))
     for warning in loaded.warnings:
         sys.stderr.write(f"{path}: warning: {warning}\n")
     return loaded
+
+
+def _read_text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 def fail(message: str) -> NoReturn:

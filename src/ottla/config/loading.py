@@ -7,6 +7,7 @@ kept and causes a warning with the nearest known key: it may be a typo.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -33,6 +34,9 @@ from ottla.config.properties import (
 from ottla.config.unsupported import UNSUPPORTED_KEYS, reason_of_removal, unsupported_value
 from ottla.config.values import BadValue, Value, to_text
 
+if TYPE_CHECKING:
+    from ottla.config.config_providers import FileReader
+
 _BROKER = KEYS[Scope.BROKER]
 
 
@@ -51,8 +55,12 @@ def load(
     properties: str = "",
     environment: Mapping[str, str] | None = None,
     overrides: Iterable[str] = (),
+    read_file: "FileReader | None" = None,
 ) -> Loaded:
-    """Parse, merge and check all settings. Raises `ConfigError` with every problem found."""
+    """Parse, merge and check all settings. Raises `ConfigError` with every problem found.
+
+    ``read_file`` reads the files that ``config.providers`` refer to.
+    """
     try:
         settings = [
             *from_text(properties),
@@ -61,6 +69,8 @@ def load(
         ]
     except BadProperties as error:
         raise ConfigError([Problem("configuration", None, str(error))]) from error
+    if any(setting.key == "config.providers" for setting in settings):
+        settings = _with_references(settings, environment or {}, read_file)
     merged = {setting.key: setting for setting in settings}
     _fill_node_id(merged)
     warnings = tuple(_warnings(settings, merged))
@@ -71,6 +81,17 @@ def load(
     if problems := [*broker_problems(broker, listeners), *_login_problems(loaded)]:
         raise ConfigError(problems)
     return loaded
+
+
+def _with_references(
+    settings: list[Setting], environment: Mapping[str, str], read_file: "FileReader | None"
+) -> list[Setting]:
+    from ottla.config.config_providers import resolve_references  # few nodes need it
+
+    found, problems = resolve_references(settings, environment, read_file)
+    if problems:
+        raise ConfigError(problems)
+    return found
 
 
 def _login_problems(loaded: Loaded) -> Iterable[Problem]:
@@ -102,7 +123,7 @@ def build_broker(settings: Mapping[str, Setting]) -> BrokerConfig:
         try:
             value = _parse_setting(key, setting)
         except BadValue as error:
-            text = shown(key, setting.value)
+            text = None if setting.is_reference else shown(key, setting.value)
             problems.append(Problem(name, text, str(error), setting.origin))
         else:
             values[name] = value

@@ -48,6 +48,8 @@ class Setting(msgspec.Struct, frozen=True):
     key: str
     value: str
     origin: str
+    is_reference: bool = False
+    """Whether the value came from a provider, and so must not be shown in an error."""
 
 
 class BadProperties(Exception):

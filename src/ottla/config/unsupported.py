@@ -52,7 +52,10 @@ UNSUPPORTED_KEYS: dict[str, Unsupported] = {
     ),
     "alter.config.policy.class.name": Unsupported(_CLASS, refused=True),
     "client.quota.callback.class": Unsupported(_CLASS, refused=True),
-    "config.providers": Unsupported("values are used as written", refused=True),
+    "config.providers": Unsupported(
+        "references are resolved in a node's own settings only, not in values set at run time",
+        refused=True,
+    ),
     "create.topic.policy.class.name": Unsupported(_CLASS, refused=True),
     "principal.builder.class": Unsupported(_CLASS, refused=True),
     "sasl.oauthbearer.jwt.retriever.class": Unsupported(_CLASS, refused=True),

@@ -258,8 +258,7 @@ def run_cluster(
         controllers: how many nodes are voters as well; by default 3, or 1 of fewer than 3.
         environment: additional environment variables of a node's process, by node id.
         access: how nodes and clients authenticate; its settings win over ``config``.
-        security: the same in a word: ``plaintext``, or ``sasl_ssl`` with new certificates and
-            a user. `Cluster.client_config` has what a client needs.
+        security: the same in a word, ``plaintext`` or ``sasl_ssl``; see `Cluster.client_config`.
 
     Raises:
         NodeFailed: a node did not start. ValueError: a cluster of this size is impossible.
@@ -276,8 +275,7 @@ def run_cluster(
             for node_id in range(1, nodes + 1)
         }
         texts = {key: _text(value) for key, value in (config or {}).items()}
-        if access is None:
-            access = access_named(security, root / "security")
+        access = access or access_named(security, root / "security")
         plan = _plan(held, {**texts, **access.config})
         wires = _open_wires(plan)
         stack.callback(wires.close)

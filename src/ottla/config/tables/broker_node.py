@@ -115,7 +115,7 @@ BROKER_NODE: tuple[Key, ...] = (
     Key("unstable.feature.versions.enable", BOOLEAN, False, None, HIGH, READ_ONLY,
         "Enable unstable feature levels.", internal=True),
     Key("config.providers", LIST, (), items(), LOW, CLUSTER_WIDE,
-        "The configuration providers."),
+        "Sources of values written as ${name:path:key}; only in a node's own settings."),
     Key("kafka.metrics.reporters", LIST, (), items(), LOW, READ_ONLY,
         "Classes that receive broker metrics."),
     Key("kafka.metrics.polling.interval.secs", INT, 10, at_least(1), LOW, READ_ONLY,
