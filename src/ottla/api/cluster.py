@@ -280,10 +280,12 @@ class TopicView(msgspec.Struct, frozen=True):
         return self.image.topics.names()
 
     def by_id(self, topic_id: Uuid, may_describe: MayDescribe) -> MetadataResponseTopic:
-        """Describe a topic by its id; one that the client may not describe is unknown to it."""
+        """Describe a topic by its id; a client that may not describe it does not see its name."""
         found = self.image.topics.by_id.get(topic_id)
-        if found is None or not may_describe(found.name, True):
+        if found is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+        if not may_describe(found.name, True):
+            return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
         return self.topic(found)
 
     def refused(self, name: str) -> MetadataResponseTopic:

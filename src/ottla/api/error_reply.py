@@ -53,6 +53,8 @@ _IN_BOTH: Final = frozenset(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     }
 )
+# A request of these that names nothing is answered with nothing.
+_MAY_BE_EMPTY: Final = frozenset({ApiKey.ELECT_LEADERS, ApiKey.ALTER_REPLICA_LOG_DIRS})
 # Its old versions list directories, and the request has none.
 _NOT_MIRRORED: Final = ApiKey.DESCRIBE_LOG_DIRS
 
@@ -70,7 +72,7 @@ def error_reply(
     if request is None or key is _NOT_MIRRORED or (at_top and key not in _IN_BOTH):
         return response if at_top else None
     mirrored = _mirror(_lined_up(key, request), response, version, (code, message))
-    return response if at_top or mirrored else None
+    return response if at_top or mirrored or key in _MAY_BE_EMPTY else None
 
 
 def _lined_up(key: ApiKey, request: Message) -> Message:
