@@ -12,7 +12,6 @@ EXEMPT = {"docs/glossary.md", "CHANGELOG.md"}
 NOT_YET = (
     "src/ottla/api/",
     "src/ottla/cli/",
-    "src/ottla/protocol/",
     "tests/unit/",
     "tests/wire/",
 )

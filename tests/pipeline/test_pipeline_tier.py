@@ -290,13 +290,13 @@ class TestSource:
     """The options of ``format("ottla")``, as a task reads them."""
 
     def values(self, node, **options):
-        args = {
+        raw = {
             "kafka.bootstrap.servers": node.bootstrap,
             "subscribe": "backfill",
             "maxRecordsPerPartition": "17",
             **options,
         }
-        reader = BatchReader(SourceOptions.parse(args), ROWS)
+        reader = BatchReader(SourceOptions.parse(raw), ROWS)
         return sorted(
             (row["offset"], row["value"]) for row in read_all(reader, reader.partitions())
         )

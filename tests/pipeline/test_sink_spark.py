@@ -35,8 +35,8 @@ ALL_COLUMNS = (
 
 
 def sink_options(cluster: SourceCluster, **options: object) -> dict[str, str]:
-    args = {key: str(value) for key, value in options.items()}
-    return {"kafka.bootstrap.servers": cluster.node.bootstrap, **args}
+    texts = {key: str(value) for key, value in options.items()}
+    return {"kafka.bootstrap.servers": cluster.node.bootstrap, **texts}
 
 
 class Copy:
@@ -46,13 +46,13 @@ class Copy:
         self._spark = spark
         self._world = cluster
         self.checkpoint = cluster.tmp_path / "checkpoint"
-        self.args = cluster.create("args", 2)
+        self.source = cluster.create("source", 2)
         self.copied = cluster.create("copied", 3)
 
     def start(self, *, available_now: bool = True, **options: object) -> "StreamingQuery":
         cluster = self._world
         read = cluster.options(
-            subscribe=self.args, startingOffsets="earliest", maxOffsetsPerTrigger=30
+            subscribe=self.source, startingOffsets="earliest", maxOffsetsPerTrigger=30
         )
         write = sink_options(cluster, topic=self.copied, delivery="exactly-once", **options)
         frame = self._spark.readStream.format("ottla").options(**read).load()
@@ -141,20 +141,20 @@ def test_invalid_write_is_rejected_with_a_reason(spark, cluster, query, options,
 
 
 def test_overwrite_mode_is_rejected(spark, cluster):
-    args = sink_options(cluster, topic=cluster.create())
-    writer = spark.sql("select 'x' as value").write.format("ottla").options(**args)
+    settings = sink_options(cluster, topic=cluster.create())
+    writer = spark.sql("select 'x' as value").write.format("ottla").options(**settings)
     with pytest.raises(PySparkException, match="cannot be overwritten"):
         writer.mode("overwrite").save()
 
 
 @pytest.mark.parametrize("atomic", ["false", "true"])
 def test_replay_after_lost_commit_writes_nothing_twice(cluster, copy, atomic):
-    cluster.produce(copy.args, range(50), partition=0)
-    cluster.produce(copy.args, range(50, 100), partition=1)
+    cluster.produce(copy.source, range(50), partition=0)
+    cluster.produce(copy.source, range(50, 100), partition=1)
     assert len(copy.run(atomicBatches=atomic)) >= 4
     assert copy.values == list(range(100))
     lost = copy.delete_last_commit()
-    cluster.produce(copy.args, range(100, 120), partition=0)
+    cluster.produce(copy.source, range(100, 120), partition=0)
     progress = copy.run(atomicBatches=atomic)
     assert progress[0]["batchId"] == lost
     assert copy.values == list(range(120))
@@ -177,10 +177,12 @@ def run_while_killing_workers(spark: "SparkSession", running: "list[StreamingQue
 def test_killed_workers_neither_lose_nor_duplicate_rows(spark, cluster, copy, tmp_path: Path):
     """Writes a topic to a topic and to a table while worker processes are killed."""
     table = Table(spark, tmp_path / "table")
-    read = cluster.options(subscribe=copy.args, startingOffsets="earliest", maxOffsetsPerTrigger=30)
+    read = cluster.options(
+        subscribe=copy.source, startingOffsets="earliest", maxOffsetsPerTrigger=30
+    )
     sent = 0
     for _ in range(20):  # Spark ignores the loss of an idle worker
-        cluster.produce(copy.args, range(sent, sent + 60), partition=sent // 60 % 2)
+        cluster.produce(copy.source, range(sent, sent + 60), partition=sent // 60 % 2)
         sent += 60
         if run_while_killing_workers(spark, [copy.start(), table.stream(read)]):
             break
@@ -197,13 +199,13 @@ def test_killed_broker_neither_loses_nor_duplicates_rows(spark, request, tmp_pat
         cluster = SourceCluster(node, request.node.name, tmp_path)
         copy = Copy(spark, cluster)
         query = copy.start(available_now=False)
-        cluster.produce(copy.args, range(40))
+        cluster.produce(copy.source, range(40))
         query.processAllAvailable()  # warm-up, so that micro-batches follow each other
         is_fed = threading.Event()
 
         def feed() -> None:
             for first in range(40, 300, 10):
-                cluster.produce(copy.args, range(first, first + 10), partition=first // 10 % 2)
+                cluster.produce(copy.source, range(first, first + 10), partition=first // 10 % 2)
             is_fed.set()
 
         feeding = threading.Thread(target=feed)
@@ -220,10 +222,10 @@ def test_killed_broker_neither_loses_nor_duplicates_rows(spark, request, tmp_pat
 
 def test_killed_driver_with_changed_cut_writes_every_row_once(spark, cluster, tmp_path: Path):
     """One of four tasks is committed; new records would reduce the batch to one task."""
-    args, copied = cluster.create("args"), cluster.create("copied")
-    cluster.produce(args, [f"{each:0100}" for each in range(2000)])
+    source, copied = cluster.create("source"), cluster.create("copied")
+    cluster.produce(source, [f"{each:0100}" for each in range(2000)])
     source = cluster.options(
-        subscribe=args, startingOffsets="earliest", maxBytesPerPartition=60_000
+        subscribe=source, startingOffsets="earliest", maxBytesPerPartition=60_000
     )
     sink = sink_options(cluster, topic=copied, delivery="exactly-once")
     (tmp_path / "copy.json").write_text(json.dumps({"source": source, "sink": sink}))
@@ -247,7 +249,7 @@ def test_killed_driver_with_changed_cut_writes_every_row_once(spark, cluster, tm
         os.killpg(driver.pid, signal.SIGKILL)  # Python, Java and all workers at once
         driver.wait()
     assert 0 < len(cluster.values(subscribe=copied)) < 2000, "it was not killed between two tasks"
-    cluster.produce(args, [str(each) for each in range(2000, 22_000)])
+    cluster.produce(source, [str(each) for each in range(2000, 22_000)])
     (tmp_path / "open").touch()
     query = copy_stream(spark, tmp_path)
     assert query.awaitTermination(120), "the query did not end"

@@ -50,12 +50,12 @@ def test_source_options_have_defaults() -> None:
 
 
 def test_option_names_ignore_case_and_values_are_stripped() -> None:
-    args = {
+    raw = {
         "KAFKA.Bootstrap.Servers": " h:1 ",
         "SUBSCRIBE": " b , a,b ",
         "FAILondataLOSS": "FALSE",
     }
-    options = SourceOptions.parse(args)
+    options = SourceOptions.parse(raw)
     assert options.client.bootstrap == ("h:1",)
     assert options.choice == Subscribe(("b", "a"))
     assert not options.fail_on_data_loss
@@ -78,9 +78,9 @@ def test_starting_options_are_parsed(name: str, value: str, found: object) -> No
 
 
 def test_timestamp_overrides_partition_timestamps_and_offsets() -> None:
-    args = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"a": {"0": 7}}'}
-    assert parse(**args).starting == AtTimestamps({A0: 7}, False)
-    assert parse(**args, startingTimestamp="9").starting == AtTimestamp(9, False)
+    raw = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"a": {"0": 7}}'}
+    assert parse(**raw).starting == AtTimestamps({A0: 7}, False)
+    assert parse(**raw, startingTimestamp="9").starting == AtTimestamp(9, False)
 
 
 def test_timestamp_strategy_applies_to_starts_only() -> None:

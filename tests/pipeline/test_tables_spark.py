@@ -31,7 +31,7 @@ class Table:
     def __init__(self, spark: "SparkSession", cluster: SourceCluster) -> None:
         self._spark = spark
         self._world = cluster
-        self.topic = cluster.create("args", 2)
+        self.topic = cluster.create("source", 2)
         self.dead = cluster.create("dead", 2)
         self.path = cluster.tmp_path / "table"
 

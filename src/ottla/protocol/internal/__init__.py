@@ -1,6 +1,6 @@
-"""Records that brokers write for themselves, and files of the quorum.
+"""Records of internal topics and of the metadata log, and files of the quorum.
 
 Declared like messages (`ottla.protocol.schema`) and encoded by the same codec. Start reading at
 `metadata_records.py` for the metadata log, `group_records.py` for ``__consumer_offsets``,
-`framing.py` for the few bytes in front of each.
+`framing.py` for the prefix of each record.
 """

@@ -25,7 +25,7 @@ from ottla.protocol.types import ZERO_UUID, Uuid
 
 
 class ConsumerGroupMetadataKey(Message):
-    """Which consumer group.
+    """The id of a consumer group.
 
     Version 0.
     """
@@ -60,7 +60,7 @@ class ConsumerGroupMetadataValue(Message):
 
 
 class ConsumerGroupPartitionMetadataKey(Message):
-    """Which consumer group; no longer written.
+    """The id of a consumer group; no longer written.
 
     Version 0.
     """
@@ -123,7 +123,7 @@ class ConsumerGroupPartitionMetadataValue(Message):
 
 
 class ConsumerGroupMemberMetadataKey(Message):
-    """Which member of which consumer group.
+    """The member of a consumer group.
 
     Version 0.
     """
@@ -170,7 +170,7 @@ class ClassicMemberMetadata(Message):
 
 
 class ConsumerGroupMemberMetadataValue(Message):
-    """What a member said of itself when it joined.
+    """The metadata a member sent when it joined.
 
     Version 0, flexible from 0.
     """
@@ -213,7 +213,7 @@ class ConsumerGroupMemberMetadataValue(Message):
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Message):
-    """Which consumer group.
+    """The id of a consumer group.
 
     Version 0.
     """
@@ -228,7 +228,7 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
-    """The epoch that the target assignment was made for.
+    """The epoch of the target assignment.
 
     Version 0, flexible from 0.
     """
@@ -244,7 +244,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message):
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message):
-    """Which member of which consumer group.
+    """The member of a consumer group.
 
     Version 0.
     """
@@ -277,7 +277,7 @@ class TopicPartition(Message):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Message):
-    """The partitions a member shall have.
+    """The target assignment of a member.
 
     Version 0, flexible from 0.
     """
@@ -293,7 +293,7 @@ class ConsumerGroupTargetAssignmentMemberValue(Message):
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
-    """Which member of which consumer group.
+    """The member of a consumer group.
 
     Version 0.
     """
@@ -326,7 +326,7 @@ class TopicPartitions(Message):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
-    """The partitions a member has, and those it has yet to give up.
+    """The partitions of a member, and those it has yet to revoke.
 
     Version 0, flexible from 0.
     """
@@ -352,7 +352,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
 
 
 class ConsumerGroupRegularExpressionKey(Message):
-    """Which expression of which consumer group.
+    """The regular expression of a consumer group.
 
     Version 0.
     """

@@ -1,4 +1,4 @@
-"""The bytes in front of an internal record that say what it is.
+"""The prefix of an internal record: its type and version.
 
 Metadata log and ``__remote_log_metadata``, one value, no key:
 
@@ -12,8 +12,8 @@ Topics of coordinators, a key and a value, which is null for a tombstone:
     key    int16 record type     then the key, version 0
     value  int16 value version   then the value in that version
 
-All of it is read from disk and may be damaged or newer than we are: a `ProtocolFault` says so,
-an `UnknownRecordType` when the type itself is not known.
+Records read from disk may be damaged or of a newer version: that raises a `ProtocolFault`, or an
+`UnknownRecordType` if the type is unknown.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ KEY_VERSION = 0
 
 
 class UnknownRecordType(ProtocolFault):
-    """A record of a type that this version does not know, most likely written by a newer one.
+    """A record of an unknown type, most likely written by a newer version.
 
-    A coordinator that loads its topic may step over it; the metadata log may not be stepped over.
+    A coordinator that loads its topic may skip it; a record of the metadata log may not be skipped.
     """
 
     def __init__(self, record_type: int) -> None:
@@ -44,7 +44,7 @@ class UnknownRecordType(ProtocolFault):
 
 
 class Versioned(msgspec.Struct, frozen=True):
-    """A record and the version it was, or shall be, written in."""
+    """A record and its version."""
 
     message: Message
     version: int
@@ -93,7 +93,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class CoordinatorRecord(msgspec.Struct, frozen=True):
-    """A key and its value; without value it is a tombstone and unsets the key."""
+    """A key and its value; None is a tombstone, which removes the key."""
 
     key: Message
     value: Versioned | None

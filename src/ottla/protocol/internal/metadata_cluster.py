@@ -1,7 +1,6 @@
 """Metadata records about brokers, controllers, features and transactions of records (KIP-631).
 
-The numbers 6, 13 and 16 were given up before release; 21 only occurs in logs that came from
-ZooKeeper.
+The types 6, 13 and 16 were removed before release; 21 occurs only in logs migrated from ZooKeeper.
 """
 
 from typing import ClassVar
@@ -98,7 +97,7 @@ class RegisterBrokerRecord(Message):
 
 
 class UnregisterBrokerRecord(Message):
-    """A broker is forgotten.
+    """A broker was unregistered.
 
     Version 0, flexible from 0.
     """
@@ -158,7 +157,7 @@ class UnfenceBrokerRecord(Message):
 
 
 class BrokerRegistrationChangeRecord(Message):
-    """What changed about a registered broker; 0 stands for no change.
+    """Changes of a registered broker; 0 means no change.
 
     Versions 0-2, flexible from 0.
     """
@@ -264,10 +263,10 @@ class FeatureLevelRecord(Message):
 
 
 class NoOpRecord(Message):
-    """Nothing; shows that the active controller is alive.
+    """No change; shows that the active controller is alive.
 
-    The tagged fields are ours, and Kafka's nodes skip them: the id, API and reply of a forwarded
-    request whose change is in the same batch (see `ottla.metadata.answered_requests`).
+    The tagged fields are specific to Ottla, and Kafka's nodes skip them: the id, API and reply of a
+    forwarded request whose change is in the same batch (see `ottla.metadata.answered_requests`).
 
     Version 0, flexible from 0.
     """
@@ -289,7 +288,7 @@ class NoOpRecord(Message):
 
 
 class ZkMigrationStateRecord(Message):
-    """How far a migration from ZooKeeper had come.
+    """The progress of a migration from ZooKeeper.
 
     Version 0, flexible from 0.
     """
@@ -305,7 +304,7 @@ class ZkMigrationStateRecord(Message):
 
 
 class BeginTransactionRecord(Message):
-    """The records that follow count only once their end is there.
+    """The following records take effect only with an `EndTransactionRecord`.
 
     Version 0, flexible from 0.
     """
@@ -321,7 +320,7 @@ class BeginTransactionRecord(Message):
 
 
 class EndTransactionRecord(Message):
-    """The records since the beginning count.
+    """The records since the `BeginTransactionRecord` take effect.
 
     Version 0, flexible from 0.
     """
@@ -335,7 +334,7 @@ class EndTransactionRecord(Message):
 
 
 class AbortTransactionRecord(Message):
-    """The records since the beginning never happened.
+    """The records since the `BeginTransactionRecord` are discarded.
 
     Version 0, flexible from 0.
     """

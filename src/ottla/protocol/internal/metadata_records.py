@@ -75,7 +75,7 @@ def decode_metadata_record(buffer: Buffer) -> Versioned:
     """Read a value of the metadata log.
 
     Raises:
-        ProtocolFault: also for a type or version that is not known, since a node that skips a
+        ProtocolFault: also for an unknown type or version, since a node that skips a
             record of the metadata log no longer has the cluster's state.
     """
     return decode_framed(METADATA_RECORDS, buffer)

@@ -146,7 +146,7 @@ class DelegationTokenRecord(Message):
 
 
 class RemoveDelegationTokenRecord(Message):
-    """A delegation token is gone.
+    """A delegation token was removed.
 
     Version 0, flexible from 0.
     """

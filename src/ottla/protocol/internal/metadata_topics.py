@@ -1,6 +1,6 @@
-"""Metadata records about topics, partitions and what is configured (KIP-631).
+"""Metadata records about topics, partitions and configuration (KIP-631).
 
-A change record says only what changed: an absent field leaves its subject as it was.
+A change record has only the changed fields: an absent field means no change.
 """
 
 from typing import ClassVar
@@ -44,7 +44,7 @@ class TopicRecord(Message):
 
 
 class RemoveTopicRecord(Message):
-    """A topic is gone, with all its partitions.
+    """A topic was deleted with all its partitions.
 
     Version 0, flexible from 0.
     """
@@ -109,7 +109,7 @@ class PartitionRecord(Message):
 
 
 class PartitionChangeRecord(Message):
-    """What changed about a partition; ``leader`` -2 means the same leader as before.
+    """Changes of a partition; ``leader`` -2 means an unchanged leader.
 
     Versions 0-2, flexible from 0.
     """
@@ -158,7 +158,7 @@ class PartitionChangeRecord(Message):
 
 
 class ClearElrRecord(Message):
-    """Replicas once eligible to lead are eligible no more; of all topics when none is named.
+    """The eligible leader replicas of a topic were cleared; of all topics if none is named.
 
     Version 0, flexible from 0.
     """
@@ -236,7 +236,7 @@ class ClientQuotaRecord(Message):
 
 
 class ProducerIdsRecord(Message):
-    """Producer ids below ``next_producer_id`` have been handed to a broker.
+    """Producer ids below ``next_producer_id`` have been allocated to a broker.
 
     Version 0, flexible from 0.
     """

@@ -19,7 +19,7 @@ from ottla.protocol.types import ZERO_UUID, Uuid
 
 
 class LegacyOffsetCommitKey(Message):
-    """Whose offset, as very old brokers wrote it.
+    """The key of a committed offset, as very old brokers wrote it.
 
     Version 0.
     """
@@ -61,7 +61,7 @@ class LegacyOffsetCommitValue(Message):
 
 
 class OffsetCommitKey(Message):
-    """Whose offset of which partition.
+    """The group and partition of a committed offset.
 
     Version 0.
     """
@@ -110,7 +110,7 @@ class OffsetCommitValue(Message):
 
 
 class GroupMetadataKey(Message):
-    """Which classic group.
+    """The id of a classic group.
 
     Version 0.
     """

@@ -1,4 +1,4 @@
-"""Who sent a forwarded request: the principal inside an Envelope.
+"""The principal in an Envelope: the sender of a forwarded request.
 
 bytes: int16 version, then the message in that version.
 """
@@ -18,7 +18,7 @@ from ottla.protocol.types import Buffer
 
 
 class DefaultPrincipalData(Message):
-    """A principal: its type, its name, and whether a delegation token stood for it.
+    """A principal: its type, its name, and whether it authenticated with a delegation token.
 
     Version 0, flexible from 0.
     """

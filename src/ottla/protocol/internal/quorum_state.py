@@ -1,4 +1,4 @@
-"""The file ``quorum-state``: whom this voter voted for, and the leader it knows.
+"""The file ``quorum-state``: the vote of this voter, and the leader it knows.
 
 One line of JSON, UTF-8. Version 1 belongs to quorums whose voters can change (KIP-853):
 
@@ -6,8 +6,7 @@ One line of JSON, UTF-8. Version 1 belongs to quorums whose voters can change (K
          "currentVoters":[{"voterId":1}],"data_version":0}
     v1  {"leaderId":1,"leaderEpoch":5,"votedId":-1,"votedDirectoryId":"AAAA...","data_version":1}
 
-It must be on disk before a vote leaves the node: forgetting it would allow a second vote in
-the same epoch.
+It must be on disk before a vote is sent: losing it would allow a second vote in the same epoch.
 """
 
 import json
@@ -22,10 +21,10 @@ VERSIONS = (0, 1)
 
 
 class QuorumState(msgspec.Struct, frozen=True):
-    """What a member of the quorum must not forget. -1 stands for nobody.
+    """The persistent state of a member of the quorum. -1 means none.
 
     ``voted_directory_id`` exists since version 1, ``current_voters`` only in version 0, where
-    None means that the file named none.
+    None means that the file has no voters.
     """
 
     leader_epoch: int
@@ -36,7 +35,7 @@ class QuorumState(msgspec.Struct, frozen=True):
 
 
 def to_json(state: QuorumState, version: int) -> str:
-    """Write the line in the version that goes with the quorum's own."""
+    """Write the line in a version that matches the quorum's."""
     assert version in VERSIONS
     content: dict[str, object] = {
         "leaderId": state.leader_id,
@@ -53,7 +52,7 @@ def to_json(state: QuorumState, version: int) -> str:
 
 
 def from_json(text: str) -> QuorumState:
-    """Read the line. Raises `ProtocolFault` when it is not one, or of a version not known."""
+    """Read the line. Raises `ProtocolFault` if it is invalid or of an unknown version."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
 """Values of the control records of the metadata log and of snapshots.
 
 The key is a control type (`ottla.protocol.records.control`). Each value repeats its version
-as its first field; what is written and read is version 0 of every one.
+as its first field; version 0 of each is written and read.
 """
 
 from typing import ClassVar
@@ -39,7 +39,7 @@ class LeaderChangeVoter(Message):
 
 
 class LeaderChangeMessage(Message):
-    """A leader opens its epoch with this: who it is and who elected it.
+    """The first record of a leader epoch: the leader and the voters that elected it.
 
     Versions 0-1, flexible from 0.
     """
@@ -81,7 +81,7 @@ class SnapshotHeaderRecord(Message):
 
 
 class SnapshotFooterRecord(Message):
-    """The last record of a snapshot; without it the snapshot is torn.
+    """The last record of a snapshot; without it the snapshot is incomplete.
 
     Version 0, flexible from 0.
     """
@@ -163,7 +163,7 @@ class VotersVoter(Message):
 
 
 class VotersRecord(Message):
-    """The voters from here on (KIP-853).
+    """The voters from this offset on (KIP-853).
 
     Version 0, flexible from 0.
     """
@@ -182,4 +182,4 @@ class VotersRecord(Message):
 
 
 CONTROL_VERSION = 0
-"""The version in which every one of these is written and read."""
+"""The version in which these records are written and read."""

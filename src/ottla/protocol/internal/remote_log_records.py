@@ -1,4 +1,4 @@
-"""Records of ``__remote_log_metadata``: segments in remote storage and their fate (KIP-405)."""
+"""Records of ``__remote_log_metadata``: segments in remote storage and their states (KIP-405)."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -107,7 +107,7 @@ class RemoteLogSegmentMetadataRecord(Message):
 
 
 class RemoteLogSegmentMetadataUpdateRecord(Message):
-    """A segment moved on to another state.
+    """A segment changed its state.
 
     Version 0, flexible from 0.
     """
@@ -157,7 +157,7 @@ class RemotePartitionDeleteMetadataRecord(Message):
 
 
 class RemoteLogSegmentMetadataSnapshotRecord(Message):
-    """A segment as a snapshot file of one partition lists it.
+    """A segment in a snapshot file of one partition.
 
     Version 0, flexible from 0.
     """

@@ -19,7 +19,7 @@ from ottla.protocol.types import ZERO_UUID, Uuid
 
 
 class ShareGroupMemberMetadataKey(Message):
-    """Which member of which share group.
+    """The member of a share group.
 
     Version 0.
     """
@@ -38,7 +38,7 @@ class ShareGroupMemberMetadataKey(Message):
 
 
 class ShareGroupMemberMetadataValue(Message):
-    """What a member said of itself when it joined.
+    """The metadata a member sent when it joined.
 
     Version 0, flexible from 0.
     """
@@ -62,7 +62,7 @@ class ShareGroupMemberMetadataValue(Message):
 
 
 class ShareGroupMetadataKey(Message):
-    """Which share group.
+    """The id of a share group.
 
     Version 0.
     """
@@ -97,7 +97,7 @@ class ShareGroupMetadataValue(Message):
 
 
 class ShareGroupTargetAssignmentMetadataKey(Message):
-    """Which share group.
+    """The id of a share group.
 
     Version 0.
     """
@@ -112,7 +112,7 @@ class ShareGroupTargetAssignmentMetadataKey(Message):
 
 
 class ShareGroupTargetAssignmentMetadataValue(Message):
-    """The epoch that the target assignment was made for.
+    """The epoch of the target assignment.
 
     Version 0, flexible from 0.
     """
@@ -128,7 +128,7 @@ class ShareGroupTargetAssignmentMetadataValue(Message):
 
 
 class ShareGroupTargetAssignmentMemberKey(Message):
-    """Which member of which share group.
+    """The member of a share group.
 
     Version 0.
     """
@@ -161,7 +161,7 @@ class TopicPartition(Message):
 
 
 class ShareGroupTargetAssignmentMemberValue(Message):
-    """The partitions a member shall read.
+    """The target assignment of a member.
 
     Version 0, flexible from 0.
     """
@@ -177,7 +177,7 @@ class ShareGroupTargetAssignmentMemberValue(Message):
 
 
 class ShareGroupCurrentMemberAssignmentKey(Message):
-    """Which member of which share group.
+    """The member of a share group.
 
     Version 0.
     """
@@ -234,7 +234,7 @@ class ShareGroupCurrentMemberAssignmentValue(Message):
 
 
 class ShareGroupStatePartitionMetadataKey(Message):
-    """Which share group.
+    """The id of a share group.
 
     Version 0.
     """
@@ -279,7 +279,7 @@ class TopicInfo(Message):
 
 
 class ShareGroupStatePartitionMetadataValue(Message):
-    """Share partitions whose state exists, is being made or is being deleted.
+    """Share partitions whose state exists, is being created or is being deleted.
 
     Version 0, flexible from 0.
     """

@@ -23,7 +23,7 @@ from ottla.protocol.types import ZERO_UUID, Buffer, Uuid
 
 
 class ShareSnapshotKey(Message):
-    """Which share partition.
+    """The id of a share partition.
 
     Version 0.
     """
@@ -94,7 +94,7 @@ class ShareSnapshotValue(Message):
 
 
 class ShareUpdateKey(Message):
-    """Which share partition.
+    """The id of a share partition.
 
     Version 0.
     """
@@ -115,7 +115,7 @@ class ShareUpdateKey(Message):
 
 
 class ShareUpdateValue(Message):
-    """What changed since the snapshot of the same epoch.
+    """Changes since the snapshot of the same epoch.
 
     Version 0, flexible from 0.
     """

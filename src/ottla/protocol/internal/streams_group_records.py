@@ -20,7 +20,7 @@ from ottla.protocol.schema import (
 
 
 class StreamsGroupMetadataKey(Message):
-    """Which streams group.
+    """The id of a streams group.
 
     Version 0.
     """
@@ -80,7 +80,7 @@ class StreamsGroupMetadataValue(Message):
 
 
 class StreamsGroupMemberMetadataKey(Message):
-    """Which member of which streams group.
+    """The member of a streams group.
 
     Version 0.
     """
@@ -127,7 +127,7 @@ class KeyValue(Message):
 
 
 class StreamsGroupMemberMetadataValue(Message):
-    """What a member said of itself when it joined.
+    """The metadata a member sent when it joined.
 
     Version 0, flexible from 0.
     """
@@ -161,7 +161,7 @@ class StreamsGroupMemberMetadataValue(Message):
 
 
 class StreamsGroupTargetAssignmentMetadataKey(Message):
-    """Which streams group.
+    """The id of a streams group.
 
     Version 0.
     """
@@ -176,7 +176,7 @@ class StreamsGroupTargetAssignmentMetadataKey(Message):
 
 
 class StreamsGroupTargetAssignmentMetadataValue(Message):
-    """The epoch that the target assignment was made for.
+    """The epoch of the target assignment.
 
     Version 0, flexible from 0.
     """
@@ -192,7 +192,7 @@ class StreamsGroupTargetAssignmentMetadataValue(Message):
 
 
 class StreamsGroupTargetAssignmentMemberKey(Message):
-    """Which member of which streams group.
+    """The member of a streams group.
 
     Version 0.
     """
@@ -225,7 +225,7 @@ class StreamsGroupTargetAssignmentMemberTaskIds(Message):
 
 
 class StreamsGroupTargetAssignmentMemberValue(Message):
-    """The tasks a member shall have.
+    """The target tasks of a member.
 
     Version 0, flexible from 0.
     """
@@ -247,7 +247,7 @@ class StreamsGroupTargetAssignmentMemberValue(Message):
 
 
 class StreamsGroupCurrentMemberAssignmentKey(Message):
-    """Which member of which streams group.
+    """The member of a streams group.
 
     Version 0.
     """
@@ -284,7 +284,7 @@ class StreamsGroupCurrentMemberAssignmentTaskIds(Message):
 
 
 class StreamsGroupCurrentMemberAssignmentValue(Message):
-    """The tasks a member has, and those it has yet to give up.
+    """The tasks of a member, and those it has yet to revoke.
 
     Version 0, flexible from 0.
     """
@@ -336,7 +336,7 @@ class StreamsGroupCurrentMemberAssignmentValue(Message):
 
 
 class StreamsGroupTopologyKey(Message):
-    """Which streams group.
+    """The id of a streams group.
 
     Version 0.
     """

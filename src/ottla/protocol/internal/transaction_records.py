@@ -1,4 +1,4 @@
-"""Records of ``__transaction_state``: one per transactional id, the last one counts."""
+"""Records of ``__transaction_state``: the last record of a transactional id is its state."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from ottla.protocol.types import Buffer
 
 
 class TransactionLogKey(Message):
-    """Which transactional id.
+    """The transactional id.
 
     Version 0.
     """

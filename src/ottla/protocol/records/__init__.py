@@ -1,7 +1,7 @@
-"""Record batches, message format 2: what clients send, logs keep and consumers get.
+"""Record batches of message format 2: produced by clients, stored in logs, fetched by consumers.
 
-Not here: whether a batch is welcome (`storage`, `replication`); the fields inside KRaft's
-control records (`internal`). Start reading at `batch.py` for the header that the hot path
-touches, then `walker.py` for the records inside, `reader.py` and `writer.py` for people and
-tests, `compression.py` for what a batch may be packed with.
+Validation of batches is in `storage` and `replication`; the values of KRaft's control records are
+in `internal`. Start reading at `batch.py` for the header, which the hot path reads, then
+`walker.py` for the records, `reader.py` and `writer.py` for tools and tests, and `compression.py`
+for codecs.
 """

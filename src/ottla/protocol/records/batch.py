@@ -1,6 +1,6 @@
-"""The header of a record batch: read, checked and patched where it lies.
+"""Reads, checks and patches the header of a record batch in place.
 
-Big-endian, format ("magic") 2, the only one Kafka 4 writes or takes::
+Big-endian, format ("magic") 2, the only one that Kafka 4 writes or accepts::
 
      0  baseOffset            int64   patched by the leader
      8  batchLength           int32   bytes that follow this field
@@ -18,7 +18,7 @@ Big-endian, format ("magic") 2, the only one Kafka 4 writes or takes::
     57  recordsCount          int32
     61  records, packed by the codec of the attributes
 
-The CRC begins behind what a leader assigns, so a patched batch needs no new one.
+The CRC does not cover the fields that a leader assigns, so patching them keeps it valid.
 """
 
 import enum
@@ -56,7 +56,7 @@ _TIMESTAMP: Final = Struct(">q")
 
 
 class Compression(enum.IntEnum):
-    """How the records are packed: bits 0-2 of the attributes."""
+    """The compression codec of the records: bits 0-2 of the attributes."""
 
     NONE = 0
     GZIP = 1
@@ -69,7 +69,7 @@ _COMPRESSIONS: Final = tuple(Compression)
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes, as they stand. Nothing is checked beyond what `read_header` says."""
+    """The 61 bytes of a header. Only the checks of `read_header` are made."""
 
     base_offset: Offset
     length: int
@@ -87,12 +87,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, this header included."""
+        """Bytes of the whole batch, including this header."""
         return self.length + LOG_OVERHEAD_BYTES
 
     @property
     def last_offset(self) -> Offset:
-        """Offset of the last record, or of where it was before compaction."""
+        """Offset of the last record, even if compaction has removed it."""
         return Offset(self.base_offset + self.last_offset_delta)
 
     @property
@@ -102,7 +102,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record: after 2**31 - 1 comes 0. -1 without a sequence."""
+        """Sequence of the last record, wrapping from 2**31 - 1 to 0; -1 without a sequence."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
@@ -112,7 +112,7 @@ class BatchHeader(NamedTuple):
         """The codec.
 
         Raises:
-            InvalidRecord: one of the three numbers that no codec has.
+            InvalidRecord: one of the three unassigned codec numbers.
         """
         codec = self.attributes & CODEC_MASK
         if codec >= len(_COMPRESSIONS):
@@ -126,22 +126,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction, its markers included."""
+        """Part of a transaction; also true for markers."""
         return self.attributes & TRANSACTIONAL != 0
 
     @property
     def is_control(self) -> bool:
-        """Holds markers for brokers and clients' libraries, never data."""
+        """Contains control records for brokers and client libraries, never data."""
         return self.attributes & CONTROL != 0
 
     @property
     def has_delete_horizon(self) -> bool:
-        """The cleaner has said when tombstones and markers in here may go (KIP-534)."""
+        """The cleaner has set the time to remove tombstones and markers (KIP-534)."""
         return self.attributes & DELETE_HORIZON != 0
 
     @property
     def delete_horizon_ms(self) -> Millis | None:
-        """From when the cleaner may drop this batch's tombstones; ``None`` when not set."""
+        """When the cleaner may remove this batch's tombstones; ``None`` if not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -156,7 +156,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     Raises:
         UnsupportedMagic: any format but 2, even where a message of format 0 or 1 is
             shorter than a header of format 2.
-        CorruptBatch: fewer than 61 bytes, or a length that does not hold a header.
+        CorruptBatch: fewer than 61 bytes, or a length below that of a header.
     """
     remaining = len(buffer) - position
     if remaining > MAGIC_AT and buffer[position + MAGIC_AT] != MAGIC:
@@ -172,7 +172,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def is_crc_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Say whether the whole batch is there and its bytes from 21 on have the stated CRC32C."""
+    """Return whether the batch is complete and its bytes from 21 on match the CRC32C."""
     end = position + header.size
     if end > len(buffer):
         return False
@@ -182,10 +182,10 @@ def is_crc_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 def patch_append_time(
     buffer: bytearray | memoryview, position: int, header: BatchHeader, now: Millis
 ) -> None:
-    """Make ``now`` the timestamp of every record (``LogAppendTime``), and the CRC anew.
+    """Set the timestamp of every record to ``now`` (``LogAppendTime``), and update the CRC.
 
-    Records and base timestamp stay as the producer wrote them: a reader who sees the
-    attribute takes the maximum for each record. The caller checked the old CRC before.
+    Records and base timestamp are unchanged: readers use the maximum timestamp for each record
+    if the attribute is set. The caller has checked the old CRC.
     """
     _INT16.pack_into(buffer, position + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME)
     _TIMESTAMP.pack_into(buffer, position + MAX_TIMESTAMP_AT, now)
@@ -193,7 +193,7 @@ def patch_append_time(
 
 
 def patch_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
-    """Write the CRC of a batch of ``size`` bytes as it now stands."""
+    """Compute and write the CRC of a batch of ``size`` bytes."""
     crc = crc32c(buffer, position + ATTRIBUTES_AT, position + size)
     _UINT32.pack_into(buffer, position + CRC_AT, crc)
 
@@ -203,12 +203,12 @@ def batches(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield position and header of every whole batch in ``[start, end)``.
 
-    A batch cut off at the end, as a fetch leaves it, ends the iteration silently; compare
-    the last batch's end with ``end`` where that matters. CRCs are not looked at.
+    An incomplete batch at the end, as in a fetch, ends the iteration silently; compare the last
+    batch's end with ``end`` if that matters. CRCs are not checked.
 
     Raises:
-        UnsupportedMagic, CorruptBatch: as `read_header`, for bytes that no longer or more
-            of the buffer would turn into a batch.
+        UnsupportedMagic, CorruptBatch: as `read_header`, for bytes that cannot become a
+            batch even with a longer buffer.
     """
     view = memoryview(buffer)[: len(buffer) if end is None else end]
     position = start
@@ -224,7 +224,7 @@ def batches(
 
 
 def _check_partial(view: memoryview, position: int) -> None:
-    """Refuse a header that is cut off behind its magic and already wrong."""
+    """Reject an incomplete header whose magic or length is already invalid."""
     if view[position + MAGIC_AT] != MAGIC:
         raise UnsupportedMagic(f"message format {_signed(view[position + MAGIC_AT])} at {position}")
     (length,) = _INT32.unpack_from(view, position + 8)

@@ -1,6 +1,6 @@
-"""Packing and unpacking the records of a batch, never beyond a bound.
+"""Compresses and decompresses the records of a batch, within a size limit.
 
-What a codec wraps around its data, as Kafka's clients write it::
+The framing of each codec, as Kafka's clients write it::
 
     gzip    one member (RFC 1952)
     snappy  Java: the xerial stream: 82 "SNAPPY" 00, version int32, compatible int32,
@@ -9,12 +9,12 @@ What a codec wraps around its data, as Kafka's clients write it::
     lz4     one frame, version 1, blocks that do not refer to each other, no content size
     zstd    one frame; content size stated or not
 
-Packed bytes come from anybody, so a stated size is never allocated: output is taken in pieces
-until the data ends or the bound is passed. A stream that is cut off, and bytes behind its end,
-are refused: a batch has exactly one.
+Compressed data is untrusted, so a declared size is never allocated: output is produced in pieces
+until the data ends or the limit is exceeded. Truncated streams, and bytes after the end, are
+rejected: a batch has exactly one stream.
 
-`decompress` takes every such stream, for what is stored must stay readable. `check_readable`
-refuses those that Kafka's or librdkafka's consumers cannot unpack; a producer may send no other.
+`decompress` accepts every such stream, because stored data must remain readable. `check_readable`
+rejects streams of producers that Kafka's or librdkafka's consumers cannot decompress.
 """
 
 import zlib
@@ -35,19 +35,19 @@ _XERIAL_VERSION: Final = 1
 _XERIAL_HEADER: Final = Struct(">8sii")
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024  # as snappy-java cuts its input
 _INT32: Final = Struct(">i")
-# Three bytes of snappy become 64 at most; whoever states more than this has lied.
+# Three bytes of snappy expand to at most 64; a larger declared length is invalid.
 _SNAPPY_RATIO_MAX: Final = 22
 
 PIECE_BYTES: Final = 256 * 1024
-"""Of what is unpacked piece by piece: well below a millisecond of work."""
+"""The size of pieces of decompressed data: well below a millisecond of work."""
 
 _PIECE_BYTES_MIN: Final = 64 * 1024
 _GZIP_WBITS: Final = 31  # a gzip header around a window of 32 KiB
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_FLAGS_AT: Final = 4
-_LZ4_FLAGS_JUDGED: Final = 0b1110_0011
+_LZ4_FLAGS_CHECKED: Final = 0b1110_0011
 _LZ4_FLAGS_KNOWN: Final = 0b0110_0000  # version 1, independent blocks
-_LZ4_BLOCK_JUDGED: Final = 0b1100_1111
+_LZ4_BLOCK_CHECKED: Final = 0b1100_1111
 _LZ4_BLOCK_KNOWN: Final = 0b0100_0000
 _ZSTD_WINDOW_BYTES_MAX: Final = 128 << 20  # what zstd's streams take unless told otherwise
 _ZSTD_IDLE: Final[list[zstandard.ZstdDecompressor]] = []  # in use by nobody
@@ -59,7 +59,7 @@ _ZSTD_BLOCK_RESERVED: Final = 3
 
 
 class Levels(NamedTuple):
-    """The levels that ``compression.<codec>.level`` takes, ends included."""
+    """The inclusive range of ``compression.<codec>.level``."""
 
     lowest: int
     highest: int
@@ -74,7 +74,7 @@ LEVELS: Final = {
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buffer:
-    """Pack ``data``; ``level`` is one of `LEVELS`, its default where ``None``."""
+    """Compress ``data``; ``level`` is in `LEVELS`, ``None`` is the default."""
     if codec is Compression.NONE:
         return data
     if codec is Compression.SNAPPY:
@@ -87,13 +87,13 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> Buff
 
 
 def decompress(codec: Compression, data: Buffer, bytes_max: int) -> bytes:
-    """Unpack ``data`` to at most ``bytes_max`` bytes.
+    """Decompress ``data`` to at most ``bytes_max`` bytes.
 
-    Memory stays within a small multiple of what really comes out, and of the bound.
+    Memory stays within a small multiple of the actual output and of the limit.
 
     Raises:
-        InvalidRecord: more than that would come out; the data is cut off, followed by other
-            bytes, or not of this codec at all.
+        InvalidRecord: the output exceeds the limit, or the data is truncated, followed by other
+            bytes, or not of this codec.
     """
     if codec is Compression.NONE:
         if len(data) > bytes_max:
@@ -106,12 +106,12 @@ def decompress(codec: Compression, data: Buffer, bytes_max: int) -> bytes:
 
 
 def unpack_pieces(codec: Compression, data: Buffer, bytes_max: int) -> Iterator[bytes]:
-    """Yield what ``data`` unpacks to, piece by piece, so that the reader may stop at any.
+    """Yield the decompressed ``data`` in pieces, so that the reader can stop early.
 
-    Pieces are `PIECE_BYTES` or less, but for a block of snappy, which comes whole.
+    Pieces have at most `PIECE_BYTES`, except blocks of snappy, which are not split.
 
     Raises:
-        InvalidRecord: as `decompress`; `UnpacksToMore` once ``bytes_max`` is passed.
+        InvalidRecord: as `decompress`; `UnpacksToMore` once ``bytes_max`` is exceeded.
     """
     bytes_left = bytes_max
     try:
@@ -125,10 +125,10 @@ def unpack_pieces(codec: Compression, data: Buffer, bytes_max: int) -> Iterator[
 
 
 def check_readable(codec: Compression, data: Buffer) -> None:
-    """Check that consumers can unpack ``data``, as far as `decompress` does not check it.
+    """Check what `decompress` does not: that consumers can decompress ``data``.
 
     Raises:
-        InvalidRecord: they cannot.
+        InvalidRecord: consumers cannot decompress it.
     """
     if codec is Compression.LZ4:
         _check_lz4_descriptor(memoryview(data))
@@ -136,7 +136,7 @@ def check_readable(codec: Compression, data: Buffer) -> None:
         _check_zstd_header(memoryview(data))
 
 
-# lz4's binding tells a broken frame by RuntimeError alone.
+# The lz4 binding raises only RuntimeError for an invalid frame.
 _CODEC_ERRORS: Final = (
     zlib.error,
     cramjam.DecompressionError,
@@ -146,7 +146,7 @@ _CODEC_ERRORS: Final = (
 
 
 class UnpacksToMore(InvalidRecord):
-    """The data unpacks to more than was allowed."""
+    """The decompressed data exceeds the limit."""
 
 
 def _too_large(codec: Compression, bytes_max: int) -> UnpacksToMore:
@@ -248,7 +248,7 @@ def _decompress_snappy_block(data: memoryview, bytes_max: int) -> bytes:
 
 
 def _snappy_length(data: memoryview) -> int:
-    """Read the unpacked length that opens a raw block: a varint of at most 5 bytes."""
+    """Read the decompressed length at the start of a raw block: a varint of at most 5 bytes."""
     length = 0
     for index, byte in enumerate(data[:5]):
         length |= (byte & 0x7F) << (7 * index)
@@ -261,10 +261,10 @@ def _snappy_length(data: memoryview) -> int:
 
 
 def _compress_lz4(data: Buffer, level: int) -> bytes:
-    """Kafka's readers take only blocks that stand alone, of 64 KiB as Kafka writes them.
+    """Compress into independent blocks of 64 KiB, the only kind that Kafka's readers accept.
 
-    As in Kafka the default level means the fast compressor, every other the thorough one,
-    which begins at 3 here.
+    As in Kafka, the default level selects the fast compressor, every other level the
+    high-compression one, which begins at 3 here.
     """
     packed: bytes = lz4.frame.compress(
         data,
@@ -310,7 +310,7 @@ def _lz4_pieces(data: memoryview, bytes_max: int) -> Iterator[bytes]:
 
 
 def _check_lz4_descriptor(data: memoryview) -> None:
-    """Refuse what Kafka's reader does: it knows blocks that stand alone, and no dictionaries.
+    """Reject frames that Kafka's reader rejects: linked blocks and dictionaries.
 
     A frame opens with its magic, then two bytes of flags: version (2 bits), independent blocks,
     block checksums, content size, content checksum, reserved, dictionary; and reserved, the
@@ -319,14 +319,14 @@ def _check_lz4_descriptor(data: memoryview) -> None:
     if len(data) < _LZ4_FLAGS_AT + 2 or bytes(data[:_LZ4_FLAGS_AT]) != _LZ4_MAGIC:
         raise InvalidRecord("lz4 data without a frame's magic")
     flags, block = data[_LZ4_FLAGS_AT], data[_LZ4_FLAGS_AT + 1]
-    if flags & _LZ4_FLAGS_JUDGED != _LZ4_FLAGS_KNOWN:
+    if flags & _LZ4_FLAGS_CHECKED != _LZ4_FLAGS_KNOWN:
         raise InvalidRecord(f"lz4 frame with flags {flags:#04x}: linked blocks, or unknown ones")
-    if block & _LZ4_BLOCK_JUDGED != _LZ4_BLOCK_KNOWN:
+    if block & _LZ4_BLOCK_CHECKED != _LZ4_BLOCK_KNOWN:
         raise InvalidRecord(f"lz4 frame with block descriptor {block:#04x}")
 
 
 def _piece_bytes(data: memoryview) -> int:
-    """Enough to take most data in one piece, and bounded by what was sent."""
+    """Return a size that holds most data in one piece, bounded by the compressed size."""
     return max(_PIECE_BYTES_MIN, 8 * len(data))
 
 
@@ -370,10 +370,10 @@ def _zstd_pieces(data: memoryview, bytes_max: int) -> Iterator[bytes]:
 
 
 def _decompress_zstd_within(data: memoryview, room: int) -> bytes | None:
-    """Unpack in one go what fits into ``room``, as most does; None where that fails.
+    """Decompress data that fits into ``room`` in one call; None if that fails.
 
-    Making an unpacker costs more than most batches take to unpack, so a few are kept. One that only
-    ever unpacks in one go holds no window of anybody's choice.
+    Creating a decompressor costs more than decompressing most batches, so a few are kept. With
+    single calls only, it never allocates a window of a size chosen by the sender.
     """
     try:
         unpacker = _ZSTD_IDLE.pop()
@@ -390,7 +390,7 @@ def _decompress_zstd_within(data: memoryview, room: int) -> bytes | None:
 
 
 def _check_zstd_header(data: memoryview) -> None:
-    """Refuse windows that readers of streams do not allocate, and dictionaries nobody has."""
+    """Reject dictionaries, and windows larger than streaming readers allocate."""
     try:
         parameters = zstandard.get_frame_parameters(data)
     except zstandard.ZstdError as error:
@@ -402,9 +402,9 @@ def _check_zstd_header(data: memoryview) -> None:
 
 
 def _zstd_frame(data: memoryview) -> tuple[int, int]:
-    """Return where the first frame ends, and how many blocks it has, by its block headers.
+    """Return the end of the first frame and its number of blocks, from its block headers.
 
-    The binding's bounded reader cannot tell a frame that is cut off from one that ended. A
+    The binding's bounded reader cannot distinguish a truncated frame from a complete one. A
     block header is 3 bytes, little-endian: bit 0 last, bits 1-2 type, the rest its size.
     """
     parameters = zstandard.get_frame_parameters(data)

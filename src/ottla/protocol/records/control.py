@@ -1,14 +1,14 @@
-"""Control records: what brokers write between the data for each other and for clients.
+"""Control records, which brokers write for each other and for clients.
 
-Key, of every kind: version int16, type int16. A later version of either may only add fields
-at its end, so a reader takes what it knows and ignores the rest. Value of a transaction marker
+Every key: version int16, type int16. Later versions of keys and values may only add fields at the
+end, so a reader ignores bytes after those it knows. Value of a transaction marker
 (types 0 and 1)::
 
-    0  version           int16   0, or 1 with tagged fields behind
+    0  version           int16   0, or 1 with tagged fields after it
     2  coordinatorEpoch  int32
 
-The values of the other kinds are messages like any other and are declared with them; here is
-only what a log must understand to keep transactions apart.
+The values of other types are declared as messages; this module has only what a log needs to
+process transactions.
 """
 
 import enum
@@ -30,7 +30,7 @@ _VERSION: Final = 0
 class ControlType(enum.IntEnum):
     """The second half of a control record's key."""
 
-    UNKNOWN = -1  # ours for a type of a later Kafka; never written
+    UNKNOWN = -1  # a type of a later Kafka; never written
     ABORT = 0
     COMMIT = 1
     LEADER_CHANGE = 2
@@ -41,7 +41,7 @@ class ControlType(enum.IntEnum):
 
 
 class EndTxnMarker(NamedTuple):
-    """The end of one producer's transaction on this partition, either way."""
+    """The end (commit or abort) of a producer's transaction in this partition."""
 
     is_commit: bool
     coordinator_epoch: int  # leader epoch of the transaction's coordinator when it decided
@@ -55,7 +55,7 @@ def build_end_txn_marker(
     base_offset: Offset | int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """Write the batch of one marker. Markers carry no sequence, whatever ``producer`` has."""
+    """Build the batch of one marker. Markers have no sequence, even if ``producer`` has one."""
     return build_control_batch(
         ControlType.COMMIT if marker.is_commit else ControlType.ABORT,
         [_MARKER.pack(_VERSION, marker.coordinator_epoch)],
@@ -73,7 +73,7 @@ def build_control_batch(
     timestamp: Millis | int,
     **fields: Unpack[BatchFields],
 ) -> bytearray:
-    """Write a batch of control records of one kind, one for each value, already encoded."""
+    """Build a batch of control records of one type, one per encoded value."""
     key = control_key(kind)
     base_offset = fields.get("base_offset", 0)
     records = [
@@ -91,7 +91,7 @@ def control_key(kind: ControlType) -> bytes:
 
 
 def parse_control_type(key: bytes | None) -> ControlType:
-    """Return the kind of a control record by its key; one of a later Kafka is ``UNKNOWN``.
+    """Return the type in the key of a control record; ``UNKNOWN`` for a type of a later Kafka.
 
     Raises:
         InvalidRecord: the key is null, short, or of a version below 0.
@@ -107,10 +107,10 @@ def parse_control_type(key: bytes | None) -> ControlType:
 
 
 def parse_end_txn_marker(record: Record) -> EndTxnMarker:
-    """Return what a record of a control batch says.
+    """Parse a transaction marker.
 
     Raises:
-        InvalidRecord: it is no transaction marker, or is short or of a version below 0.
+        InvalidRecord: it is not a transaction marker, too short, or of a version below 0.
     """
     kind = parse_control_type(record.key)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
@@ -124,20 +124,20 @@ def parse_end_txn_marker(record: Record) -> EndTxnMarker:
 
 
 def read_control_type(buffer: Buffer, position: int = 0) -> ControlType:
-    """Return the kind of the first record of the control batch at ``position``.
+    """Return the type of the first record of the control batch at ``position``.
 
     Raises:
-        InvalidRecord: no control batch, no record, or a key that is none.
+        InvalidRecord: not a control batch, no record, or an invalid key.
         CorruptBatch, UnsupportedMagic: as `read_records`.
     """
     return parse_control_type(_first_control_record(buffer, position).key)
 
 
 def read_end_txn_marker(buffer: Buffer, position: int = 0) -> EndTxnMarker:
-    """Return the transaction marker that is the control batch at ``position``.
+    """Return the transaction marker in the control batch at ``position``.
 
     Raises:
-        InvalidRecord: it is another kind of batch, or broken.
+        InvalidRecord: it is another kind of batch, or malformed.
         CorruptBatch, UnsupportedMagic: as `read_records`.
     """
     return parse_end_txn_marker(_first_control_record(buffer, position))

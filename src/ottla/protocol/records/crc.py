@@ -1,9 +1,9 @@
-"""CRC32C over part of a buffer, without copying what is large and writable.
+"""CRC32C of a part of a buffer, without copying large writable buffers.
 
-The native library takes ``bytes`` and refuses every ``memoryview``. An array of `ctypes` laid
-over a writable buffer is taken, and costs nothing but its object; such arrays have a fixed
-length, so a range is covered by windows of falling size and only its tail is copied. What is
-read-only (a ``bytes`` read from disk) is copied in pieces that stay in the processor's cache.
+The native library accepts ``bytes`` but no ``memoryview``. It accepts a `ctypes` array over a
+writable buffer, which costs only the array object; such arrays have a fixed length, so a range is
+covered by windows of decreasing size and only its tail is copied. Read-only buffers (``bytes`` read
+from disk) are copied in pieces that fit the processor cache.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import google_crc32c
 
 from ottla.protocol.types import Buffer
 
-# Below the smallest window a copy is cheaper than the window's object.
+# Below the smallest window, copying is cheaper than creating the array object.
 _WINDOWS: Final = tuple(
     (length, ctypes.c_char * length) for length in (1 << shift for shift in range(20, 13, -1))
 )

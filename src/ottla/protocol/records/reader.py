@@ -1,8 +1,8 @@
-"""Whole batches into records, for tools, tests and internal topics; the hot path stays away.
+"""Reads whole batches into records, for tools, tests and internal topics; not for the hot path.
 
-Everything a batch claims is checked before it is believed: the codec's output against a bound,
-the count against the bytes, every length against what remains, and nothing may be left over.
-The CRC is not looked at: see `batch.is_crc_valid`.
+Everything is validated: the size of the decompressed data against a limit, the count against the
+bytes, every length against the remaining bytes, and no bytes may remain at the end. The CRC is not
+checked: see `batch.is_crc_valid`.
 """
 
 from typing import Final, NamedTuple
@@ -13,20 +13,20 @@ from ottla.protocol.records.compression import decompress
 from ottla.protocol.records.walker import Spans, walk_spans
 from ottla.protocol.types import Buffer, Millis, Offset
 
-# A batch of `max.message.bytes` (1 MiB unless set) that shrank to a hundredth, which text in
-# practice does not. What expands further is a bomb.
+# A batch of `max.message.bytes` (default 1 MiB) compressed to a hundredth, which text in practice
+# does not reach. Data that expands further is a decompression bomb.
 UNPACKED_BYTES_MAX: Final = 128 << 20
 
 
 class Header(NamedTuple):
-    """One header of a record. Keys may repeat and their order counts."""
+    """One header of a record. Keys may repeat, and their order is significant."""
 
     key: str
     value: bytes | None
 
 
 class Record(NamedTuple):
-    """One record, on its own: absolute offset and timestamp, bytes that nobody else holds."""
+    """One record with absolute offset and timestamp and its own copy of the bytes."""
 
     offset: Offset
     timestamp: Millis
@@ -38,11 +38,11 @@ class Record(NamedTuple):
 def unpack_region(
     buffer: Buffer, position: int, header: BatchHeader, *, bytes_max: int = UNPACKED_BYTES_MAX
 ) -> Buffer:
-    """Return the bytes of all records of a batch: a view where they lie, or unpacked.
+    """Return the bytes of all records of a batch: a view, or the decompressed bytes.
 
     Raises:
-        CorruptBatch: the batch is not whole.
-        InvalidRecord: they unpack to more than ``bytes_max`` bytes, or not at all.
+        CorruptBatch: the batch is incomplete.
+        InvalidRecord: they exceed ``bytes_max`` bytes, or cannot be decompressed.
     """
     end = position + header.size
     if end > len(buffer):
@@ -56,13 +56,13 @@ def unpack_region(
 def read_records(
     buffer: Buffer, position: int = 0, *, bytes_max: int = UNPACKED_BYTES_MAX
 ) -> list[Record]:
-    """Return the records of the batch at ``position``; offsets may have gaps, as compaction leaves.
+    """Return the records of the batch at ``position``; compaction may leave gaps in offsets.
 
-    Header keys that are no UTF-8 come out with replacement characters, as in Java.
+    Invalid UTF-8 in header keys is replaced, as in Java.
 
     Raises:
-        UnsupportedMagic, CorruptBatch: the header is none, or the batch is not whole.
-        InvalidRecord: the records do not unpack, or contradict the header or themselves.
+        UnsupportedMagic, CorruptBatch: the header is invalid, or the batch is incomplete.
+        InvalidRecord: the records cannot be decompressed, or are inconsistent.
     """
     header = read_header(buffer, position)
     region = bytes(unpack_region(buffer, position, header, bytes_max=bytes_max))
@@ -88,7 +88,7 @@ def _slice(region: bytes, start: int, length: int) -> bytes | None:
 
 
 def _headers(region: bytes, position: int, count: int) -> tuple[Header, ...]:
-    """Read headers that the walk has already found to be well-formed."""
+    """Read headers that the walker has already validated."""
     headers: list[Header] = []
     for _ in range(count):
         length, position = _varint(region, position)

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Walks the records of a batch, unpacked, without an object per record.
+"""Walks the decompressed records of a batch, without an object per record.
 
 One record; every number but the attributes is a zigzag varint::
 
@@ -14,10 +14,10 @@ One record; every number but the attributes is a zigzag varint::
     headersCount    varint
     headers         keyLength varint, key (never null), valueLength varint, value
 
-This source is compiled by Cython where that is possible and runs as it stands where not: so C
-types are declared, and nothing relies on them. Each index is checked by our own comparisons
-before it is used. A varint of more than 5 bytes or a varlong of more than 10 is refused; bits
-beyond the 32 or 64 that count are dropped, as Kafka drops them.
+Cython compiles this module where possible; otherwise it runs as plain Python: C types are declared,
+but the code does not depend on them. Each index is checked explicitly before it is used. A varint
+of more than 5 bytes or a varlong of more than 10 is rejected; bits beyond 32 or 64 are dropped, as
+in Kafka.
 """
 
 from array import array
@@ -38,14 +38,14 @@ IS_COMPILED: Final[bool] = cython.compiled
 
 # One byte for each field of a record without key, value and headers.
 RECORD_BYTES_MIN: Final = 7
-# Positions are kept as int32, as Arrow's are, and one of them is beyond the end.
+# Positions are int32, as in Arrow, and one of them is beyond the end.
 REGION_BYTES_MAX: Final = 2**31 - 16
 _INT64_LOWEST: cython.longlong = -(2**63)
 _INT64_HIGHEST: cython.longlong = 2**63 - 1
 
 
 class RecordsSummary(NamedTuple):
-    """What a broker wants to know of a batch's records; the deltas are to the header's bases."""
+    """A summary of a batch's records for brokers; deltas are relative to the header's bases."""
 
     max_timestamp_delta: int
     max_timestamp_offset_delta: int  # of the first record with that timestamp
@@ -54,11 +54,11 @@ class RecordsSummary(NamedTuple):
 
 
 class Spans:
-    """Where everything lies in a region of records: one typed column for each field.
+    """The positions of all fields in a region of records: one typed column per field.
 
     Positions count bytes from the start of the region; ``key_starts[i]`` is where the key's
     bytes begin, and a length of -1 is null. Record ``i`` is ``starts[i]`` up to
-    ``starts[i + 1]``: that column has one entry more than there are records.
+    ``starts[i + 1]``: that column has one entry more than records.
     """
 
     __slots__ = (
@@ -88,10 +88,10 @@ class Spans:
         self.header_counts = column[:]
 
 
-# The functions below take a position and return first the one behind what they read, or, for
-# bytes that are malformed, one beyond the data, where every further step stays. Positions only
-# grow, so a step may read past its record, never past the data, and is found out at the end of
-# the record. Nothing is raised on the way: the compiled form is one loop over registers.
+# The functions below take a position and return first the position after the bytes they read or,
+# for malformed bytes, one beyond the data, where every further step remains. Positions only grow,
+# so a step may read past its record but never past the data; the end of the record is checked.
+# They raise nothing, so that the compiled form is one loop over registers.
 
 
 @cython.cfunc
@@ -127,7 +127,7 @@ def _long_varint(
     position: cython.int,
     data_end: cython.int,
 ) -> tuple[cython.int, cython.int]:
-    """Do what `_varint` does, for every length and up to the end of the data."""
+    """Do as `_varint`, for every length and up to the end of the data."""
     byte: cython.uint
     raw: cython.uint = 0
     shift: cython.int = 0
@@ -178,7 +178,7 @@ def _long_varlong(
     position: cython.int,
     data_end: cython.int,
 ) -> tuple[cython.int, cython.longlong]:
-    """Do what `_varlong` does, for every length and up to the end of the data."""
+    """Do as `_varlong`, for every length and up to the end of the data."""
     byte: cython.ulonglong
     raw: cython.ulonglong = 0
     shift: cython.int = 0
@@ -200,7 +200,7 @@ def _long_varlong(
 @cython.inline
 @cython.exceptval(check=False)
 def _field_end(position: cython.int, length: cython.int, end: cython.int) -> cython.int:
-    """Pass over ``length`` bytes of a key or value, none where it is null."""
+    """Skip ``length`` bytes of a key or value; none if it is null."""
     if length <= 0:
         return position
     return position + length if length <= end - position else end + 1
@@ -214,7 +214,7 @@ def _headers_end(
     end: cython.int,
     count: cython.int,
 ) -> cython.int:
-    """Pass over ``count`` headers, of two bytes each at least, in a record that ends at ``end``."""
+    """Skip ``count`` headers of at least two bytes each, in a record that ends at ``end``."""
     length: cython.int
     if count < 0 or count > (end - position) >> 1:
         return end + 1
@@ -236,7 +236,7 @@ def _record(
     position: cython.int,
     data_end: cython.int,
 ) -> tuple[
-    cython.int,  # position behind the record; negative: it is malformed
+    cython.int,  # position after the record; negative: it is malformed
     cython.longlong,  # timestamp delta
     cython.int,  # offset delta
     cython.int,  # key start
@@ -287,7 +287,7 @@ def _record(
 
 
 def _check_region(length: int, count: int) -> None:
-    """Refuse a count that the bytes cannot hold, before anything is allocated for it."""
+    """Reject a count that does not fit the bytes, before allocating memory for it."""
     if length > REGION_BYTES_MAX:
         raise InvalidRecord(f"{length} bytes of records are too many")
     if count < 0 or count > length // RECORD_BYTES_MIN:
@@ -305,14 +305,14 @@ def _check_end(position: int, length: int) -> None:
 
 # -- the common record, in a straight line -----------------------------------
 #
-# Most records are short: length, key and value below 8 KiB, and no headers. Those are read
-# without a branch for what may be wrong, and one comparison at the end says whether all was as
-# assumed. If not, nothing of it counts and `_record`, which knows every case, reads it again.
-# Reading ahead of the comparison is safe while `_AHEAD_BYTES` of data lie behind the record:
-# 22 bytes at most are read behind the first field, and never from beyond the record's end.
+# Most records are short: length, key and value below 8 KiB, and no headers. These are read
+# without branches for errors, and one comparison at the end checks all assumptions. If it fails,
+# the result is discarded and `_record`, which handles every case, reads the record again.
+# Reading ahead of the comparison is safe while `_AHEAD_BYTES` of data follow the record:
+# at most 22 bytes are read after the first field, and none beyond the end of the record.
 
-# A raw varint of two bytes is below 0x4000, one of three below 0x200000; one that goes on has
-# that bit. These two stand in the code as numbers: a name would be looked up in the loop.
+# A raw varint of two bytes is below 0x4000, one of three below 0x200000; a longer one has
+# that bit. The code uses the two literals, because a name would be looked up in the loop.
 
 _AHEAD_BYTES: Final = 32
 
@@ -324,7 +324,7 @@ def _short(
     data: cython.const[cython.uchar][::1],  # type: ignore[valid-type]
     position: cython.Py_ssize_t,
 ) -> tuple[cython.Py_ssize_t, cython.uint]:
-    """Read up to two bytes of a varint, still folded; 0x4000 or more where it goes on."""
+    """Read up to two bytes of a varint, without zigzag decoding; 0x4000 or more for longer."""
     raw: cython.uint = data[position]
     if raw < 0x80:
         return position + 1, raw
@@ -338,7 +338,7 @@ def _delta(
     data: cython.const[cython.uchar][::1],  # type: ignore[valid-type]
     position: cython.Py_ssize_t,
 ) -> tuple[cython.Py_ssize_t, cython.uint]:
-    """Read up to three bytes of a varint, still folded; 0x200000 or more for longer."""
+    """Read up to three bytes of a varint, without zigzag decoding; 0x200000 or more for longer."""
     raw: cython.uint
     position, raw = _short(data, position)
     if raw < 0x4000:
@@ -373,7 +373,7 @@ def _delta(
     headers=cython.uint,
 )
 def _fill(spans: Spans, region: Buffer) -> int:
-    """Walk as many records as there are spans; return where the last one ends."""
+    """Walk one record per span; return the end of the last one."""
     starts, timestamp_deltas = spans.starts, spans.timestamp_deltas
     offset_deltas = spans.offset_deltas
     key_starts, key_lengths = spans.key_starts, spans.key_lengths
@@ -393,7 +393,7 @@ def _fill(spans: Spans, region: Buffer) -> int:
             position, timestamp = _delta(data, position + 1)  # 1: attributes
             position, offset = _delta(data, position)
             key_start, key = _short(data, position)
-            # An odd raw length is negative, which is null: no bytes.
+            # An odd raw length is negative: null, without bytes.
             position = min(key_start + ((key >> 1) & ((key & 1) - 1)), end)
             value_start, value = _short(data, position)
             position = min(value_start + ((value >> 1) & ((value & 1) - 1)), end)
@@ -401,7 +401,7 @@ def _fill(spans: Spans, region: Buffer) -> int:
             if (
                 position + 1 == end
                 and headers | size & 1 == 0
-                and size < 0x4000  # a key or value that goes on could not fit then
+                and size < 0x4000  # excludes longer keys and values
                 and timestamp | offset < 0x200000
             ):
                 unfolded = (timestamp >> 1) ^ -(timestamp & 1)
@@ -431,14 +431,14 @@ def _fill(spans: Spans, region: Buffer) -> int:
 
 
 def walk_into(spans: Spans, region: Buffer) -> None:
-    """Find where the fields of as many records lie as ``spans`` has room for.
+    """Fill ``spans`` with the positions of the fields of its number of records.
 
-    They fill ``region`` exactly. Offset deltas are not judged: after compaction they have
-    gaps. What ``spans`` held before is overwritten, so one may serve many regions.
+    The records fill ``region`` exactly. Offset deltas are not checked: after compaction they
+    have gaps. ``spans`` is overwritten and may be reused for many regions.
 
     Raises:
-        InvalidRecord: any length or count that contradicts the bytes, or bytes left over;
-            ``spans`` then holds nothing of use.
+        InvalidRecord: a length or count contradicts the bytes, or bytes remain; ``spans`` is
+            invalid then.
     """
     _check_region(len(region), spans.count)
     end = _fill(spans, region)
@@ -447,21 +447,21 @@ def walk_into(spans: Spans, region: Buffer) -> None:
 
 
 def walk_spans(region: Buffer, count: int) -> Spans:
-    """Return where the fields of ``count`` records lie; see `walk_into`."""
-    _check_region(len(region), count)  # before anything is allocated for them
+    """Return the positions of the fields of ``count`` records; see `walk_into`."""
+    _check_region(len(region), count)  # before allocating memory for them
     spans = Spans(count)
     walk_into(spans, region)
     return spans
 
 
 def check_records(region: Buffer, count: int, base_timestamp: Millis) -> RecordsSummary:
-    """Check all that a producer's ``count`` records must be, and say what they hold.
+    """Validate the ``count`` records of a producer, and return a summary.
 
-    They fill ``region`` exactly, their offset deltas are 0, 1, 2 and so on, and every
-    timestamp is a number of 64 bits. Nothing is kept of them: every produced batch comes by.
+    They must fill ``region`` exactly, with offset deltas 0, 1, 2 and so on and timestamps of 64
+    bits. Nothing is stored, because this runs for every produced batch.
 
     Raises:
-        InvalidRecord: something is not so, or there is no record at all.
+        InvalidRecord: a check fails, or there are no records.
     """
     _check_region(len(region), count)
     return RecordsSummary._make(check_records_at(region, 0, len(region), count, base_timestamp))
@@ -489,10 +489,10 @@ def check_records(region: Buffer, count: int, base_timestamp: Millis) -> Records
 def check_some(
     buffer: Buffer, first: int, count: int, base_timestamp: int
 ) -> tuple[int, int, tuple[int, int, bool, int]]:
-    """Check records ``first`` to ``count`` of a batch as far as they lie whole in ``buffer``.
+    """Check the complete records in ``buffer`` among ``first`` to ``count`` of a batch.
 
-    For records that are unpacked piece by piece. Return the bytes they take, the number of the
-    record that is next, and the fields of a summary of these alone, which counts if any was whole.
+    For records that are decompressed in pieces. Return the bytes they occupy, the number of the
+    next record, and the fields of their summary, which is valid if there was any record.
 
     Raises:
         InvalidRecord: as `check_records`.
@@ -552,7 +552,7 @@ def check_some(
 def check_records_at(
     buffer: Buffer, begin: int, end: int, count: int, base_timestamp: int
 ) -> tuple[int, int, bool, int]:
-    """Do as `check_records` for what lies in ``buffer[begin:end]``; return a summary's fields."""
+    """Do as `check_records` for ``buffer[begin:end]``; return the fields of a summary."""
     if end > REGION_BYTES_MAX or count > (end - begin) // RECORD_BYTES_MIN:
         raise InvalidRecord(f"{count} records do not fit into {end - begin} bytes")
     if count <= 0:

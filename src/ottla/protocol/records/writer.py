@@ -1,4 +1,4 @@
-"""Records into whole batches: for internal topics, markers, compaction, the client and tests."""
+"""Builds batches of records, for internal topics, markers, compaction, the client and tests."""
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
@@ -34,7 +34,7 @@ _HEADER: Final = Struct(">qiibIhiqqqhii")
 
 
 class Producer(NamedTuple):
-    """Who wrote a batch. ``base_sequence`` is that of its first record."""
+    """The producer of a batch. ``base_sequence`` is the sequence of its first record."""
 
     id: int
     epoch: int
@@ -45,7 +45,7 @@ NO_PRODUCER: Final = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class BatchFields(TypedDict, total=False):
-    """What a batch says beside its records. Left out: what a plain producer would send."""
+    """The header fields of a batch. Defaults are those of a non-idempotent producer."""
 
     base_offset: Offset | int
     leader_epoch: LeaderEpoch | int
@@ -60,11 +60,11 @@ class BatchFields(TypedDict, total=False):
 
 
 def build_batch(records: Sequence[Record], **fields: Unpack[BatchFields]) -> bytearray:
-    """Write one batch; see `BatchFields` for the keywords.
+    """Build one batch; see `BatchFields` for the keywords.
 
     Offsets and timestamps of the records are absolute, offsets at or above ``base_offset``
-    (0 unless given). A batch without records, as the cleaner keeps to remember a producer's
-    last sequence, needs ``last_offset_delta``.
+    (default 0). A batch without records, which the cleaner keeps for a producer's last sequence,
+    needs ``last_offset_delta``.
     """
     base_offset = fields.get("base_offset", 0)
     append_time = fields.get("append_time")
@@ -101,10 +101,10 @@ def build_keyed_batch(
     producer: Producer | None = None,
     compression: Compression = Compression.NONE,
 ) -> bytearray:
-    """Write one batch of keys and values of one moment, as coordinators write theirs.
+    """Build one batch of keys and values with one timestamp, as coordinators write them.
 
-    The same bytes as `build_batch` gives, at a quarter of its cost. With ``producer`` the batch is
-    part of its transaction. There is at least one pair.
+    The bytes equal those of `build_batch`, at a quarter of its cost. With ``producer`` the batch
+    is part of its transaction. There must be at least one pair.
     """
     region = compress(compression, encode_pairs(pairs), None)
     batch = bytearray(HEADER_BYTES + len(region))
@@ -120,9 +120,9 @@ def put_keyed_header(
     producer: Producer | None = None,
     compression: Compression = Compression.NONE,
 ) -> None:
-    """Write the header of a batch of ``count`` records of one moment over its first bytes.
+    """Write the header of a batch of ``count`` records with one timestamp over its first bytes.
 
-    The records stand behind it, already packed; their CRC is made here.
+    The encoded records must follow it; the CRC is computed here.
     """
     attributes = int(compression) if producer is None else compression | TRANSACTIONAL
     _HEADER.pack_into(
@@ -144,18 +144,18 @@ def put_keyed_header(
 
 
 def encode_pairs(pairs: Iterable[tuple[bytes, bytes | None]]) -> bytes:
-    """Return records of keys and values alone, all of one timestamp, not packed."""
+    """Encode keys and values as uncompressed records with one timestamp."""
     parts: list[bytes] = []
     sizes, head, key_head, value_head = (-1, -1, -1), b"", b"", b""
     for delta, (key, value) in enumerate(pairs):
-        # Most records of a batch are of one size: what is the same in all is made once.
+        # Most records of a batch have equal sizes: common bytes are encoded once.
         delta_bytes = _VARINTS[delta] if delta < _VARINTS_KEPT else varint(delta)
         key_size, value_size = len(key), -1 if value is None else len(value)
         if sizes != (key_size, value_size, len(delta_bytes)):
             sizes = (key_size, value_size, len(delta_bytes))
             key_head, value_head = varint(key_size), varint(value_size)
             lengths = len(delta_bytes) + len(key_head) + len(value_head)
-            # The attributes, the timestamp's delta, and no headers at the end.
+            # The attributes, the timestamp delta, and the header count 0 at the end.
             body_size = 3 + lengths + key_size + max(value_size, 0)
             head = varint(body_size) + b"\0\0"
         parts += (head, delta_bytes, key_head, key, value_head, value or b"", b"\0")
@@ -163,9 +163,9 @@ def encode_pairs(pairs: Iterable[tuple[bytes, bytes | None]]) -> bytes:
 
 
 def seal_batch(header: BatchHeader, packed: Buffer) -> bytearray:
-    """Put ``header`` before records that are already packed; length and CRC are made here.
+    """Put ``header`` before compressed records; length and CRC are computed here.
 
-    The attributes must name the codec that ``packed`` is in.
+    The attributes must name the codec of ``packed``.
     """
     batch = bytearray(HEADER_BYTES + len(packed))
     batch[HEADER_BYTES:] = packed
@@ -175,7 +175,7 @@ def seal_batch(header: BatchHeader, packed: Buffer) -> bytearray:
 
 
 def encode_records(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytearray:
-    """Return the records one behind the other, not packed."""
+    """Return the encoded records, uncompressed."""
     region = bytearray()
     for record in records:
         assert record.offset >= base_offset
@@ -206,7 +206,7 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-# Lengths and deltas of most records; written once.
+# Lengths and deltas of most records, encoded once.
 _VARINTS_KEPT: Final = 1024
 _VARINTS: Final = tuple(varint(value) for value in range(_VARINTS_KEPT))
 
@@ -222,7 +222,7 @@ def _put_field(body: bytearray, field: bytes | None) -> None:
 def _base_timestamp(
     records: Sequence[Record], append_time: int | None, delete_horizon_ms: int | None
 ) -> int:
-    """The horizon takes the place of the first timestamp where there is one (KIP-534)."""
+    """Return the delete horizon if set (KIP-534), else the first timestamp."""
     if delete_horizon_ms is not None:
         return delete_horizon_ms
     if records:
