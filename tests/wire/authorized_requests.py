@@ -107,7 +107,8 @@ def special(key: ApiKey, index: int, version: int, topic_id: Uuid) -> tuple[Mess
             resource = DescribeConfigsResource
             if key is not ApiKey.DESCRIBE_CONFIGS:
                 resource = type(request.resources[0])
-            request.resources = [resource(2, TOPIC), resource(32, GROUP), resource(4, "1")]
+            named = ((2, TOPIC), (32, GROUP), (4, "1"), (8, "1"))
+            request.resources = [resource(*each) for each in named]
         case ApiKey.INIT_PRODUCER_ID, index:
             request.transactional_id = TRANSACTIONAL_ID if index == 0 else None
             request.transaction_timeout_ms = 10_000

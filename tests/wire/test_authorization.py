@@ -379,6 +379,22 @@ def test_deletion_by_id_hides_the_name_from_a_client_that_may_not_describe(
     run(secure, test)
 
 
+@pytest.mark.parametrize("kind", [ResourceType.TOPIC, ResourceType.CLUSTER])
+def test_client_that_may_describe_a_name_learns_that_no_topic_has_it(
+    secure: SecureNode, kind: ResourceType
+) -> None:
+    async def test(session: Session) -> None:
+        wanted = DeleteTopicsRequest([], [DeleteTopicState("nowhere")], 9000)
+        reply: Any = await session.alice.send(wanted)
+        assert reply.responses[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        operation = {ResourceType.TOPIC: AclOperation.DESCRIBE}.get(kind, AclOperation.DELETE)
+        await session.set_acls((Permission(kind, operation), ALLOW))
+        reply = await session.alice.send(wanted)
+        assert reply.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(secure, test)
+
+
 # -- entries -------------------------------------------------------------------------
 
 
@@ -471,7 +487,10 @@ def test_authorized_operations_are_those_that_the_entries_allow(secure: SecureNo
         expected = {AclOperation.READ, AclOperation.DESCRIBE}
         assert reply.topics[0].topic_authorized_operations == _bits(expected)
         reply = await session.alice.send(cluster)
-        expected = {AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS}
+        assert reply.cluster_authorized_operations == 0, "the cluster may not be described"
+        await session.set_acls((Permission(ResourceType.CLUSTER, AclOperation.ALTER), ALLOW))
+        reply = await session.alice.send(cluster)
+        expected = {AclOperation.ALTER, AclOperation.DESCRIBE}
         assert reply.cluster_authorized_operations == _bits(expected)
 
     run(secure, test)

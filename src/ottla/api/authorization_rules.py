@@ -118,7 +118,7 @@ RULES: Final[Mapping[ApiKey, AuthorizationRule]] = MappingProxyType(
             _check(_LEFT_OUT, _topic(_DESCRIBE_CONFIGS), when="to see the new configuration"),
         ),
         ApiKey.DELETE_TOPICS: _rule(
-            _check(_EACH, _topic(_DELETE)),
+            _check(_EACH, _cluster(_DELETE), _topic(_DELETE)),
             _check(_LEFT_OUT, _topic(_DESCRIBE), when="to see the name of a topic given by id"),
         ),
         ApiKey.CREATE_PARTITIONS: _rule(_check(_EACH, _topic(_ALTER))),
@@ -239,6 +239,14 @@ RULES: Final[Mapping[ApiKey, AuthorizationRule]] = MappingProxyType(
 """The rule of every API on broker listeners, and on controller listeners unless listed below."""
 
 CONTROLLER_RULES: Final[Mapping[ApiKey, AuthorizationRule]] = MappingProxyType(
-    {ApiKey.FETCH: _NODES_ONLY}
+    {
+        ApiKey.FETCH: _NODES_ONLY,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: _rule(
+            *_configs(_ALTER_CONFIGS).checks,
+            _check(
+                _EACH, _cluster(AclOperation.CLUSTER_ACTION), when="for loggers of a controller"
+            ),
+        ),
+    }
 )
-"""The rules that differ on controller listeners: Fetch there is for the metadata log."""
+"""The rules that differ on controller listeners. Fetch there is for the metadata log."""

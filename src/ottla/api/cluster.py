@@ -103,10 +103,13 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
         )
 
     def _operations(self, caller: Caller, *, is_asked: bool) -> int:
-        """Return what the caller may do to the cluster, where it asks (KIP-430)."""
+        """Return what the caller may do to the cluster, where it asks and may know (KIP-430)."""
         if not is_asked:
             return NOT_ASKED
-        return self.access.operations(caller, ResourceType.CLUSTER, CLUSTER_NAME)
+        describe, cluster = AclOperation.DESCRIBE, ResourceType.CLUSTER
+        if not self.access.allows(caller, describe, cluster, CLUSTER_NAME):
+            return 0
+        return self.access.operations(caller, cluster, CLUSTER_NAME)
 
     def _topics(
         self, image: Image, caller: Caller, request: MetadataRequest, version: int

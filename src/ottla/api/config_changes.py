@@ -45,7 +45,7 @@ from ottla.observability.loggers import Loggers
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import alter_configs as whole
 from ottla.protocol.messages import incremental_alter_configs as incremental
-from ottla.security.acl import AclOperation
+from ottla.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 
 Resource = incremental.AlterConfigsResource | whole.AlterConfigsResource
 Answer = tuple[int, str | None]
@@ -244,7 +244,7 @@ class ControllerConfigChanges(msgspec.Struct, frozen=True):
             keys = [config.name for config in resource.configs]
             answer = (
                 refuse_repetition(times[_named(resource)], keys)
-                or refuse_unauthorized(self.access, caller, resource)
+                or self._refuse_unauthorized(caller)
                 or LoggerChanges(self.node_id, self.loggers).change(resource, request.validate_only)
             )
             response.responses.append(
@@ -253,6 +253,13 @@ class ControllerConfigChanges(msgspec.Struct, frozen=True):
                 )
             )
         return response
+
+    def _refuse_unauthorized(self, caller: Caller) -> Refusal | None:
+        """Return the error of a client that may not change log levels here; Kafka's rule."""
+        node = AclOperation.CLUSTER_ACTION
+        if self.access.allows(caller, node, ResourceType.CLUSTER, CLUSTER_NAME):
+            return None
+        return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Authorization failed.")
 
 
 def refuse_unauthorized(access: Access, caller: Caller, resource: Resource) -> Refusal | None:

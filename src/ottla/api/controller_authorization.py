@@ -23,7 +23,7 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from ottla.security.acl import AclOperation, ResourceType
+from ottla.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 
 _REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _MESSAGE = "Authorization failed."
@@ -94,27 +94,30 @@ def authorize_delete_topics(
 ) -> tuple[DeleteTopicsRequest, list[DeletableTopicResult]]:
     """Take out the topics that the client may not delete.
 
-    A topic given by an id that no topic has stays in: its error reveals nothing. The name of one
-    that has is in its error only if the client may describe the topic.
+    A client that may describe a name learns that no topic has it. A topic given by an id that no
+    topic has stays in as well; the name of one that has is in its error only if the client may
+    describe the topic.
     """
+    delete, describe = AclOperation.DELETE, AclOperation.DESCRIBE
+    if access.allows(caller, delete, ResourceType.CLUSTER, CLUSTER_NAME, is_audited=False):
+        return request, []
     results: list[DeletableTopicResult] = []
 
     def is_allowed(item: DeleteTopicState) -> bool:
-        name = item.name
-        if name is None:
-            topic = image.topics.by_id.get(item.topic_id)
-            if topic is None:
-                return True
-            name = topic.name
-        if access.allows(caller, AclOperation.DELETE, ResourceType.TOPIC, name):
+        by_id = image.topics.by_id.get(item.topic_id)
+        if item.name is None and by_id is None:
             return True
-        is_visible = item.name is not None or access.allows(
-            caller, AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_audited=False
-        )
-        results.append(
-            DeletableTopicResult(name if is_visible else None, item.topic_id, _REFUSED, _MESSAGE)
-        )
-        return False
+        name = item.name if item.name is not None else by_id.name if by_id is not None else ""
+        may_describe = access.allows(caller, describe, ResourceType.TOPIC, name, is_audited=False)
+        may_delete = access.allows(caller, delete, ResourceType.TOPIC, name)
+        if item.name is None:
+            is_refused = not may_delete
+        else:
+            is_refused = not may_describe or (name in image.topics.ids and not may_delete)
+        if is_refused:
+            shown = name if item.name is not None or may_describe else None
+            results.append(DeletableTopicResult(shown, item.topic_id, _REFUSED, _MESSAGE))
+        return not is_refused
 
     names = [each for each in request.topic_names if is_allowed(DeleteTopicState(name=each))]
     topics = [each for each in request.topics if is_allowed(each)]
