@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ottla.api.envelope import EnvelopeHandler, Forwarder
 from ottla.api.routes import Caller, Route, Routes
@@ -97,6 +98,30 @@ def forward(direct: Direct, message: Message = ASKED, version: int = 7) -> Any:
     if isinstance(result, list):
         return decode(CreateTopicsResponse, version, result[0])
     return result
+
+
+def test_envelope_says_whether_a_delegation_token_authenticated_the_client() -> None:
+    for is_token in (False, True):
+        answering = Answering()
+        forwarder = Forwarder(Direct(answering.envelopes()), 30_000, SimRandom(1))
+        client = replace(CLIENT, is_token_authenticated=is_token)
+        asyncio.run(forwarder.forward_message(client, ASKED, 5000))
+        assert answering.seen[0][0].is_token_authenticated is is_token
+
+
+def test_request_of_the_broker_itself_is_sent_without_an_envelope() -> None:
+    sent: list[Message] = []
+
+    class Controller:
+        async def ask(
+            self, request: Message, timeout_ms: int, resend: Message | None = None
+        ) -> Message:
+            sent.append(request)
+            return CreateTopicsResponse()
+
+    forwarder = Forwarder(Controller(), 30_000, SimRandom(1))
+    asyncio.run(forwarder.forward_message(replace(CLIENT, is_own=True), ASKED, 5000))
+    assert sent == [ASKED]
 
 
 @pytest.mark.parametrize("version", [2, 5, 7])
