@@ -1,4 +1,4 @@
-"""What the codec promises to those who build messages."""
+"""Guarantees of the codec for code that builds messages."""
 
 import subprocess
 import sys
@@ -42,14 +42,14 @@ def test_records_are_views_into_the_frame(version: int) -> None:
     assert records == b"match"
 
 
-def test_bytes_and_strings_are_copies() -> None:
+def test_decoded_bytes_and_strings_are_copies() -> None:
     frame = bytearray(encode(SaslAuthenticateRequest(b"secret"), 0))
     request = decode(SaslAuthenticateRequest, 0, frame)
     frame[:] = bytes(len(frame))
     assert request.auth_bytes == b"secret"
 
 
-def test_fields_that_a_version_lacks_are_left_out_and_come_back_as_defaults() -> None:
+def test_fields_missing_in_a_version_decode_to_defaults() -> None:
     response = FindCoordinatorResponse(throttle_time_ms=5, host="h", coordinators=[Coordinator()])
     old = decode(FindCoordinatorResponse, 0, encode(response, 0))
     assert old == FindCoordinatorResponse(host="h", error_message="")
@@ -57,7 +57,7 @@ def test_fields_that_a_version_lacks_are_left_out_and_come_back_as_defaults() ->
     assert new == FindCoordinatorResponse(throttle_time_ms=5, coordinators=[Coordinator()])
 
 
-def test_a_default_is_never_shared() -> None:
+def test_default_values_are_not_shared() -> None:
     for make in (FetchResponse, lambda: decode(FetchResponse, 4, encode(FetchResponse(), 4))):
         first, second = make(), make()
         first.node_endpoints.append(object())  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def test_a_default_is_never_shared() -> None:
     assert two.current_leader.leader_id == -1
 
 
-def test_a_tagged_field_at_its_default_costs_nothing() -> None:
+def test_tagged_field_at_its_default_is_not_written() -> None:
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData()])])
     plain = encode(response, 12)
     response.responses[0].partitions[0].current_leader.leader_id = 1
@@ -78,13 +78,13 @@ def test_a_tagged_field_at_its_default_costs_nothing() -> None:
     assert len(encode(response, 12)) == len(plain) + 2 + 9
 
 
-def test_an_error_code_is_a_number_on_the_wire() -> None:
+def test_error_code_is_encoded_as_a_number() -> None:
     response = FindCoordinatorResponse(error_code=ErrorCode.NOT_COORDINATOR)
     assert encode(response, 0)[:2] == (16).to_bytes(2)
 
 
 @pytest.mark.parametrize("version", [8, 12])
-def test_arrays_of_numbers_of_any_length(version: int) -> None:
+def test_number_arrays_of_any_length_round_trip(version: int) -> None:
     for count in (0, 1, 63, 64, 65, 127, 128, 5000):
         partition = MetadataResponsePartition(replica_nodes=list(range(count)))
         response = MetadataResponse(topics=[MetadataResponseTopic(partitions=[partition])])
@@ -131,21 +131,21 @@ def topics(**partition: object) -> MetadataResponse:
         (SaslAuthenticateRequest(auth_bytes="text"), 0, "auth_bytes: 'text' is no bytes"),
     ],
 )  # type: ignore[arg-type]
-def test_what_does_not_fit_is_named(message: Message, version: int, fault: str) -> None:
+def test_encode_error_names_the_field(message: Message, version: int, fault: str) -> None:
     out = bytearray(b"before")
     with pytest.raises(ValueError, match=f"{type(message).__name__} v{version}: .*{fault}"):
         encode_into(out, message, version)
     assert out == b"before"
 
 
-def test_a_wrong_value_in_a_tagged_field_is_named() -> None:
+def test_encode_error_names_the_tagged_field() -> None:
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData()])])
     response.responses[0].partitions[0].current_leader.leader_id = 1 << 31
     with pytest.raises(ValueError, match=r"current_leader\.leader_id: 2147483648 does not fit"):
         encode(response, 12)
 
 
-def test_no_version_but_the_declared_ones_is_written() -> None:
+def test_undeclared_version_is_not_written() -> None:
     for version in (-1, 7):
         with pytest.raises(ValueError, match=f"FindCoordinatorRequest has no version {version}"):
             encode(FindCoordinatorRequest(), version)

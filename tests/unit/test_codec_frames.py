@@ -1,4 +1,4 @@
-"""Frames that some consumer cannot unpack are refused when they are produced."""
+"""Produce rejects frames that some consumers cannot decompress."""
 
 import pytest
 from codec_frames import NOW, RECORDS, Frame, all_frames
@@ -14,7 +14,7 @@ FRAMES = all_frames()
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: frame.name)
-def test_produce_takes_only_frames_that_every_consumer_can_unpack(frame: Frame) -> None:
+def test_produce_rejects_frames_that_consumers_cannot_decompress(frame: Frame) -> None:
     batch, rules = frame.batch(), rules_of(TopicConfig())
     if not frame.is_taken:
         with pytest.raises(InvalidRecord):
@@ -24,7 +24,7 @@ def test_produce_takes_only_frames_that_every_consumer_can_unpack(frame: Frame) 
     assert read_records(batch) == RECORDS
 
 
-def test_stored_lz4_with_linked_blocks_stays_readable() -> None:
+def test_stored_lz4_with_linked_blocks_is_readable() -> None:
     (linked,) = (frame for frame in FRAMES if frame.name == "lz4: linked blocks")
     assert linked.codec is Compression.LZ4
     assert read_records(linked.batch()) == RECORDS

@@ -1,4 +1,4 @@
-"""Bytes from strangers: each is refused with a fault and costs next to nothing.
+"""Malformed bytes are rejected with a fault, at little cost.
 
 The numbers are rows of the catalogue of bad inputs: what the wire can carry that no client sends.
 """
@@ -43,12 +43,12 @@ def memory_peak(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("version", [0, 4])
-def test_a_frame_longer_than_its_content_is_refused(version: int) -> None:
+def test_frame_longer_than_its_content_is_rejected(version: int) -> None:
     data = encode(FindCoordinatorRequest(), version)
     refused(FindCoordinatorRequest, version, data + b"\0", "1 bytes behind the last field")
 
 
-def test_every_shorter_frame_is_refused() -> None:
+def test_every_truncated_frame_is_rejected() -> None:
     request = FindCoordinatorRequest(key="group", coordinator_keys=["a", "b"])
     for version in range(7):
         data = encode(request, version)
@@ -57,7 +57,7 @@ def test_every_shorter_frame_is_refused() -> None:
                 decode(FindCoordinatorRequest, version, data[:length])
 
 
-def test_a_version_that_does_not_exist_is_told_apart() -> None:
+def test_unknown_version_has_its_own_error() -> None:
     for version in (-1, 7):
         with pytest.raises(UnsupportedVersion):
             decode(FindCoordinatorRequest, version, b"")
@@ -81,7 +81,7 @@ HUGE_LEGACY = (2**31 - 1).to_bytes(4)
         (BrokerHeartbeatRequest, 1, bytes(4 + 8 + 8 + 2) + b"\1\0\5" + HUGE_COMPACT),
     ],
 )
-def test_an_array_longer_than_the_frame_is_refused_before_it_is_made(
+def test_array_longer_than_the_frame_is_rejected_before_allocation(
     struct: type[Message], version: int, data: bytes
 ) -> None:
     def attempt() -> None:
@@ -90,17 +90,17 @@ def test_an_array_longer_than_the_frame_is_refused_before_it_is_made(
     assert memory_peak(attempt) < 50_000
 
 
-def test_a_negative_array_length_is_refused() -> None:
+def test_negative_array_length_is_rejected() -> None:
     refused(MetadataRequest, 1, (-5).to_bytes(4, signed=True), "length -5")
 
 
-def test_the_count_of_an_array_is_held_against_its_least_elements() -> None:
+def test_array_count_is_checked_against_minimal_element_size() -> None:
     # A partition of OffsetFetch v2 takes 4 bytes: 3 of them do not fit in 11.
     data = b"\0\0" + (1).to_bytes(4) + b"\0\0" + (3).to_bytes(4) + bytes(11)
     refused(OffsetFetchRequest, 2, data, "partition_indexes: length 3 where 11 bytes remain")
 
 
-def test_nested_arrays_that_each_claim_the_rest_stay_within_the_frame() -> None:
+def test_nested_arrays_stay_within_the_frame() -> None:
     """A thousand topics, each claiming as many partitions as bytes remain."""
     topic = b"\0\0" + (250_000).to_bytes(4)
     data = b"\0\0" + (1000).to_bytes(4) + topic + bytes(1_000_000)
@@ -113,7 +113,7 @@ def test_nested_arrays_that_each_claim_the_rest_stay_within_the_frame() -> None:
 
 
 @pytest.mark.parametrize("count", [10_000, 40_000])
-def test_memory_is_a_constant_times_the_frame(count: int) -> None:
+def test_decoding_memory_is_proportional_to_the_frame(count: int) -> None:
     """The most objects that a byte can buy: topics of two bytes, and empty strings of one."""
     topics = uvarint(count + 1) + b"\1\0" * count + b"\0" * 4
     strings = b"\0" + uvarint(count + 1) + b"\1" * count + b"\0"
@@ -134,13 +134,13 @@ def test_memory_is_a_constant_times_the_frame(count: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x80" * 5 + b"\1", b"\xff" * 4 + b"\x1f", b"\xff" * 9])
-def test_a_varint_of_more_than_32_bits_is_refused(data: bytes) -> None:
+def test_varint_of_more_than_32_bits_is_rejected(data: bytes) -> None:
     with pytest.raises(ProtocolFault, match="varint"):
         read_uvarint(data, 0)
     refused(MetadataRequest, 9, data + bytes(10), "varint")
 
 
-def test_the_largest_varint_is_read() -> None:
+def test_largest_varint_is_read() -> None:
     assert read_uvarint(uvarint(2**32 - 1), 0) == (2**32 - 1, 5)
 
 
@@ -166,25 +166,25 @@ def test_the_largest_varint_is_read() -> None:
         (ProduceRequest, 3, b"\xff\xfe" + bytes(10), "transactional_id: length -2"),
     ],
 )
-def test_a_length_that_makes_no_sense_is_refused(
+def test_invalid_length_is_rejected(
     struct: type[Message], version: int, data: bytes, match: str
 ) -> None:
     refused(struct, version, data, match)
 
 
-def test_the_longest_string_is_taken() -> None:
+def test_longest_string_is_accepted() -> None:
     request = FindCoordinatorRequest(key="x" * 0x7FFF)
     for version in (0, 3):
         assert decode(FindCoordinatorRequest, version, encode(request, version)) == request
 
 
 @pytest.mark.parametrize("text", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\x80"])
-def test_a_string_that_is_not_utf8_is_refused(text: bytes) -> None:
+def test_string_with_invalid_utf8_is_rejected(text: bytes) -> None:
     refused(FindCoordinatorRequest, 0, len(text).to_bytes(2) + text, "not UTF-8")
     refused(FindCoordinatorRequest, 3, uvarint(len(text) + 1) + text + b"\0\0", "not UTF-8")
 
 
-def test_a_null_struct_is_taken_only_where_it_may_be() -> None:
+def test_null_struct_is_accepted_only_if_nullable() -> None:
     data = encode(DescribeTopicPartitionsRequest(cursor=None), 0)
     assert decode(DescribeTopicPartitionsRequest, 0, data).cursor is None
 
@@ -219,7 +219,7 @@ def test_unknown_tags_are_skipped() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_tags_that_make_no_sense_are_refused(data: bytes, match: str) -> None:
+def test_invalid_tags_are_rejected(data: bytes, match: str) -> None:
     refused(ApiVersionsRequest, 3, data, match)
 
 
@@ -235,21 +235,21 @@ FETCH = encode(FetchRequest(), 12)[:-1]
         (b"\0\0", "ends within a field|ends at byte"),
     ],
 )
-def test_a_known_tag_fills_its_size_exactly(tag: bytes, match: str) -> None:
+def test_known_tag_must_fill_its_size(tag: bytes, match: str) -> None:
     assert decode(FetchRequest, 12, FETCH + b"\1\0\2\2k").cluster_id == "k"
     refused(FetchRequest, 12, FETCH + b"\1" + tag, match)
 
 
-def test_a_known_tag_is_not_read_twice() -> None:
+def test_duplicate_tag_is_rejected() -> None:
     refused(FetchRequest, 12, FETCH + b"\2\0\2\2k\0\2\2j", "tag 0 after tag 0")
 
 
-def test_unknown_tags_stand_beside_known_ones() -> None:
+def test_unknown_tags_beside_known_ones_are_skipped() -> None:
     data = FETCH + b"\2\0\2\2k\x63\3abc"
     assert decode(FetchRequest, 12, data).cluster_id == "k"
 
 
-def test_a_prefix_is_bounded_by_its_buffer() -> None:
+def test_decode_prefix_is_bounded_by_its_buffer() -> None:
     data = encode(FindCoordinatorRequest(key="abc"), 0)
     assert decode_prefix(FindCoordinatorRequest, 0, data + b"rest")[1] == len(data)
     with pytest.raises(ProtocolFault):

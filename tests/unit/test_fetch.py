@@ -1,4 +1,4 @@
-"""Fetch on a broker's own partitions: what is read, refused, waited for and told."""
+"""Fetch from a broker's partitions: reads, errors, waiting and sessions."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -44,7 +44,7 @@ def batch_size(broker: Broker) -> int:
 
 
 @pytest.mark.parametrize("version", [4, 5, 7, 9, 11, 12, 13, 15, 16, 17, 18])
-def test_records_come_with_where_the_log_stands(version: int) -> None:
+def test_fetch_returns_records_with_log_offsets(version: int) -> None:
     broker = Broker()
     append(broker.host(), b"a", b"b")
     row = only(broker.get(want(part()), version))
@@ -54,7 +54,7 @@ def test_records_come_with_where_the_log_stands(version: int) -> None:
     assert row.aborted_transactions is None
 
 
-def test_every_offset_of_every_batch_can_be_asked_for() -> None:
+def test_every_offset_of_every_batch_can_be_fetched() -> None:
     broker = Broker()
     partition = broker.host()
     for size in (1, 3, 2):
@@ -68,7 +68,7 @@ def test_every_offset_of_every_batch_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 7, 2**62])
-def test_an_offset_that_is_not_there_is_out_of_range(offset: int) -> None:
+def test_fetch_outside_the_log_returns_offset_out_of_range(offset: int) -> None:
     broker = Broker()
     append(broker.host(), b"a")
     row = only(broker.get(want(part(offset=offset), max_wait_ms=SOON)))
@@ -81,7 +81,7 @@ def test_an_offset_that_is_not_there_is_out_of_range(offset: int) -> None:
     assert unknown.aborted_transactions == []
 
 
-def test_a_consumer_sees_nothing_above_the_high_watermark() -> None:
+def test_consumer_receives_nothing_above_the_high_watermark() -> None:
     broker = Broker()
     partition = broker.host(replicas=THREE)
     append(partition, b"a")
@@ -105,21 +105,21 @@ def sizes(broker: Broker, *parts: fetch.FetchPartition, **more) -> list[int]:
     return [len(bytes(row.records or b"")) for row in rows(broker.get(want(*parts, **more)))]
 
 
-def test_the_first_batch_comes_whole_however_large() -> None:
+def test_first_batch_is_returned_whole_however_large() -> None:
     broker = Broker()
     many(broker)
     one = batch_size(broker)
     assert sizes(broker, part(0, bytes_max=1), part(1, bytes_max=1), max_bytes=1) == [one, 0]
 
 
-def test_whoever_is_first_with_records_gets_the_whole_batch() -> None:
+def test_first_partition_with_records_gets_a_whole_batch() -> None:
     broker = Broker()
     many(broker)
     one = batch_size(broker)
     assert sizes(broker, part(0, 1), part(1, bytes_max=1), part(2, bytes_max=1)) == [0, one, 0]
 
 
-def test_the_budget_is_shared_in_the_order_of_the_request() -> None:
+def test_max_bytes_are_used_in_request_order() -> None:
     broker = Broker()
     many(broker)
     one = batch_size(broker)
@@ -128,20 +128,20 @@ def test_the_budget_is_shared_in_the_order_of_the_request() -> None:
     assert sizes(broker, *asked, max_bytes=2 * one - 1) == [one, 0, 0]
 
 
-def test_a_partition_keeps_within_its_own_limit() -> None:
+def test_partition_max_bytes_limits_the_partition() -> None:
     broker = Broker()
     append(many(broker)[0], b"y" * 100)
     one = batch_size(broker)
     assert sizes(broker, part(0, bytes_max=one + 3), part(1)) == [one + 3, one]
 
 
-def test_no_request_gets_more_than_the_broker_allows() -> None:
+def test_broker_limit_bounds_every_fetch() -> None:
     broker = Broker(bytes_max=1)
     many(broker)
     assert sizes(broker, part(0), part(1), max_bytes=2**31 - 1)[1:] == [0]
 
 
-def test_limits_of_0_give_the_first_batch_and_no_more() -> None:
+def test_limits_of_0_return_only_the_first_batch() -> None:
     broker = Broker()
     many(broker)
     one = batch_size(broker)
@@ -201,7 +201,7 @@ def test_read_committed_stops_at_the_first_open_transaction() -> None:
     assert len(records_in(only(broker.get(want(part(), isolation_level=0))))) == 2
 
 
-def test_read_committed_is_told_what_was_aborted() -> None:
+def test_read_committed_fetch_lists_aborted_transactions() -> None:
     broker = Broker()
     partition = broker.host()
     in_transaction(partition, 7, b"bad")
@@ -220,7 +220,7 @@ def error_of(broker: Broker, request: fetch.FetchRequest, version: int = 12) -> 
     return ErrorCode(only(broker.get(request, version)).error_code)
 
 
-def test_a_topic_or_partition_that_nobody_knows() -> None:
+def test_fetch_of_unknown_topic_or_partition_is_an_error() -> None:
     broker = Broker()
     broker.host()
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -231,7 +231,7 @@ def test_a_topic_or_partition_that_nobody_knows() -> None:
     assert error_of(broker, want(part(), topic="nope"), 13) is ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_partition_that_is_elsewhere() -> None:
+def test_fetch_from_a_broker_that_does_not_lead_names_the_leader() -> None:
     broker = Broker()
     broker.know("orders", 0, registration(leader=2, epoch=4, replicas=(1, 2)))
     row = only(reply := broker.get(want(part()), 16))
@@ -240,7 +240,7 @@ def test_a_partition_that_is_elsewhere() -> None:
     assert reply.node_endpoints == [fetch.NodeEndpoint(2, "host2", 9092, "b")]
 
 
-def test_a_follower_is_given_the_leader_and_no_address() -> None:
+def test_follower_fetch_error_has_the_leader_without_endpoint() -> None:
     broker = Broker()
     broker.know("orders", 0, registration(leader=2, epoch=4, replicas=(1, 2)))
     state = fetch.ReplicaState(5, 1)
@@ -249,14 +249,14 @@ def test_a_follower_is_given_the_leader_and_no_address() -> None:
     assert reply.node_endpoints == []
 
 
-def test_old_versions_are_not_told_who_leads() -> None:
+def test_old_versions_have_no_current_leader() -> None:
     broker = Broker()
     broker.know("orders", 0, registration(leader=2, epoch=4, replicas=(1, 2)))
     row = only(broker.get(want(part()), 15))
     assert row.current_leader == fetch.LeaderIdAndEpoch()
 
 
-def test_a_leader_that_is_not_alive_has_no_address() -> None:
+def test_fenced_leader_has_no_endpoint() -> None:
     broker = Broker()
     broker.know("orders", 0, registration(leader=2, epoch=4, replicas=(1, 2)))
     brokers = broker.image.cluster.brokers
@@ -278,7 +278,7 @@ def test_leader_epochs_are_compared() -> None:
     assert error_of(broker, want(part(current_leader_epoch=3))) is ErrorCode.NONE
 
 
-def test_every_negative_epoch_in_a_fetch_means_none() -> None:
+def test_negative_leader_epoch_in_a_fetch_means_none() -> None:
     broker = Broker()
     broker.host(epoch=3)
     for epoch in (-1, -2, -(1 << 31)):
@@ -286,7 +286,7 @@ def test_every_negative_epoch_in_a_fetch_means_none() -> None:
         assert error_of(broker, want(asked), 16) is ErrorCode.NONE
 
 
-def test_a_topic_made_anew_is_another() -> None:
+def test_fetch_by_old_id_of_a_recreated_topic_fails() -> None:
     broker = Broker()
     partition = broker.host()
     partition.topic_id = id_of("before")
@@ -294,7 +294,7 @@ def test_a_topic_made_anew_is_another() -> None:
     assert error_of(broker, want(part()), 12) is ErrorCode.NONE
 
 
-def test_a_topic_that_goes_during_a_session_is_no_longer_known_by_name() -> None:
+def test_topic_deleted_during_a_session_is_unknown() -> None:
     broker = Broker()
     partition = broker.host()
     session = broker.get(want(part(), session_epoch=0), 13).session_id
@@ -306,7 +306,7 @@ def test_a_topic_that_goes_during_a_session_is_no_longer_known_by_name() -> None
     assert error_of(broker, again, 13) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_an_id_is_looked_up_again_until_somebody_knows_it() -> None:
+def test_unknown_topic_id_is_looked_up_again() -> None:
     broker = Broker()
     session = broker.get(want(part(), session_epoch=0), 13).session_id
     append(broker.host(), b"a")
@@ -314,7 +314,7 @@ def test_an_id_is_looked_up_again_until_somebody_knows_it() -> None:
     assert values_of(only(broker.get(again, 13))) == [b"a"]
 
 
-def test_a_disk_that_failed() -> None:
+def test_fetch_from_a_failed_directory_is_a_storage_error() -> None:
     broker = Broker()
     partition = broker.host()
     partition.go_offline(StorageFailed("/d", "gone"))
@@ -322,21 +322,21 @@ def test_a_disk_that_failed() -> None:
     assert error_of(broker, want(part()), 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_zstd_is_not_given_to_clients_that_cannot_know_it() -> None:
+def test_zstd_is_not_returned_to_old_clients() -> None:
     broker = Broker()
     broker.host(config=TopicConfig(compression_type="zstd"))
     assert error_of(broker, want(part()), 9) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert error_of(broker, want(part()), 10) is ErrorCode.NONE
 
 
-def test_who_may_not_read_a_topic() -> None:
+def test_fetch_without_read_permission_is_refused() -> None:
     broker = Broker(sources={"may_read": lambda caller, topic: topic != "orders"})
     append(broker.host(), b"secret")
     row = only(broker.get(want(part())))
     assert (row.error_code, row.records) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, b"")
 
 
-def test_who_may_not_be_a_replica() -> None:
+def test_replica_fetch_without_cluster_action_is_refused() -> None:
     broker = Broker(sources={"may_replicate": lambda caller: False})
     append(broker.host(replicas=THREE), b"secret")
     row = only(broker.get(want(part(), replica_id=1)))
@@ -346,7 +346,7 @@ def test_who_may_not_be_a_replica() -> None:
 # -- sessions --------------------------------------------------------------------
 
 
-def test_a_session_tells_only_what_is_new() -> None:
+def test_session_returns_only_changed_partitions() -> None:
     broker = Broker()
     many(broker)
     session = broker.get(want(part(0), part(1, 1), session_epoch=0)).session_id
@@ -359,7 +359,7 @@ def test_a_session_tells_only_what_is_new() -> None:
     assert values_of(only(reply)) == [b"new"]
 
 
-def test_a_starved_partition_comes_first_next_time() -> None:
+def test_starved_partition_is_first_in_the_next_fetch() -> None:
     broker = Broker()
     many(broker)
     first = broker.get(want(part(0), part(1), part(2), session_epoch=0, max_bytes=1))
@@ -380,7 +380,7 @@ def test_a_starved_partition_comes_first_next_time() -> None:
         (1, 5, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
     ],
 )
-def test_a_session_that_cannot_go_on(session: int, epoch: int, error: ErrorCode) -> None:
+def test_invalid_session_is_an_error(session: int, epoch: int, error: ErrorCode) -> None:
     broker = Broker()
     broker.host()
     assert broker.get(want(part(), session_epoch=0)).session_id == 1
@@ -392,7 +392,7 @@ def test_a_session_that_cannot_go_on(session: int, epoch: int, error: ErrorCode)
 
 
 @on_a_loop
-async def test_it_waits_for_the_first_record() -> None:
+async def test_fetch_waits_for_the_first_record() -> None:
     broker = Broker()
     partition = broker.host()
     reply = broker.ask(want(part(), max_wait_ms=SOON))
@@ -401,7 +401,7 @@ async def test_it_waits_for_the_first_record() -> None:
 
 
 @on_a_loop
-async def test_its_time_is_over() -> None:
+async def test_fetch_returns_after_max_wait() -> None:
     broker = Broker()
     broker.host()
     row = only(await broker.wait(broker.ask(want(part(), max_wait_ms=10))))
@@ -409,7 +409,7 @@ async def test_its_time_is_over() -> None:
 
 
 @on_a_loop
-async def test_it_waits_for_enough() -> None:
+async def test_fetch_waits_for_min_bytes() -> None:
     broker = Broker()
     partition = broker.host()
     append(partition, b"a")
@@ -425,7 +425,7 @@ async def test_it_waits_for_enough() -> None:
 
 
 @on_a_loop
-async def test_enough_may_be_a_little_of_each() -> None:
+async def test_min_bytes_are_summed_over_partitions() -> None:
     broker = Broker()
     partitions = many(broker)
     one = batch_size(broker)
@@ -436,7 +436,7 @@ async def test_enough_may_be_a_little_of_each() -> None:
     assert [len(values_of(row)) for row in found] == [1, 2, 1]
 
 
-def test_more_than_the_budget_is_never_waited_for() -> None:
+def test_fetch_does_not_wait_for_more_than_max_bytes() -> None:
     broker = Broker()
     many(broker)
     one = batch_size(broker)
@@ -444,7 +444,7 @@ def test_more_than_the_budget_is_never_waited_for() -> None:
 
 
 @on_a_loop
-async def test_one_write_to_many_partitions_makes_one_reply() -> None:
+async def test_one_write_to_many_partitions_completes_one_fetch() -> None:
     broker = Broker()
     partitions = [broker.host(index=index) for index in range(3)]
     reply = broker.ask(want(*(part(each) for each in range(3)), max_wait_ms=SOON))
@@ -455,7 +455,7 @@ async def test_one_write_to_many_partitions_makes_one_reply() -> None:
 
 
 @on_a_loop
-async def test_what_a_consumer_cannot_see_does_not_end_its_wait() -> None:
+async def test_invisible_records_do_not_complete_a_fetch() -> None:
     broker = Broker()
     partition = broker.host(replicas=THREE)
     reply = broker.ask(want(part(), max_wait_ms=SOON))
@@ -470,7 +470,7 @@ async def test_what_a_consumer_cannot_see_does_not_end_its_wait() -> None:
 
 
 @on_a_loop
-async def test_losing_the_leadership_ends_the_wait() -> None:
+async def test_lost_leadership_completes_a_waiting_fetch() -> None:
     broker = Broker()
     partition = broker.host(replicas=THREE)
     reply = broker.ask(want(part(), max_wait_ms=SOON), 9)
@@ -480,7 +480,7 @@ async def test_losing_the_leadership_ends_the_wait() -> None:
 
 
 @on_a_loop
-async def test_deleting_the_topic_ends_the_wait() -> None:
+async def test_deleted_topic_completes_a_waiting_fetch() -> None:
     broker = Broker()
     partition = broker.host()
     reply = broker.ask(want(part(), max_wait_ms=SOON))
@@ -493,7 +493,7 @@ async def test_deleting_the_topic_ends_the_wait() -> None:
 
 
 @on_a_loop
-async def test_a_topic_that_nobody_knows_does_not_hurry_the_others() -> None:
+async def test_unknown_topic_does_not_complete_the_wait() -> None:
     broker = Broker()
     partition = broker.host()
     request = want(part(), max_wait_ms=SOON)
@@ -505,7 +505,7 @@ async def test_a_topic_that_nobody_knows_does_not_hurry_the_others() -> None:
 
 
 @on_a_loop
-async def test_nothing_stays_behind_when_the_client_is_gone() -> None:
+async def test_disconnected_client_leaves_no_waiter() -> None:
     broker = Broker()
     partition = broker.host()
     reply = broker.ask(want(part(), max_wait_ms=SOON))
@@ -517,7 +517,7 @@ async def test_nothing_stays_behind_when_the_client_is_gone() -> None:
 
 
 @on_a_loop
-async def test_nothing_stays_behind_a_reply() -> None:
+async def test_completed_fetch_leaves_no_waiter() -> None:
     broker = Broker()
     partition = broker.host()
     reply = broker.ask(want(part(), max_wait_ms=SOON))
@@ -528,7 +528,7 @@ async def test_nothing_stays_behind_a_reply() -> None:
 
 
 @pytest.mark.parametrize("more", [{"max_wait_ms": -1}, {"min_bytes": 0, "max_wait_ms": SOON}])
-def test_who_does_not_want_to_wait_does_not(more: dict) -> None:
+def test_fetch_without_max_wait_or_min_bytes_returns_at_once(more: dict) -> None:
     broker = Broker()
     broker.host()
     assert only(broker.get(want(part(), **more))).records == b""
@@ -542,7 +542,7 @@ def as_follower(*parts: fetch.FetchPartition, replica: int = 1, epoch: int = 101
     return want(*parts, replica_state=state, replica_id=-1, **more)
 
 
-def test_a_follower_reads_to_the_end_and_its_progress_counts() -> None:
+def test_follower_reads_to_the_log_end_and_advances_the_hw() -> None:
     broker = Broker()
     partition = broker.host(replicas=(0, 1))
     append(partition, b"a")
@@ -555,7 +555,7 @@ def test_a_follower_reads_to_the_end_and_its_progress_counts() -> None:
     assert partition.followers[1].broker_epoch == 101
 
 
-def test_a_follower_names_itself_by_id_before_version_15() -> None:
+def test_follower_is_identified_by_replica_id_before_version_15() -> None:
     broker = Broker()
     partition = broker.host(replicas=(0, 1))
     append(partition, b"a")
@@ -563,14 +563,14 @@ def test_a_follower_names_itself_by_id_before_version_15() -> None:
     assert partition.followers[1].log_end == 0
 
 
-def test_a_broker_that_is_no_replica_is_not_one() -> None:
+def test_fetch_of_a_non_replica_is_refused() -> None:
     broker = Broker()
     append(broker.host(replicas=(0, 1)), b"a")
     row = only(broker.get(as_follower(part(current_leader_epoch=0), replica=2), 17))
     assert (row.error_code, row.records) == (ErrorCode.UNKNOWN_LEADER_EPOCH, b"")
 
 
-def test_a_follower_of_an_earlier_life_is_refused() -> None:
+def test_follower_with_an_old_broker_epoch_is_refused() -> None:
     broker = Broker()
     partition = broker.host(replicas=(0, 1))
     append(partition, b"a")
@@ -582,7 +582,7 @@ def test_a_follower_of_an_earlier_life_is_refused() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 12, 18])
-def test_any_replica_shows_who_debugs_all_it_has(version: int) -> None:
+def test_debugging_consumer_reads_any_replica_to_its_end(version: int) -> None:
     broker = Broker()
     partition = broker.host(replicas=THREE, leader=2)
     partition.log.append_at(bytes(batch_of(b"a", leader_epoch=0)), now=1)
@@ -592,7 +592,7 @@ def test_any_replica_shows_who_debugs_all_it_has(version: int) -> None:
     assert partition.followers == {}
 
 
-def test_only_the_leader_answers_followers() -> None:
+def test_follower_fetch_from_a_follower_is_refused() -> None:
     broker = Broker()
     broker.host(replicas=THREE, leader=2)
     row = only(broker.get(as_follower(part()), 17))
@@ -600,7 +600,7 @@ def test_only_the_leader_answers_followers() -> None:
 
 
 @on_a_loop
-async def test_a_waiting_follower_is_counted_once() -> None:
+async def test_waiting_follower_is_counted_once() -> None:
     broker = Broker()
     partition = broker.host(replicas=(0, 1))
     reply = broker.ask(as_follower(part(log_start_offset=0), max_wait_ms=SOON), 17)
@@ -610,7 +610,7 @@ async def test_a_waiting_follower_is_counted_once() -> None:
     assert partition.followers[1].fetched_at == 0
 
 
-def test_a_history_that_differs_is_told_and_not_counted() -> None:
+def test_diverging_epoch_is_returned_and_not_counted() -> None:
     broker = Broker()
     partition = broker.host(replicas=(0, 1))
     append(partition, b"a")
@@ -624,7 +624,7 @@ def test_a_history_that_differs_is_told_and_not_counted() -> None:
 
 
 @pytest.mark.parametrize("version", [10, 11])
-def test_consumers_may_ask_any_replica_once_they_know(version: int) -> None:
+def test_consumers_may_fetch_from_followers(version: int) -> None:
     broker = Broker()
     partition = broker.host(replicas=THREE, leader=2)
     batch = batch_of(b"a", leader_epoch=0)
@@ -651,14 +651,16 @@ def in_sync(broker: Broker) -> Partition:
     ("rack", "offset", "replica"),
     [("b", 1, 2), ("a", 1, -1), ("", 1, -1), ("nowhere", 1, -1), ("b", 3, -1)],
 )
-def test_a_consumer_is_sent_to_its_rack(rack: str, offset: int, replica: int) -> None:
+def test_consumer_gets_a_preferred_replica_in_its_rack(
+    rack: str, offset: int, replica: int
+) -> None:
     broker = Broker(sources={"is_rack_aware": True})
     in_sync(broker)
     row = only(broker.get(want(part(offset=offset), rack_id=rack, max_wait_ms=0)))
     assert row.preferred_read_replica == replica
 
 
-def test_it_is_not_sent_to_a_replica_that_is_not_in_sync() -> None:
+def test_preferred_replica_is_in_sync() -> None:
     broker = Broker(sources={"is_rack_aware": True})
     partition = in_sync(broker)
     partition.apply(registration(replicas=THREE, isr=(0, 1), epoch=0, partition_epoch=1))
@@ -666,7 +668,7 @@ def test_it_is_not_sent_to_a_replica_that_is_not_in_sync() -> None:
     assert (row.preferred_read_replica, row.records, row.high_watermark) == (1, b"", 1)
 
 
-def test_without_the_selector_nobody_is_sent_away() -> None:
+def test_no_preferred_replica_without_a_selector() -> None:
     broker = Broker()
     in_sync(broker)
     row = only(broker.get(want(part(offset=0), rack_id="b")))
@@ -677,7 +679,7 @@ def test_without_the_selector_nobody_is_sent_away() -> None:
 # -- what is sent ----------------------------------------------------------------
 
 
-def test_segments_are_read_one_after_the_other() -> None:
+def test_consecutive_fetches_read_all_segments() -> None:
     broker = Broker()
     partition = broker.host(log_config=LogConfig(segment_bytes=200))
     for value in range(6):

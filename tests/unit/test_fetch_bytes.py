@@ -1,4 +1,4 @@
-"""Fetch read and packed by hand, against the codec that knows every version from the schema."""
+"""The hand-written parser and encoder of Fetch, compared with the codec."""
 
 import io
 
@@ -92,7 +92,7 @@ def expected(request: fetch.FetchRequest, version: int) -> tuple:
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=12)
 @given(st.data())
-def test_requests_are_read_as_the_codec_reads_them(version: int, data: st.DataObject) -> None:
+def test_requests_are_parsed_as_by_the_codec(version: int, data: st.DataObject) -> None:
     request = data.draw(messages(fetch.FetchRequest, version))
     body = encode(request, version)
     assert tuple(parse_fetch(version, memoryview(body))) == expected(request, version)
@@ -100,7 +100,7 @@ def test_requests_are_read_as_the_codec_reads_them(version: int, data: st.DataOb
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("rack", ["", "r"])
-def test_the_poll_of_a_session_is_read_alike(version: int, rack: str) -> None:
+def test_session_requests_are_parsed_as_by_the_codec(version: int, rack: str) -> None:
     session = (5, 6) if version >= 7 else (0, -1)
     rack = rack if version >= 11 else ""
     request = fetch.FetchRequest(
@@ -113,7 +113,7 @@ def test_the_poll_of_a_session_is_read_alike(version: int, rack: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=15)
 @given(st.data())
-def test_bad_bytes_are_refused_or_mean_the_same_to_the_codec(
+def test_invalid_bytes_are_rejected_or_parsed_as_by_the_codec(
     version: int, data: st.DataObject
 ) -> None:
     body = bytearray(encode(data.draw(messages(fetch.FetchRequest, version)), version))
@@ -139,7 +139,7 @@ def test_bad_bytes_are_refused_or_mean_the_same_to_the_codec(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_count_is_not_believed(version: int) -> None:
+def test_too_large_count_is_rejected(version: int) -> None:
     body = bytearray(encode(fetch.FetchRequest(), version))
     at = {4: 17, 5: 17, 6: 17}.get(version, 25 if version < 15 else 21)
     body[at : at + 4] = b"\xff\xff\xff\x07" if version >= 12 else b"\x7f\xff\xff\xff"
@@ -202,7 +202,7 @@ def as_row(data: fetch.PartitionData) -> Row:
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=12)
 @given(topics=topics, nodes=nodes, session_id=st.integers(0, 2**31 - 1), throttle=st.just(7))
-def test_replies_are_what_the_codec_writes(
+def test_replies_equal_those_of_the_codec(
     version: int, topics: list, nodes: list, session_id: int, throttle: int
 ) -> None:
     reply = FetchReply(
@@ -238,7 +238,7 @@ def test_replies_are_what_the_codec_writes(
     assert joined(pack_fetch(reply, version)) == encode(message, version)
 
 
-def test_records_are_never_copied() -> None:
+def test_fetch_response_does_not_copy_records() -> None:
     records = slice_of(b"records")
     chunks = pack_fetch(FetchReply(topics=[("t", [Row(0, records=records), Row(1)])]), 12)
     assert chunks[1] is records

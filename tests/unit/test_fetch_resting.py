@@ -1,4 +1,4 @@
-"""Partitions of a session that rest: nobody looks at them, and nobody hears anything else."""
+"""Resting partitions of a session are not checked, and replies do not change."""
 
 import asyncio
 from random import Random
@@ -92,7 +92,7 @@ def settled(broker: Broker, replica: int = -1, count: int = 3) -> Fetcher:
 # -- who rests ----------------------------------------------------------------------
 
 
-def test_a_partition_without_news_rests_and_wakes_by_an_append() -> None:
+def test_partition_without_news_rests_until_an_append() -> None:
     broker = Broker()
     partitions = hosted(broker)
     follower = settled(broker, replica=1)
@@ -104,7 +104,7 @@ def test_a_partition_without_news_rests_and_wakes_by_an_append() -> None:
     assert follower.resting() == [0, 1, 2]
 
 
-def test_a_partition_that_was_read_in_part_does_not_rest() -> None:
+def test_partly_read_partition_does_not_rest() -> None:
     broker = Broker()
     (partition,) = hosted(broker, 1)
     append(partition, b"a")
@@ -117,7 +117,7 @@ def test_a_partition_that_was_read_in_part_does_not_rest() -> None:
     assert follower.resting() == []
 
 
-def test_a_partition_for_which_there_was_no_room_does_not_rest() -> None:
+def test_partition_beyond_max_bytes_does_not_rest() -> None:
     broker = Broker()
     for partition in hosted(broker, 2):
         append(partition, b"a")
@@ -132,7 +132,7 @@ def test_a_partition_for_which_there_was_no_room_does_not_rest() -> None:
     assert sum(bool(row[3]) for row in follower.poll().values()) == 1
 
 
-def test_a_partition_asked_for_otherwise_is_looked_at() -> None:
+def test_partition_with_changed_parameters_is_checked() -> None:
     broker = Broker()
     (partition,) = hosted(broker, 1)
     append(partition, b"a")
@@ -142,7 +142,7 @@ def test_a_partition_asked_for_otherwise_is_looked_at() -> None:
     assert follower.poll()[0][3]
 
 
-def test_a_follower_out_of_sync_is_looked_at_each_time() -> None:
+def test_out_of_sync_follower_is_checked_each_time() -> None:
     broker = Broker()
     (partition,) = hosted(broker, 1)
     follower = settled(broker, replica=1, count=1)
@@ -155,7 +155,7 @@ def test_a_follower_out_of_sync_is_looked_at_each_time() -> None:
     assert partition.proposal is not None and 1 in partition.proposal.isr
 
 
-def test_a_changed_image_wakes_all_and_its_position_in_the_log_nobody() -> None:
+def test_changed_image_wakes_all_but_a_new_offset_wakes_none() -> None:
     broker = Broker()
     hosted(broker)
     consumer = settled(broker)
@@ -173,13 +173,13 @@ def test_a_changed_image_wakes_all_and_its_position_in_the_log_nobody() -> None:
     assert seen == ["orders"] * 3
 
 
-def test_consumers_that_may_be_sent_elsewhere_are_looked_after() -> None:
+def test_consumers_with_a_replica_selector_do_not_rest() -> None:
     broker = Broker(sources={"is_rack_aware": True})
     hosted(broker)
     assert settled(broker).resting() == []
 
 
-def test_too_many_do_not_rest() -> None:
+def test_number_of_resting_partitions_is_bounded() -> None:
     broker = Broker()
     hosted(broker)
     broker.sessions._rest.count_max = 2
@@ -191,7 +191,7 @@ def test_too_many_do_not_rest() -> None:
     assert settled(broker).resting() == [0, 1]
 
 
-def test_nobody_listens_for_a_session_that_is_gone() -> None:
+def test_closed_session_removes_its_listeners() -> None:
     broker = Broker()
     partitions = hosted(broker)
     consumer = settled(broker)
@@ -216,7 +216,7 @@ def test_forgotten_partitions_neither_rest_nor_listen() -> None:
 # -- waiting ------------------------------------------------------------------------
 
 
-def test_a_fetch_whose_partitions_all_rest_waits_and_is_woken() -> None:
+def test_fetch_with_only_resting_partitions_waits_and_wakes() -> None:
     async def main() -> None:
         broker = Broker()
         partitions = hosted(broker)
@@ -232,7 +232,7 @@ def test_a_fetch_whose_partitions_all_rest_waits_and_is_woken() -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_one_that_woke_for_nothing_wakes_its_fetch_again() -> None:
+def test_partition_woken_without_data_wakes_its_fetch_again() -> None:
     """A high watermark that moves has nothing for a follower; the append after it has."""
 
     async def main() -> None:
@@ -251,7 +251,7 @@ def test_one_that_woke_for_nothing_wakes_its_fetch_again() -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_one_that_begins_to_rest_while_its_fetch_waits_wakes_it() -> None:
+def test_append_to_a_newly_resting_partition_wakes_its_fetch() -> None:
     async def main() -> None:
         broker = Broker()
         partitions = hosted(broker)
@@ -264,7 +264,7 @@ def test_one_that_begins_to_rest_while_its_fetch_waits_wakes_it() -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def test_a_fetch_that_is_given_up_wakes_nobody_later() -> None:
+def test_cancelled_fetch_is_not_woken() -> None:
     async def main() -> None:
         broker = Broker()
         partitions = hosted(broker)
@@ -283,7 +283,7 @@ def test_a_fetch_that_is_given_up_wakes_nobody_later() -> None:
 # -- followers' progress ------------------------------------------------------------
 
 
-def test_a_follower_that_rests_stays_in_sync_as_long_as_it_fetches() -> None:
+def test_resting_follower_stays_in_sync_while_it_fetches() -> None:
     broker = Broker()
     (partition,) = hosted(broker, 1)
     follower = settled(broker, replica=1, count=1)
@@ -297,7 +297,7 @@ def test_a_follower_that_rests_stays_in_sync_as_long_as_it_fetches() -> None:
     assert other.resting() == []
 
 
-def test_what_every_consumer_reads_is_counted_though_it_rests() -> None:
+def test_fetches_of_resting_partitions_are_counted() -> None:
     broker = Broker()
     hosted(broker)
     counted: list[tuple[str, int]] = []
@@ -313,7 +313,7 @@ def test_what_every_consumer_reads_is_counted_though_it_rests() -> None:
     assert counted == [("orders", 0)] * 3
 
 
-# -- nothing is told otherwise --------------------------------------------------------
+# -- replies do not change -----------------------------------------------------------
 
 
 class Pair:
@@ -377,7 +377,7 @@ class Pair:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_nobody_hears_anything_else_than_if_none_rested(seed: int) -> None:
+def test_resting_does_not_change_replies(seed: int) -> None:
     pair = Pair(Random(seed))
     for _ in range(150):
         pair.step()

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions: epochs, what is told again, and who loses a slot."""
+"""Incremental fetch sessions: epochs, changed partitions, and eviction."""
 
 from itertools import count
 
@@ -85,7 +85,7 @@ def some_records(index: int) -> Row:
 # -- epochs ----------------------------------------------------------------------
 
 
-def test_a_full_request_begins_a_session_that_goes_on_without_naming_partitions() -> None:
+def test_full_request_creates_a_session() -> None:
     cache = sessions()
     session = begin(cache, 0, 1)
     assert session == 1
@@ -95,14 +95,14 @@ def test_a_full_request_begins_a_session_that_goes_on_without_naming_partitions(
     assert told(answer(cache, ask(session=session, epoch=2))) == []
 
 
-def test_versions_without_sessions_stand_alone() -> None:
+def test_versions_without_sessions_are_sessionless() -> None:
     cache = sessions()
     finished = answer(cache, ask(0, version=6, epoch=-1))
     assert told(finished) == [0]
     assert len(cache) == 0
 
 
-def test_the_last_epoch_closes_and_begins_none() -> None:
+def test_final_epoch_closes_the_session() -> None:
     cache = sessions()
     session = begin(cache, 0)
     context = cache.open(ask(0, 1, session=session, epoch=-1), 0)
@@ -110,20 +110,20 @@ def test_the_last_epoch_closes_and_begins_none() -> None:
     assert len(cache) == 0
 
 
-def test_a_full_request_closes_the_session_it_names() -> None:
+def test_full_request_closes_the_session_it_names() -> None:
     cache = sessions()
     session = begin(cache, 0)
     assert isinstance(cache.open(ask(0, session=session, epoch=0), 0), Full)
     assert cache.get(session) is None
 
 
-def test_a_session_that_is_not_there_any_more() -> None:
+def test_unknown_session_id_is_an_error() -> None:
     cache = sessions()
     assert cache.open(ask(session=9, epoch=1), 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("epoch", [2, 7, EPOCH_MAX])
-def test_another_epoch_than_the_next_is_refused_and_changes_nothing(epoch: int) -> None:
+def test_wrong_session_epoch_is_refused_and_changes_nothing(epoch: int) -> None:
     cache = sessions()
     session = begin(cache, 0)
     error = cache.open(ask(1, session=session, epoch=epoch), 0)
@@ -131,7 +131,7 @@ def test_another_epoch_than_the_next_is_refused_and_changes_nothing(epoch: int) 
     assert told(answer(cache, ask(session=session, epoch=1))) == []
 
 
-def test_a_repeated_request_is_refused() -> None:
+def test_repeated_session_request_is_refused() -> None:
     cache = sessions()
     session = begin(cache, 0)
     answer(cache, ask(session=session, epoch=1))
@@ -140,7 +140,7 @@ def test_a_repeated_request_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("first", "then"), [(12, 13), (13, 12)])
-def test_a_session_keeps_to_names_or_to_ids(first: int, then: int) -> None:
+def test_session_uses_either_names_or_ids(first: int, then: int) -> None:
     cache = sessions()
     finished = answer(cache, ask(0, version=first))
     assert isinstance(finished, Finished)
@@ -148,11 +148,11 @@ def test_a_session_keeps_to_names_or_to_ids(first: int, then: int) -> None:
     assert error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_epochs_wrap_to_one() -> None:
+def test_session_epochs_wrap_to_one() -> None:
     assert [next_epoch(each) for each in (-1, 0, 1, EPOCH_MAX)] == [-1, 1, 2, 1]
 
 
-def test_a_reply_that_was_overtaken_says_so_and_nothing_else() -> None:
+def test_overtaken_reply_has_only_an_error() -> None:
     cache = sessions()
     session = begin(cache, 0)
     waiting = cache.open(ask(session=session, epoch=1), 0)
@@ -165,7 +165,7 @@ def test_a_reply_that_was_overtaken_says_so_and_nothing_else() -> None:
 # -- partitions ------------------------------------------------------------------
 
 
-def test_partitions_are_added_changed_and_forgotten() -> None:
+def test_session_partitions_are_added_changed_and_forgotten() -> None:
     cache = sessions()
     session = begin(cache, 0, 1)
     answer(cache, ask(1, 2, session=session, epoch=1, forgotten=(0, 9), offset=7))
@@ -178,7 +178,7 @@ def test_partitions_are_added_changed_and_forgotten() -> None:
     assert cache.partition_count == 2
 
 
-def test_a_session_that_forgets_everything_is_over() -> None:
+def test_session_without_partitions_is_closed() -> None:
     cache = sessions()
     session = begin(cache, 0)
     finished = answer(cache, ask(session=session, epoch=1, forgotten=(0,)))
@@ -186,7 +186,7 @@ def test_a_session_that_forgets_everything_is_over() -> None:
     assert (len(cache), cache.partition_count) == (0, 0)
 
 
-def test_a_partition_named_twice_is_fetched_once_as_said_last() -> None:
+def test_duplicate_partition_is_fetched_once_with_the_last_values() -> None:
     cache = sessions()
     twice = ask(0)._replace(topics=[("t", [asked(0, 1)]), ("t", [asked(0, 2)])])
     context = cache.open(twice, 0)
@@ -206,13 +206,13 @@ def test_a_partition_named_twice_is_fetched_once_as_said_last() -> None:
     ],
     ids=["records", "high watermark", "log start", "replica", "diverging", "error"],
 )
-def test_news_are_told(row: Row) -> None:
+def test_session_returns_changed_partitions(row: Row) -> None:
     cache = sessions()
     session = begin(cache, 0, 1)
     assert told(answer(cache, ask(session=session, epoch=1), rows={0: row})) == [0]
 
 
-def test_news_are_told_once() -> None:
+def test_session_returns_a_change_once() -> None:
     cache = sessions()
     session = begin(cache, 0)
     moved = {0: Row(0, 0, 6, 6, 1)}
@@ -220,21 +220,21 @@ def test_news_are_told_once() -> None:
     assert told(answer(cache, ask(session=session, epoch=2), rows=moved)) == []
 
 
-def test_the_end_of_an_error_is_told() -> None:
+def test_session_returns_a_partition_after_its_error_ends() -> None:
     cache = sessions()
     session = begin(cache, 0)
     assert told(answer(cache, ask(session=session, epoch=1), rows={0: Row(0, 6, 5, 5, 0)})) == [0]
     assert told(answer(cache, ask(session=session, epoch=2))) == [0]
 
 
-def test_an_error_is_told_every_time() -> None:
+def test_session_returns_an_error_every_time() -> None:
     cache = sessions()
     session = begin(cache, 0)
     for epoch in (1, 2, 3):
         assert told(answer(cache, ask(session=session, epoch=epoch), rows={0: Row(0, 6)})) == [0]
 
 
-def test_who_got_records_comes_last_next_time() -> None:
+def test_partition_with_records_is_last_in_the_next_fetch() -> None:
     cache = sessions()
     session = begin(cache, 0, 1, 2)
     answer(cache, ask(session=session, epoch=1), rows={0: some_records(0)})
@@ -246,18 +246,18 @@ def test_who_got_records_comes_last_next_time() -> None:
 # -- slots -----------------------------------------------------------------------
 
 
-def test_without_a_slot_the_client_goes_on_with_full_requests() -> None:
+def test_client_without_a_session_slot_sends_full_requests() -> None:
     cache = sessions(slots=1)
     assert begin(cache, 0) == 1
     assert begin(cache, 0) == 0
     assert cache.get(1) is not None
 
 
-def test_no_slots_no_sessions() -> None:
+def test_zero_slots_disable_sessions() -> None:
     assert begin(sessions(slots=0), 0) == 0
 
 
-def test_one_that_is_not_used_any_more_makes_room() -> None:
+def test_unused_session_is_evicted() -> None:
     cache = sessions(slots=2)
     first, second = begin(cache, 0), begin(cache, 0)
     answer(cache, ask(session=first, epoch=1), 10)
@@ -267,7 +267,7 @@ def test_one_that_is_not_used_any_more_makes_room() -> None:
     assert cache.get(first) is not None
 
 
-def test_an_old_session_makes_room_for_a_larger_one_only() -> None:
+def test_old_session_is_evicted_only_for_a_larger_one() -> None:
     cache = sessions(slots=1)
     old = begin(cache, 0, 1)
     answer(cache, ask(session=old, epoch=1), EVICTION_MS + 1)
@@ -276,21 +276,21 @@ def test_an_old_session_makes_room_for_a_larger_one_only() -> None:
     assert cache.get(old) is None
 
 
-def test_a_young_session_is_safe_from_a_larger_one() -> None:
+def test_young_session_is_not_evicted_for_a_larger_one() -> None:
     cache = sessions(slots=1)
     young = begin(cache, 0)
     answer(cache, ask(session=young, epoch=1), EVICTION_MS)
     assert begin(cache, *range(50), now=EVICTION_MS) == 0
 
 
-def test_a_follower_takes_the_slot_of_a_young_client() -> None:
+def test_follower_evicts_a_young_client_session() -> None:
     cache = sessions(slots=1)
     young = begin(cache, *range(9))
     assert begin(cache, 0, now=1, replica=2) != 0
     assert cache.get(young) is None
 
 
-def test_clients_cannot_throw_out_a_follower_that_fetches() -> None:
+def test_client_cannot_evict_an_active_follower() -> None:
     cache = sessions(slots=1)
     follower = begin(cache, 0, replica=2)
     answer(cache, ask(session=follower, epoch=1, replica=2), EVICTION_MS + 1)
@@ -299,14 +299,14 @@ def test_clients_cannot_throw_out_a_follower_that_fetches() -> None:
     assert cache.get(follower) is not None
 
 
-def test_a_young_follower_is_safe_from_another() -> None:
+def test_young_follower_session_is_not_evicted_by_another() -> None:
     cache = sessions(slots=1)
     first = begin(cache, 0, replica=1)
     assert begin(cache, 0, 1, now=1, replica=2) == 0
     assert cache.get(first) is not None
 
 
-def test_partitions_are_bounded_over_all_sessions() -> None:
+def test_number_of_partitions_of_all_sessions_is_bounded() -> None:
     cache = sessions(slots=10, partitions_max=5)
     first = begin(cache, 0, 1, 2)
     assert begin(cache, 0, 1, 2) == 0

@@ -99,9 +99,7 @@ REMOTE = [
 
 
 @pytest.mark.parametrize(("message", "version", "text"), METADATA)
-def test_metadata_records_are_framed_as_kafka_does(
-    message: Message, version: int, text: str
-) -> None:
+def test_metadata_records_are_framed_as_in_kafka(message: Message, version: int, text: str) -> None:
     record = Versioned(message, version)
     assert encode_framed(record).hex() == text
     assert decode_metadata_record(bytes.fromhex(text)) == record
@@ -109,7 +107,7 @@ def test_metadata_records_are_framed_as_kafka_does(
 
 
 @pytest.mark.parametrize(("message", "version", "text"), REMOTE)
-def test_remote_log_records_are_framed_as_kafka_does(
+def test_remote_log_records_are_framed_as_in_kafka(
     message: Message, version: int, text: str
 ) -> None:
     record = Versioned(message, version)
@@ -177,7 +175,7 @@ COORDINATORS = [
 
 
 @pytest.mark.parametrize(("read", "key", "value", "key_text", "value_text"), COORDINATORS)
-def test_coordinator_records_are_framed_as_kafka_does(
+def test_coordinator_records_are_framed_as_in_kafka(
     read: Callable[[bytes, bytes], CoordinatorRecord],
     key: Message,
     value: Versioned,
@@ -191,7 +189,7 @@ def test_coordinator_records_are_framed_as_kafka_does(
     assert found == CoordinatorRecord(key, value)
 
 
-def test_a_tombstone_has_a_key_and_no_value() -> None:
+def test_tombstone_has_a_key_and_no_value() -> None:
     key = OffsetCommitKey(group="g", topic="t", partition=3)
     assert encode_value(None) is None
     assert decode_group_record(encode_key(key), None) == CoordinatorRecord(key, None)
@@ -213,12 +211,12 @@ def test_a_tombstone_has_a_key_and_no_value() -> None:
         "01ffffffffffff00",  # a varint too long
     ],
 )
-def test_bad_frames_are_refused(text: str) -> None:
+def test_invalid_frames_are_rejected(text: str) -> None:
     with pytest.raises(ProtocolFault):
         decode_metadata_record(bytes.fromhex(text))
 
 
-def test_an_unknown_type_says_which() -> None:
+def test_unknown_record_type_error_names_the_type() -> None:
     with pytest.raises(UnknownRecordType) as caught:
         decode_metadata_record(bytes.fromhex("017f0000"))
     assert caught.value.record_type == 127
@@ -241,14 +239,14 @@ def test_an_unknown_type_says_which() -> None:
         (bytes.fromhex("000300ff67"), None),
     ],
 )
-def test_bad_pairs_are_refused(key: bytes | None, value: bytes | None) -> None:
+def test_invalid_pairs_are_rejected(key: bytes | None, value: bytes | None) -> None:
     with pytest.raises(ProtocolFault):
         decode_group_record(key, value)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=40))
-def test_nothing_but_a_protocol_fault_comes_out_of_any_bytes(data: bytes) -> None:
+def test_arbitrary_bytes_raise_only_protocol_faults(data: bytes) -> None:
     attempts = (
         lambda: decode_metadata_record(b"\x01" + data),
         lambda: decode_group_record(b"\x00" + data, data),
@@ -261,7 +259,7 @@ def test_nothing_but_a_protocol_fault_comes_out_of_any_bytes(data: bytes) -> Non
             continue
 
 
-def test_a_principal_travels_with_its_version() -> None:
+def test_principal_is_encoded_with_its_version() -> None:
     ann = DefaultPrincipalData(type="User", name="ann", token_authenticated=True)
     assert encode_principal(ann).hex() == "0000055573657204616e6e0100"
     assert decode_principal(encode_principal(ann)) == ann

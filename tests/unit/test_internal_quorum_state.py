@@ -35,7 +35,7 @@ LINES = [
 
 
 @pytest.mark.parametrize(("version", "state", "line"), LINES)
-def test_lines_are_those_of_kafka(version: int, state: QuorumState, line: str) -> None:
+def test_quorum_state_lines_equal_kafkas(version: int, state: QuorumState, line: str) -> None:
     assert to_json(state, version) == line
     assert from_json(line) == state
     assert from_json(line + "\n") == state
@@ -54,7 +54,7 @@ IDS = st.integers(-(2**31), 2**31 - 1).map(NodeId)
         voted_directory_id=st.binary(min_size=16, max_size=16).map(Uuid),
     )
 )
-def test_any_state_survives_its_line(state: QuorumState) -> None:
+def test_quorum_state_round_trips(state: QuorumState) -> None:
     assert from_json(to_json(state, 1)) == state
 
 
@@ -84,6 +84,6 @@ GOOD = json.loads(LINES[0][2])
         json.dumps({**GOOD, "data_version": 0, "currentVoters": [{}]}),
     ],
 )
-def test_what_is_no_quorum_state_is_refused(text: str) -> None:
+def test_invalid_quorum_state_is_rejected(text: str) -> None:
     with pytest.raises(ProtocolFault):
         from_json(text)

@@ -1,4 +1,4 @@
-"""Internal records: byte for byte what Apache Kafka 4.2.1 writes, and back again."""
+"""Internal records equal those of Apache Kafka 4.2.1 byte for byte, and round-trip."""
 
 import importlib
 import pkgutil
@@ -91,7 +91,7 @@ class Filler:
         }.get(kind.kind, number)
 
 
-def test_there_is_a_golden_row_for_every_record_and_version() -> None:
+def test_every_record_and_version_has_a_golden_row() -> None:
     assert {(name_of(record), str(version)) for record, version in VERSIONED} == {
         (row[0], row[1]) for row in ROWS
     }
@@ -99,7 +99,7 @@ def test_there_is_a_golden_row_for_every_record_and_version() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]}-v{row[1]}")
-def test_bytes_are_those_of_kafka(row: list[str]) -> None:
+def test_record_bytes_equal_kafkas(row: list[str]) -> None:
     record, version = RECORDS[row[0]], int(row[1])
     default, filled = (bytes.fromhex(text.strip("-")) for text in row[2:])
     assert encode(record(), version).hex() == default.hex()
@@ -149,7 +149,7 @@ TAGGED_DEFAULTS: dict[str, dict[str, object]] = {
 }
 
 
-def test_defaults_of_tagged_fields_are_those_of_kafka() -> None:
+def test_defaults_of_tagged_fields_equal_kafkas() -> None:
     found = {}
     for struct in sorted(Message.__subclasses__(), key=name_of):
         if struct.__module__.startswith("ottla.protocol.internal."):
@@ -205,7 +205,7 @@ def structs(struct: type[Message], version: int) -> st.SearchStrategy[Message]:
 
 
 @pytest.mark.parametrize(("record", "version"), VERSIONED, ids=name_of)
-def test_any_record_survives_its_bytes(record: type[Message], version: int) -> None:
+def test_every_record_round_trips(record: type[Message], version: int) -> None:
     @settings(max_examples=15, deadline=None)
     @given(structs(record, version), st.data())
     def check(message: Message, data: st.DataObject) -> None:
@@ -222,7 +222,7 @@ def test_any_record_survives_its_bytes(record: type[Message], version: int) -> N
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=name_of)
-def test_an_unknown_version_is_refused(record: type[Message]) -> None:
+def test_unknown_record_version_is_rejected(record: type[Message]) -> None:
     first, last = record.SCHEMA.versions or (0, 0)
     for version in (first - 1, last + 1):
         with pytest.raises(ProtocolFault):
@@ -233,13 +233,13 @@ def test_an_unknown_version_is_refused(record: type[Message]) -> None:
 
 
 @pytest.mark.parametrize("table", [METADATA_RECORDS, REMOTE_LOG_RECORDS])
-def test_single_records_stand_under_their_own_number(table: dict[int, type[Message]]) -> None:
+def test_single_records_are_listed_under_their_type(table: dict[int, type[Message]]) -> None:
     assert {number: record.SCHEMA.api_key for number, record in table.items()} == {
         number: number for number in table
     }
 
 
-def test_the_numbers_of_the_metadata_log() -> None:
+def test_metadata_record_types_equal_kafkas() -> None:
     assert set(range(29)) - set(METADATA_RECORDS) == {6, 13, 16}
 
 
@@ -251,7 +251,7 @@ def test_the_numbers_of_the_metadata_log() -> None:
         (SHARE_STATE_RECORDS, {0, 1}),
     ],
 )
-def test_pairs_stand_under_their_own_number(table: dict[int, Pair], numbers: set[int]) -> None:
+def test_pairs_are_listed_under_their_type(table: dict[int, Pair], numbers: set[int]) -> None:
     assert set(table) == numbers
     for number, pair in table.items():
         assert pair.key.SCHEMA.api_key == pair.value.SCHEMA.api_key == number

@@ -1,4 +1,4 @@
-"""Produce between its bytes and the partitions: who is appended to, answered, kept waiting."""
+"""The Produce handler: appends, responses, waiting and errors."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -113,7 +113,7 @@ def codes(response: ProduceResponse) -> list[ErrorCode]:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_each_partition_is_told_where_its_records_are(version: int) -> None:
+def test_produce_returns_the_base_offset_of_each_partition(version: int) -> None:
     bench = Bench()
     bench.answer(produce(batch_of(b"a", b"b")), version)
     response = bench.answer(produce(batch_of(b"c"), batch_of(b"d")), version)
@@ -130,7 +130,7 @@ def test_each_partition_is_told_where_its_records_are(version: int) -> None:
     assert values_in(bench.first.log) == [b"a", b"b", b"c"]
 
 
-def test_the_log_start_and_append_time_are_told() -> None:
+def test_produce_returns_log_start_and_append_time() -> None:
     bench = Bench(TopicConfig(message_timestamp_type="LogAppendTime"))
     bench.first.log.configure(LogConfig(is_log_append_time=True))
     bench.answer(produce(batch_of(b"a", b"b")))
@@ -146,7 +146,7 @@ def test_acks_1_of_several_partitions_does_not_wait_for_the_followers() -> None:
     assert codes(read(reply)) == [ErrorCode.NONE, ErrorCode.NONE]
 
 
-def test_a_partition_named_twice_is_appended_to_once_with_the_last_copy() -> None:
+def test_duplicate_partition_is_appended_once_with_the_last_copy() -> None:
     bench = Bench()
     request = produce(batch_of(b"first"))
     topic = request.topic_data[0]
@@ -158,7 +158,7 @@ def test_a_partition_named_twice_is_appended_to_once_with_the_last_copy() -> Non
 
 
 @pytest.mark.parametrize("bad", [b"", bytes(batch_of(b"x")) * 2, bytes(batch_of(b"x"))[:-1]])
-def test_the_last_copy_of_a_partition_named_twice_decides_the_result(bad: bytes) -> None:
+def test_last_copy_of_a_duplicate_partition_decides_the_result(bad: bytes) -> None:
     """Kafka appends the valid copy and still answers with the error of a malformed one."""
     good = bytes(batch_of(b"good"))
     for copies, is_good in (((good, bad), False), ((bad, good), True)):
@@ -180,14 +180,14 @@ def test_acks_0_gets_no_reply_and_a_failure_closes() -> None:
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 3, 32767])
-def test_other_acks_are_refused_and_nothing_is_appended(acks: int) -> None:
+def test_invalid_acks_are_refused_and_nothing_is_appended(acks: int) -> None:
     bench = Bench()
     response = bench.answer(produce(batch_of(b"a"), acks=acks))
     assert codes(response) == [ErrorCode.INVALID_REQUIRED_ACKS]
     assert bench.first.log.log_end_offset == 0
 
 
-def test_a_body_that_is_none_appends_nothing() -> None:
+def test_truncated_body_appends_nothing() -> None:
     bench = Bench()
     body = memoryview(bytearray(encode(produce(batch_of(b"a")), 9)[:-1]))
     with pytest.raises(ProtocolFault):
@@ -195,12 +195,12 @@ def test_a_body_that_is_none_appends_nothing() -> None:
     assert bench.first.log.log_end_offset == 0
 
 
-def test_an_empty_request_has_an_empty_answer() -> None:
+def test_empty_request_has_an_empty_response() -> None:
     response = Bench().answer(ProduceRequest(None, -1, 1, []))
     assert response.responses == [] and response.throttle_time_ms == 0
 
 
-def test_topic_without_partitions_has_no_row_in_the_answer() -> None:
+def test_topic_without_partitions_has_no_row_in_the_response() -> None:
     request = produce(batch_of(b"a"))
     request.topic_data.append(TopicProduceData("empty", partition_data=[]))
     assert len(Bench().answer(request).responses) == 1
@@ -209,7 +209,7 @@ def test_topic_without_partitions_has_no_row_in_the_answer() -> None:
 # -- what is refused ---------------------------------------------------------
 
 
-def test_a_refusal_is_one_partitions_own() -> None:
+def test_error_of_one_partition_does_not_affect_others() -> None:
     bench = Bench()
     response = bench.answer(produce(batch_of(b"a"), b"", batch_of(b"c")))
     assert codes(response) == [
@@ -221,7 +221,7 @@ def test_a_refusal_is_one_partitions_own() -> None:
     assert values_in(bench.first.log) == [b"a"]
 
 
-def test_names_and_ids_that_nobody_has() -> None:
+def test_unknown_names_and_ids_are_errors() -> None:
     bench = Bench()
     for topic in ("nope", "", "..", "../../etc/x", "a" * 250, "\0", "😀"):
         response = bench.answer(produce(batch_of(b"a"), topic=topic))
@@ -240,7 +240,7 @@ def elsewhere() -> ProduceRequest:
 
 
 @pytest.mark.parametrize("version", [9, 10, 12, 13])
-def test_the_wrong_broker_names_the_right_one(version: int) -> None:
+def test_not_leader_error_names_the_leader(version: int) -> None:
     response = Bench().answer(elsewhere(), version)
     assert codes(response) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     (outcome,) = outcomes(response)
@@ -253,21 +253,21 @@ def test_the_wrong_broker_names_the_right_one(version: int) -> None:
     assert (at.node_id, at.host, at.port, at.rack) == (9, "nine", 9092, "r")
 
 
-def test_a_leader_that_the_clients_listener_does_not_reach_has_no_endpoint() -> None:
+def test_leader_without_the_clients_listener_has_no_endpoint() -> None:
     caller = Caller("User:ANONYMOUS", "c", CALLER.peer, "OTHER")
     response = Bench().answer(elsewhere(), 10, caller=caller)
     assert outcomes(response)[0].current_leader.leader_id == 9
     assert response.node_endpoints == []
 
 
-def test_a_follower_refuses_before_it_looks_at_the_records() -> None:
+def test_follower_refuses_before_validating_records() -> None:
     bench = Bench(TopicConfig(cleanup_policy=("compact",)))
     bench.first.apply(registration(leader=9, epoch=1, replicas=(0, 9)))
     keyless = build_batch([Record(Offset(0), NOW, None, b"v")])
     assert codes(bench.answer(produce(keyless))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_internal_topics_are_for_brokers() -> None:
+def test_produce_to_internal_topics_is_refused() -> None:
     bench = Bench()
     offsets = bench.host("__consumer_offsets", 7)
     message = produce(batch_of(b"a"), topic="__consumer_offsets")
@@ -278,7 +278,7 @@ def test_internal_topics_are_for_brokers() -> None:
     assert codes(bench.answer(message, caller=admin)) == [ErrorCode.NONE]
 
 
-def test_records_that_a_rule_forbids_are_named_one_by_one() -> None:
+def test_invalid_records_are_listed_in_record_errors() -> None:
     bench = Bench(TopicConfig(message_timestamp_before_max_ms=5))
     bench.machine.clock.pass_ms(10)
     (outcome,) = outcomes(bench.answer(produce(batch_of(b"a", b"b"))))
@@ -289,14 +289,14 @@ def test_records_that_a_rule_forbids_are_named_one_by_one() -> None:
     assert bench.first.log.log_end_offset == 0
 
 
-def test_what_says_nothing_of_the_log_does_not_say_where_it_starts() -> None:
+def test_message_too_large_error_has_no_log_start() -> None:
     bench = Bench(TopicConfig(max_message_bytes=10))
     (outcome,) = outcomes(bench.answer(produce(batch_of(b"a"))))
     assert outcome.error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert (outcome.log_start_offset, outcome.error_message) == (-1, None)
 
 
-def test_a_changed_configuration_counts_from_the_next_request() -> None:
+def test_changed_configuration_applies_to_the_next_request() -> None:
     bench = Bench()
     assert codes(bench.answer(produce(batch_of(b"a")))) == [ErrorCode.NONE]
     bench.first.config = TopicConfig(max_message_bytes=10)
@@ -308,7 +308,7 @@ def test_a_changed_configuration_counts_from_the_next_request() -> None:
     assert read_header(packed).compression == 1
 
 
-def test_a_disk_that_fails_is_told_and_takes_the_directory() -> None:
+def test_disk_failure_is_returned_and_fails_the_directory() -> None:
     bench = Bench()
     bench.machine.fake_host.storage_failed(bench.machine.directory, "on fire")
     assert codes(bench.answer(produce(batch_of(b"a")))) == [ErrorCode.KAFKA_STORAGE_ERROR]
@@ -321,7 +321,7 @@ def sequenced(sequence: int, epoch: int = 0, producer_id: int = 7) -> bytearray:
     return batch_of(b"%d" % sequence, producer=Producer(producer_id, epoch, sequence))
 
 
-def test_a_batch_sent_again_is_where_it_was() -> None:
+def test_duplicate_batch_returns_its_offset() -> None:
     bench = Bench()
     for sequence in range(6):
         assert codes(bench.answer(produce(sequenced(sequence)))) == [ErrorCode.NONE]
@@ -338,7 +338,7 @@ def test_a_batch_sent_again_is_where_it_was() -> None:
 # -- acks=all ----------------------------------------------------------------
 
 
-def test_alone_acks_all_is_answered_at_once() -> None:
+def test_acks_all_with_one_replica_is_answered_at_once() -> None:
     response = Bench().answer(produce(batch_of(b"a"), batch_of(b"b"), acks=-1))
     assert codes(response) == [ErrorCode.NONE, ErrorCode.NONE]
 
@@ -347,7 +347,7 @@ def replicated(partition: Partition, offset: int) -> None:
     partition.follower_fetched(1, offset, log_start=0)
 
 
-def test_acks_all_waits_for_every_partition_and_keeps_no_bytes() -> None:
+def test_acks_all_waits_for_every_partition_without_keeping_bytes() -> None:
     async def main() -> None:
         bench = Bench(replicas=(0, 1))
         message = produce(batch_of(b"a"), batch_of(b"b"), acks=-1)
@@ -370,7 +370,7 @@ def test_acks_1_does_not_wait_for_followers() -> None:
     assert codes(bench.answer(produce(batch_of(b"a")))) == [ErrorCode.NONE]
 
 
-def test_what_failed_at_once_is_told_with_what_was_waited_for() -> None:
+def test_immediate_errors_are_returned_after_the_wait() -> None:
     async def main() -> None:
         bench = Bench(replicas=(0, 1))
         reply = bench.ask(produce(batch_of(b"a"), b"", acks=-1))
@@ -380,7 +380,7 @@ def test_what_failed_at_once_is_told_with_what_was_waited_for() -> None:
     asyncio.run(main())
 
 
-def test_a_timeout_is_told_of_those_that_are_late() -> None:
+def test_timeout_is_returned_for_late_partitions_only() -> None:
     async def main() -> None:
         bench = Bench(replicas=(0, 1))
         message = produce(batch_of(b"a"), batch_of(b"b"), acks=-1, timeout_ms=1)
@@ -389,13 +389,13 @@ def test_a_timeout_is_told_of_those_that_are_late() -> None:
         response = read(await reply)
         assert codes(response) == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
         assert outcomes(response)[1].base_offset == 0, "it is there, and may yet be replicated"
-        replicated(bench.second, 1)  # nobody is called back
+        replicated(bench.second, 1)  # no callback is called
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])
-def test_no_time_is_no_time(timeout_ms: int) -> None:
+def test_non_positive_timeout_times_out_at_once(timeout_ms: int) -> None:
     async def main() -> None:
         bench = Bench(replicas=(0, 1))
         reply = bench.ask(produce(batch_of(b"a"), acks=-1, timeout_ms=timeout_ms))
@@ -416,7 +416,7 @@ def test_lost_leadership_ends_the_wait_and_names_the_leader() -> None:
     asyncio.run(main())
 
 
-def test_a_lost_disk_ends_the_wait() -> None:
+def test_failed_directory_ends_the_wait() -> None:
     async def main() -> None:
         bench = Bench(replicas=(0, 1))
         reply = bench.ask(produce(batch_of(b"a"), acks=-1))
@@ -426,7 +426,7 @@ def test_a_lost_disk_ends_the_wait() -> None:
     asyncio.run(main())
 
 
-def test_too_few_in_sync_is_refused_before_anything_is_written() -> None:
+def test_too_few_in_sync_replicas_are_refused_before_the_append() -> None:
     bench = Bench(TopicConfig(min_insync_replicas=2), replicas=(0, 1))
     bench.first.apply(registration(replicas=(0, 1), isr=(0,), partition_epoch=1))
     response = bench.answer(produce(batch_of(b"a"), acks=-1))
@@ -435,7 +435,7 @@ def test_too_few_in_sync_is_refused_before_anything_is_written() -> None:
     assert codes(bench.answer(produce(batch_of(b"a")))) == [ErrorCode.NONE], "acks=1 is not asked"
 
 
-def test_a_reply_that_is_given_up_leaves_nobody_waiting() -> None:
+def test_cancelled_produce_leaves_no_waiter() -> None:
     async def main() -> None:
         bench = Bench(replicas=(0, 1))
         reply = bench.ask(produce(batch_of(b"a"), acks=-1))
@@ -467,7 +467,7 @@ class Verifier:
         return self.errors
 
 
-def test_a_transaction_needs_a_transactional_id_and_one_producer() -> None:
+def test_transactional_batches_need_an_id_and_one_producer() -> None:
     bench = Bench(verifier=Verifier())
     response = bench.answer(produce(transactional(), batch_of(b"a")))
     assert codes(response) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
@@ -476,7 +476,7 @@ def test_a_transaction_needs_a_transactional_id_and_one_producer() -> None:
     assert bench.first.log.log_end_offset == bench.second.log.log_end_offset == 0
 
 
-def test_without_a_coordinator_no_transaction_is_taken() -> None:
+def test_transactional_produce_without_coordinator_is_refused() -> None:
     bench = Bench()
     message = produce(transactional(), batch_of(b"a"), transactional_id="t")
     response = bench.answer(message)
@@ -486,7 +486,7 @@ def test_without_a_coordinator_no_transaction_is_taken() -> None:
 
 
 @pytest.mark.parametrize(("version", "may_add"), [(11, False), (12, True)])
-def test_a_partition_new_to_a_transaction_is_verified_once(version: int, may_add: bool) -> None:
+def test_new_partition_of_a_transaction_is_verified_once(version: int, may_add: bool) -> None:
     async def main() -> None:
         verifier = Verifier()
         bench = Bench(verifier=verifier)
@@ -515,7 +515,7 @@ def test_a_partition_new_to_a_transaction_is_verified_once(version: int, may_add
         (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_what_is_not_verified_is_not_appended(error: ErrorCode, told: ErrorCode) -> None:
+def test_unverified_batch_is_not_appended(error: ErrorCode, told: ErrorCode) -> None:
     async def main() -> None:
         bench = Bench(verifier=Verifier({TopicPartition("orders", 0): error}))
         message = produce(transactional(), transactional(), transactional_id="t")

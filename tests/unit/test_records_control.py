@@ -1,4 +1,4 @@
-"""Control batches: transaction markers, and telling the kinds apart."""
+"""Control batches: transaction markers and control types."""
 
 import pytest
 
@@ -27,7 +27,7 @@ PRODUCER = Producer(4000, 3)
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_a_marker_comes_back_as_it_was_written(is_commit: bool) -> None:
+def test_marker_round_trips(is_commit: bool) -> None:
     marker = EndTxnMarker(is_commit, coordinator_epoch=9)
     batch = build_end_txn_marker(marker, PRODUCER, 1000, base_offset=42, leader_epoch=5)
     header = read_header(batch)
@@ -38,14 +38,14 @@ def test_a_marker_comes_back_as_it_was_written(is_commit: bool) -> None:
     assert read_control_type(batch) == (ControlType.COMMIT if is_commit else ControlType.ABORT)
 
 
-def test_a_marker_is_byte_for_byte_as_kafka_writes_it() -> None:
+def test_marker_bytes_equal_kafkas() -> None:
     batch = build_end_txn_marker(
         EndTxnMarker(True, 9), PRODUCER, 1_700_000_000_000, base_offset=42, leader_epoch=5
     )
     assert batch == GOLDEN_COMMIT
 
 
-def test_a_marker_carries_no_sequence() -> None:
+def test_marker_has_no_sequence() -> None:
     batch = build_end_txn_marker(EndTxnMarker(True, 9), Producer(4000, 3, 17), 1000)
     assert read_header(batch).base_sequence == -1
 
@@ -55,7 +55,7 @@ def test_fields_of_a_later_version_are_ignored() -> None:
     assert parse_end_txn_marker(record) == EndTxnMarker(True, 7)
 
 
-def test_control_records_of_every_kind_are_told_apart() -> None:
+def test_control_type_of_every_kind_is_parsed() -> None:
     for kind in ControlType:
         if kind is not ControlType.UNKNOWN:
             batch = build_control_batch(kind, [b"a", b"b"], 1000, base_offset=7)
@@ -63,34 +63,34 @@ def test_control_records_of_every_kind_are_told_apart() -> None:
             assert [record.offset for record in read_records(batch)] == [7, 8]
 
 
-def test_a_kind_of_a_later_kafka_is_unknown_and_no_error() -> None:
+def test_control_type_of_a_later_kafka_is_unknown() -> None:
     assert parse_control_type(b"\0\0\0\7") is ControlType.UNKNOWN
     assert parse_control_type(b"\0\0\xff\xfe") is ControlType.UNKNOWN
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\0"])
-def test_a_broken_key_is_refused(key: bytes | None) -> None:
+def test_invalid_control_key_is_rejected(key: bytes | None) -> None:
     with pytest.raises(InvalidRecord):
         parse_control_type(key)
 
 
 @pytest.mark.parametrize("value", [None, b"\0\0\0\0\0", b"\xff\xff\0\0\0\0"])
-def test_a_broken_marker_is_refused(value: bytes | None) -> None:
+def test_invalid_marker_is_rejected(value: bytes | None) -> None:
     with pytest.raises(InvalidRecord):
         parse_end_txn_marker(Record(0, 0, b"\0\0\0\0", value))
 
 
-def test_other_control_records_are_no_markers() -> None:
+def test_other_control_records_are_rejected_as_markers() -> None:
     with pytest.raises(InvalidRecord):
         parse_end_txn_marker(Record(0, 0, b"\0\0\0\2", b"\0\0\0\0\0\0"))
 
 
-def test_data_is_no_control_batch() -> None:
+def test_data_batch_is_rejected_as_control_batch() -> None:
     with pytest.raises(InvalidRecord):
         read_control_type(build_batch([Record(0, 0, b"\0\0\0\0", b"")]))
 
 
-def test_an_empty_control_batch_has_no_type() -> None:
+def test_empty_control_batch_is_rejected() -> None:
     empty = build_batch([], is_control=True, last_offset_delta=0)
     with pytest.raises(InvalidRecord):
         read_control_type(empty)

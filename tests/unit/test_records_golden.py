@@ -1,4 +1,4 @@
-"""Batches that Apache Kafka 4.2.1 wrote, byte for byte, and kio's opinion of ours.
+"""Batches of Apache Kafka 4.2.1, byte for byte, and our batches read by kio.
 
 The golden ones come from its MemoryRecordsBuilder: base offset 100, leader epoch 7, producer
 4000 epoch 3 sequence 2147483646, transactional, three records.
@@ -65,7 +65,7 @@ def build(compression: Compression) -> bytearray:
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_what_kafka_wrote_is_read(codec: Compression) -> None:
+def test_batches_written_by_kafka_are_read(codec: Compression) -> None:
     batch = GOLDEN[codec]
     header = read_header(batch)
     assert is_crc_valid(batch, 0, header)
@@ -81,19 +81,19 @@ def test_what_kafka_wrote_is_read(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.SNAPPY, Compression.LZ4])
-def test_what_we_write_is_what_kafka_wrote(codec: Compression) -> None:
+def test_written_batches_equal_kafkas(codec: Compression) -> None:
     # gzip and zstd leave a writer free to choose other bytes for the same data.
     assert build(codec) == GOLDEN[codec]
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_what_we_pack_unpacks_to_what_kafka_packed(codec: Compression) -> None:
+def test_compressed_batches_decompress_to_kafkas_records(codec: Compression) -> None:
     region = bytes(GOLDEN[Compression.NONE][61:])
     assert decompress(codec, GOLDEN[codec][61:], len(region)) == region
     assert decompress(codec, compress(codec, region), len(region)) == region
 
 
-def test_kio_reads_what_we_write() -> None:
+def test_kio_reads_written_batches() -> None:
     theirs, size = kio_read_batch(bytes(build(Compression.NONE)), 0)
     assert size == len(GOLDEN[Compression.NONE])
     assert [

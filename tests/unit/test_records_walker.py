@@ -1,4 +1,4 @@
-"""The walk over records, compiled and plain: what it finds and everything it refuses.
+"""The record walker, compiled and as plain Python: valid and malformed records.
 
 Rows 32 and 39 of the list of bad inputs are here by number.
 """
@@ -74,9 +74,7 @@ def assert_taken(region: bytes, count: int = 1) -> Spans:
 
 @settings(deadline=None)
 @given(record_lists(), st.sampled_from(Compression))
-def test_records_come_back_as_they_were_written(
-    records: list[Record], compression: Compression
-) -> None:
+def test_records_round_trip(records: list[Record], compression: Compression) -> None:
     batch = build_batch(records, base_offset=records[0].offset, compression=compression)
     assert read_records(batch) == records
     header = read_header(batch)
@@ -90,7 +88,7 @@ def test_records_come_back_as_they_were_written(
 
 @settings(deadline=None)
 @given(record_lists())
-def test_spans_say_where_everything_lies(records: list[Record]) -> None:
+def test_spans_hold_the_positions_of_all_fields(records: list[Record]) -> None:
     base = records[0]
     region = bytes(encode_records(records, base.offset, base.timestamp))
     spans = walk_spans(region, len(records))
@@ -117,7 +115,7 @@ def test_spans_say_where_everything_lies(records: list[Record]) -> None:
         assert region[begin : spans.starts[index + 1]] == expected
 
 
-def test_offsets_with_gaps_are_read_and_not_taken_from_a_producer() -> None:
+def test_offset_gaps_are_read_but_rejected_from_producers() -> None:
     records = [Record(offset, 0, None, b"v") for offset in (10, 12, 19)]
     batch = build_batch(records, base_offset=10, last_offset_delta=2)
     assert [record.offset for record in read_records(batch)] == [10, 12, 19]
@@ -126,7 +124,7 @@ def test_offsets_with_gaps_are_read_and_not_taken_from_a_producer() -> None:
 
 
 @pytest.mark.parametrize("change", [-1, 1, 2**31 - 4, -4])
-def test_32_a_count_that_is_not_real_is_refused(change: int) -> None:
+def test_wrong_record_count_is_rejected(change: int) -> None:
     records = [Record(offset, 0, b"k", b"v") for offset in range(3)]
     batch = build_batch(records)
     header = read_header(batch)._replace(records_count=3 + change)
@@ -140,38 +138,38 @@ def test_32_a_count_that_is_not_real_is_refused(change: int) -> None:
 
 
 @pytest.mark.parametrize("delta", [-1, 0, 1, 3, 2**31 - 1])
-def test_32_a_wrong_last_offset_delta_is_refused(delta: int) -> None:
+def test_wrong_last_offset_delta_is_rejected(delta: int) -> None:
     batch = build_batch([Record(i, 0, b"k", b"v") for i in range(3)], last_offset_delta=delta)
     with pytest.raises(InvalidRecord):
         count_and_check(batch, 0, read_header(batch))
 
 
 @pytest.mark.parametrize("deltas", [(1, 2), (0, 0), (0, 2), (1, 0), (0, -1)])
-def test_32_deltas_that_do_not_count_from_0_are_refused(deltas: tuple[int, int]) -> None:
+def test_offset_deltas_not_counting_from_0_are_rejected(deltas: tuple[int, int]) -> None:
     region = region_of(*(body(offset=varint(delta)) for delta in deltas))
     with pytest.raises(InvalidRecord):
         check_records(region, 2, 0)
     assert list(walk_spans(region, 2).offset_deltas) == list(deltas)
 
 
-def test_a_batch_without_records_is_not_taken_from_a_producer() -> None:
+def test_batch_without_records_is_rejected_from_producers() -> None:
     with pytest.raises(InvalidRecord):
         check_records(b"", 0, 0)
     assert walk_spans(b"", 0).count == 0
 
 
-def test_bytes_behind_the_last_record_are_refused() -> None:
+def test_bytes_after_the_last_record_are_rejected() -> None:
     assert_taken(region_of(body()))
     assert_refused(region_of(body()) + b"\0")
     assert_refused(region_of(body(), body(offset=b"\2")), count=1)
 
 
 @pytest.mark.parametrize("count", [-1, 2, 2**31 - 1])
-def test_a_count_beyond_the_bytes_allocates_nothing(count: int) -> None:
+def test_too_large_record_count_allocates_nothing(count: int) -> None:
     assert_refused(region_of(body()), count)
 
 
-def test_a_record_longer_or_shorter_than_its_fields_is_refused() -> None:
+def test_record_length_that_differs_from_its_fields_is_rejected() -> None:
     assert_refused(region_of(body() + b"\0"))
     assert_refused(region_of(body()[:-1]) + b"\0")
     # A second record lends its bytes to the first, whose fields end behind its own end.
@@ -179,13 +177,13 @@ def test_a_record_longer_or_shorter_than_its_fields_is_refused() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, 5, 7, 2**31 - 1, -(2**31)])
-def test_a_length_that_does_not_fit_is_refused(length: int) -> None:
+def test_field_length_that_does_not_fit_is_rejected(length: int) -> None:
     assert_refused(varint(length) + body())
 
 
 @pytest.mark.parametrize("name", ["key", "value"])
 @pytest.mark.parametrize("length", [1, 3, 100, 2**31 - 1])
-def test_a_field_beyond_its_record_is_refused(name: str, length: int) -> None:
+def test_field_beyond_its_record_is_rejected(name: str, length: int) -> None:
     assert_refused(region_of(body(**{name: varint(length)})))
     # Bytes of the next record do not help.
     padding = region_of(*[body(offset=varint(i)) for i in range(1, 30)])
@@ -193,25 +191,25 @@ def test_a_field_beyond_its_record_is_refused(name: str, length: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["key", "value"])
-def test_any_negative_length_is_null_as_in_kafka(name: str) -> None:
+def test_negative_length_is_null_as_in_kafka(name: str) -> None:
     spans = assert_taken(region_of(body(**{name: varint(-(2**31))})))
     assert list(getattr(spans, f"{name}_lengths")) == [-1]
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 2, -1, -(2**31)])
-def test_39_a_header_count_that_does_not_fit_is_refused(count: int) -> None:
+def test_header_count_that_does_not_fit_is_rejected(count: int) -> None:
     assert_refused(region_of(body(headers=varint(count) + b"\2k\2")))
     assert_refused(region_of(body(headers=varint(count))))
 
 
-def test_39_a_header_with_a_null_key_is_refused() -> None:
+def test_header_with_null_key_is_rejected() -> None:
     assert_taken(region_of(body(headers=b"\2" + b"\0\1")))
     assert_refused(region_of(body(headers=b"\2" + b"\1\1")))
     assert_refused(region_of(body(headers=b"\4" + b"\2k\1" + b"\1\1")))
 
 
 @pytest.mark.parametrize("headers", [b"\2\2k\4v", b"\2\4k\1", b"\2\2k", b"\4\2k\1", b"\2\2k\1\0"])
-def test_39_headers_beyond_or_short_of_their_record_are_refused(headers: bytes) -> None:
+def test_headers_that_do_not_fill_their_record_are_rejected(headers: bytes) -> None:
     assert_refused(region_of(body(headers=headers)))
 
 
@@ -225,7 +223,7 @@ PADDED = {  # the same number in more bytes than it needs, and too many
 
 
 @pytest.mark.parametrize("name", PADDED)
-def test_varints_are_taken_up_to_their_longest_form(name: str) -> None:
+def test_varints_are_accepted_up_to_their_longest_form(name: str) -> None:
     most, too_many = PADDED[name]
     plain = b"\0" if name in ("timestamp", "offset", "headers") else b"\1"
     for size in range(2, too_many + 1):
@@ -281,7 +279,7 @@ def test_every_offset_delta_of_32_bits_is_read(delta: int) -> None:
         (-5, -(2**63) + 4, False),
     ],
 )
-def test_a_timestamp_beyond_64_bits_is_refused(base: int, delta: int, is_taken: bool) -> None:
+def test_timestamp_beyond_64_bits_is_rejected(base: int, delta: int, is_taken: bool) -> None:
     region = region_of(body(timestamp=varint(delta)))
     if is_taken:
         assert check_records(region, 1, base).max_timestamp_delta == delta
@@ -290,7 +288,7 @@ def test_a_timestamp_beyond_64_bits_is_refused(base: int, delta: int, is_taken: 
             check_records(region, 1, base)
 
 
-def test_the_summary_names_the_first_of_the_newest() -> None:
+def test_summary_has_the_first_record_with_the_max_timestamp() -> None:
     deltas = [-3, 4, -9, 4, 1]
     region = region_of(
         *(body(timestamp=varint(d), offset=varint(i), key=b"\0") for i, d in enumerate(deltas))
@@ -300,7 +298,7 @@ def test_the_summary_names_the_first_of_the_newest() -> None:
     assert check_records(region, 3, 1000) == (-1, 0, True, -3)
 
 
-def test_truncation_at_every_byte_is_refused() -> None:
+def test_truncation_at_every_byte_is_rejected() -> None:
     records = [
         Record(0, 0, b"key", b"v" * 100, (Header("a", b"b"),)),
         Record(1, 10**12, None, b"", (Header("", None), Header("cc", b"x" * 70))),
@@ -312,7 +310,7 @@ def test_truncation_at_every_byte_is_refused() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_bytes_give_a_fault_or_a_walk(seed: int) -> None:
+def test_arbitrary_bytes_are_walked_or_rejected(seed: int) -> None:
     source = random.Random(seed)
     for _ in range(100):
         region = source.randbytes(source.randrange(60))
@@ -321,12 +319,12 @@ def test_any_bytes_give_a_fault_or_a_walk(seed: int) -> None:
                 walk(region, source.randrange(4))
 
 
-def test_header_keys_that_are_no_utf8_do_not_stop_a_reader() -> None:
+def test_invalid_utf8_in_header_keys_is_replaced() -> None:
     region = region_of(body(headers=b"\2" + b"\4\xff\xfe" + b"\1"))
     plain = read_header(build_batch([Record(0, 0, None, None)]))
     assert read_records(seal_batch(plain, region))[0].headers == (Header("\ufffd\ufffd", None),)
 
 
-def test_an_empty_record_takes_seven_bytes() -> None:
+def test_empty_record_has_seven_bytes() -> None:
     assert encode_records([Record(0, 0, None, None)], 0, 0) == EMPTY
     assert_taken(EMPTY)

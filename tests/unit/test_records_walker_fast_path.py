@@ -1,4 +1,4 @@
-"""The quick way through common records finds what a slow and simple reader finds, or refuses.
+"""The fast path for common records has the results of a slow and simple reader.
 
 The walk has two ways; which one a record takes depends on what lies behind it. So every record
 here is followed by enough others that it could go the quick way.
@@ -98,7 +98,7 @@ def walked(region: bytes, count: int) -> list[Row]:
     )
 
 
-def test_spans_may_be_used_again() -> None:
+def test_spans_can_be_reused() -> None:
     with_headers = b"\0\2\2\1\1\2\2h\2v"
     spans = Spans(1 + BEHIND)
     walk_into(spans, varint(len(with_headers)) + with_headers + EMPTY * BEHIND)
@@ -144,12 +144,12 @@ def regions(draw: st.DrawFn) -> tuple[bytes, int]:
 
 
 @given(regions())
-def test_both_ways_agree_on_records_that_lie(made: tuple[bytes, int]) -> None:
+def test_fast_path_agrees_on_records_with_wrong_lengths(made: tuple[bytes, int]) -> None:
     agree(*made)
 
 
 @given(regions(), st.data())
-def test_both_ways_agree_on_damaged_records(made: tuple[bytes, int], data: st.DataObject) -> None:
+def test_fast_path_agrees_on_damaged_records(made: tuple[bytes, int], data: st.DataObject) -> None:
     region, count = bytearray(made[0]), made[1]
     for _ in range(data.draw(st.integers(1, 3))):
         region[data.draw(st.integers(0, min(len(region) - 1, 40)))] = data.draw(st.integers(0, 255))
@@ -158,7 +158,7 @@ def test_both_ways_agree_on_damaged_records(made: tuple[bytes, int], data: st.Da
 
 @given(st.binary(min_size=1, max_size=60))
 @example(b"\x10\0\0\0\1\1\2\2h")  # one header, cut off
-def test_both_ways_agree_on_any_bytes(junk: bytes) -> None:
+def test_fast_path_agrees_on_arbitrary_bytes(junk: bytes) -> None:
     agree(junk + EMPTY * BEHIND, 1 + BEHIND)
 
 
@@ -177,14 +177,14 @@ def test_both_ways_agree_on_any_bytes(junk: bytes) -> None:
         pytest.param(b"\0\0\0\1\x81\x80\x80\x80\x80\x80\0\0", id="a length of six bytes"),
     ],
 )
-def test_a_malformed_record_among_good_ones_is_refused(body: bytes) -> None:
+def test_malformed_record_among_valid_ones_is_rejected(body: bytes) -> None:
     for before in (0, 3):
         region = EMPTY * before + varint(len(body)) + body + EMPTY * BEHIND
         with pytest.raises(InvalidRecord):
             walk_spans(region, before + 1 + BEHIND)
 
 
-def test_a_record_of_three_bytes_of_length_is_not_taken_for_one_of_two() -> None:
+def test_three_byte_record_length_is_not_read_as_two_bytes() -> None:
     # As if the third byte of the length were the attributes, all fields would fit.
     shifted = b"\0\0\1" + varint(8185) + b"v" * 8185 + b"\0"
     assert len(LONG[2:] + shifted) == 8192
@@ -193,7 +193,7 @@ def test_a_record_of_three_bytes_of_length_is_not_taken_for_one_of_two() -> None
 
 
 @pytest.mark.parametrize("length", [8191, 8192, 20_000])
-def test_a_long_value_among_short_ones_is_found(length: int) -> None:
+def test_long_value_among_short_ones_is_read(length: int) -> None:
     body = b"\0\0\0\1" + varint(length) + b"v" * length + b"\0"
     region = EMPTY + varint(len(body)) + body + EMPTY * BEHIND
     spans = walk_spans(region, 2 + BEHIND)
