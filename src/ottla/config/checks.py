@@ -32,9 +32,23 @@ def dynamic_broker_problems(config: BrokerConfig) -> Iterator[Problem]:
         yield Problem("max.connections.per.ip.overrides", text, str(error))
 
 
+def _metrics(config: BrokerConfig) -> Iterator[Problem]:
+    user, password = config.ottla_metrics_user, config.ottla_metrics_password
+    if (user is None) != (password is None):
+        key = "ottla.metrics.password" if password is None else "ottla.metrics.user"
+        yield Problem(key, None, "must be set: basic authentication needs a user and a password")
+    for key, secret in (
+        ("ottla.metrics.password", password),
+        ("ottla.metrics.bearer.token", config.ottla_metrics_bearer_token),
+    ):
+        if secret is not None and not secret.reveal():
+            yield Problem(key, None, "must not be empty")
+
+
 def _node(config: BrokerConfig) -> Iterator[Problem]:
     if config.broker_id != config.node_id:
         yield Problem("broker.id", str(config.broker_id), f"must equal node.id={config.node_id}")
+    yield from _metrics(config)
     voters = [parse_voter(text).id for text in config.controller_quorum_voters]
     if not voters and not config.controller_quorum_bootstrap_servers:
         rule = "must be set, unless controller.quorum.voters is"

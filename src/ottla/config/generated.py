@@ -1002,6 +1002,20 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ottla_metrics_listener: str | None = None
     """``ottla.metrics.listener``: The host:port that serves /metrics; disabled if not set."""
 
+    ottla_metrics_ssl_enable: bool = False
+    """``ottla.metrics.ssl.enable``: Serve /metrics over TLS, with ssl.* or
+    listener.name.metrics.ssl.* of the node."""
+
+    ottla_metrics_user: str | None = None
+    """``ottla.metrics.user``: The user of HTTP basic authentication at ottla.metrics.listener."""
+
+    ottla_metrics_password: Password | None = None
+    """``ottla.metrics.password``: The password of ottla.metrics.user."""
+
+    ottla_metrics_bearer_token: Password | None = None
+    """``ottla.metrics.bearer.token``: The bearer token that clients of ottla.metrics.listener may
+    send instead."""
+
     ottla_partition_disk_scan_interval_seconds: int = 0
     """``ottla.partition.disk.scan.interval.seconds``: How often the disk usage of each partition
     is measured; 0 disables it."""

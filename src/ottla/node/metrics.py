@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from ottla.config.addresses import parse_host_port
+from ottla.config.generated import BrokerConfig
 from ottla.metadata.image import Image
 from ottla.node.context import NodeContext
 from ottla.node.gauges import (
@@ -32,7 +33,7 @@ from ottla.node.gauges import (
 from ottla.node.meters import Meters
 from ottla.observability.exposition import CONTENT_TYPE, Family, Registry, Source, gauge
 from ottla.observability.http import Page, plain
-from ottla.observability.http_service import HttpService
+from ottla.observability.http_service import Credentials, HttpService
 from ottla.observability.process_metrics import ProcessMetrics
 from ottla.protocol.types import NodeId, TopicPartition
 from ottla.raft.core.view import QuorumView
@@ -158,4 +159,23 @@ def build_metrics(
     at = parse_host_port(text)
     pages = NodeMetrics(context.meters, view).pages()
     trees = {} if group_page is None else {"/groups/": group_page}
-    return HttpService(context.ports.network, Address(at.host, at.port), pages, trees=trees)
+    return HttpService(
+        context.ports.network,
+        Address(at.host, at.port),
+        pages,
+        trees=trees,
+        tls=context.security.metrics_tls,
+        credentials=_credentials(context.loaded.broker),
+    )
+
+
+def _credentials(config: BrokerConfig) -> Credentials | None:
+    user, password = config.ottla_metrics_user, config.ottla_metrics_password
+    token = config.ottla_metrics_bearer_token
+    if user is None and password is None and token is None:
+        return None
+    return Credentials(
+        user,
+        None if password is None else password.reveal(),
+        None if token is None else token.reveal(),
+    )

@@ -54,6 +54,8 @@ log = logging.getLogger(__name__)
 _SCRAM: Final = {str(each): each for each in ScramMechanism}
 SUPPORTED: Final = (plain.NAME, *_SCRAM, oauthbearer.NAME)
 CONNECT_MS_MAX: Final = 10_000
+METRICS: Final = "metrics"
+"""The name in ``listener.name.metrics.ssl.*``, for the keys of ``ottla.metrics.listener``."""
 
 
 class SecuredListener:
@@ -137,6 +139,14 @@ class NodeSecurity:
                 self._peers[name] = self._peer_options(name, mechanism)
             except ConfigError as error:
                 problems += error.problems
+        self.metrics_tls: Callable[[], ssl.SSLContext] | None = None
+        if loaded.broker.ottla_metrics_ssl_enable:
+            try:
+                contexts = self._tls(METRICS, for_listener(loaded, METRICS), is_server=True)
+            except ConfigError as error:
+                problems += error.problems
+            else:
+                self.metrics_tls = contexts.get
         if problems:
             raise ConfigError(problems)
 

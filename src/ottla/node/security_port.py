@@ -51,6 +51,11 @@ class Security(Protocol):
         """What runs as long as the node does, such as the refresh of keys."""
         ...
 
+    @property
+    def metrics_tls(self) -> Callable[[], ssl.SSLContext] | None:
+        """As `ListenerSecurity.tls`, for ``ottla.metrics.listener``."""
+        ...
+
     def of_listener(self, listener: Listener) -> ListenerSecurity:
         """Return the security of a listener. Raises ConfigError."""
         ...
@@ -90,6 +95,7 @@ class NoSecurity:
     """Every listener is PLAINTEXT and serves all clients as ``User:ANONYMOUS``."""
 
     services: Sequence[Service] = ()
+    metrics_tls = None
 
     def of_listener(self, listener: Listener) -> ListenerSecurity:
         """Return no security; a listener of another protocol cannot be added at run time."""
@@ -134,7 +140,7 @@ def build_security(loaded: Loaded, clock: Clock, random: Random) -> Security:
         for name in names
         if name.upper() in loaded.listeners.protocols
     }
-    if used <= {SecurityProtocol.PLAINTEXT}:
+    if used <= {SecurityProtocol.PLAINTEXT} and not config.ottla_metrics_ssl_enable:
         return NoSecurity()
     from ottla.node.node_security import NodeSecurity  # loads cryptography
 

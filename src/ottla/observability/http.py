@@ -15,19 +15,26 @@ END: Final = b"\r\n\r\n"
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     404: "Not Found",
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
     503: "Service Unavailable",
 }
 
+_CHALLENGE: Final = 'WWW-Authenticate: Basic realm="metrics", Bearer\r\n'
+
 
 class Get(msgspec.Struct, frozen=True):
-    """A valid request. ``is_head``: a HEAD request, answered without a body."""
+    """A valid request. ``is_head``: a HEAD request, answered without a body.
+
+    ``authorization`` is the header of that name as it was sent; empty without one.
+    """
 
     path: str
     keeps_alive: bool
     is_head: bool = False
+    authorization: bytes = b""
 
 
 class BadRequest(msgspec.Struct, frozen=True):
@@ -54,10 +61,13 @@ def parse(head: bytes) -> Get | BadRequest:
     if method not in (b"GET", b"HEAD"):
         return BadRequest(405)
     headers: dict[bytes, bytes] = {}
+    authorization = b""
     for line in lines[1:]:
         name, colon, value = line.partition(b":")
         if not colon or not name or name != name.strip():
             return BadRequest(400)
+        if name.lower() == b"authorization":
+            authorization = value.strip()
         headers[name.lower()] = value.strip().lower()
     if b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0":
         return BadRequest(400)
@@ -65,7 +75,7 @@ def parse(head: bytes) -> Get | BadRequest:
         return BadRequest(400)
     connection = headers.get(b"connection", b"keep-alive" if version == b"HTTP/1.1" else b"close")
     path = target.partition(b"?")[0].decode("ascii")
-    return Get(path, connection == b"keep-alive", method == b"HEAD")
+    return Get(path, connection == b"keep-alive", method == b"HEAD", authorization)
 
 
 def response(page: Page, *, keeps_alive: bool, is_head: bool = False) -> bytes:
@@ -76,6 +86,7 @@ def response(page: Page, *, keeps_alive: bool, is_head: bool = False) -> bytes:
         f"Content-Type: {page.content_type}\r\n"
         f"Content-Length: {len(page.body)}\r\n"
         f"Connection: {'keep-alive' if keeps_alive else 'close'}\r\n"
+        f"{_CHALLENGE if page.status == 401 else ''}"
         "X-Content-Type-Options: nosniff\r\n\r\n"
     )
     return head.encode("ascii") + (b"" if is_head else page.body)

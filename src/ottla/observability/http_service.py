@@ -5,8 +5,12 @@ Small on purpose: a few pages need no web framework. A connection without a comp
 """
 
 import asyncio
+import base64
+import hmac
 import logging
+import os
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -28,6 +32,9 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 64
 IDLE_S: Final = 75.0
+HANDSHAKE_S: Final = 10.0
+OPEN_PAGES: Final = frozenset({"/healthz", "/readyz"})
+"""Pages for probes, which rarely have credentials; they show nothing but the state of the node."""
 
 
 class SocketNetwork(Protocol):
@@ -40,11 +47,36 @@ class SocketNetwork(Protocol):
         ...
 
 
+class Credentials:
+    """What a client may send to be served: a user with a password, a bearer token, or either."""
+
+    def __init__(self, user: str | None, password: str | None, token: str | None) -> None:
+        self._accepted: list[tuple[bytes, bytes]] = []
+        if user is not None and password is not None:
+            pair = base64.b64encode(f"{user}:{password}".encode())
+            self._accepted.append((b"basic", pair))
+        if token is not None:
+            self._accepted.append((b"bearer", token.encode()))
+
+    def admit(self, authorization: bytes) -> bool:
+        """Say whether a header proves one of them; every comparison takes the same time."""
+        scheme, _, given = authorization.partition(b" ")
+        return any(
+            [
+                hmac.compare_digest(given.strip(), wanted) and scheme.lower() == name
+                for name, wanted in self._accepted
+            ]
+        )
+
+
 class HttpService:
     """`Service` that is ready once it is bound. ``pages`` are rendered for every request.
 
     ``trees`` serve all pages below a path and get the rest of the path. If a page raises, the
     error is logged, and the client gets 503 without details.
+
+    ``tls`` returns the context of a handshake that begins now; None serves plain HTTP.
+    ``credentials`` None admits all; otherwise only `OPEN_PAGES` are served without them.
     """
 
     name = "metrics"
@@ -57,11 +89,17 @@ class HttpService:
         *,
         bound: socket.socket | None = None,
         trees: Mapping[str, Callable[[str], Page]] = MappingProxyType({}),
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._network = network
         self._where = where
         self._pages = pages
         self._trees = trees
+        self._tls = tls
+        self._credentials = credentials
+        self._tasks: asyncio.TaskGroup | None = None
+        self._handshaking = 0
         self._bound = bound
         self._open: set[_Connection] = set()
         self.address: Address | None = None
@@ -73,11 +111,12 @@ class HttpService:
             OSError: the address cannot be bound.
         """
         listener = await self._listen()
-        self.address = listener.address
-        log.info("metrics served address=%s", listener.address)
-        ready()
         try:
-            await asyncio.get_running_loop().create_future()
+            async with asyncio.TaskGroup() as self._tasks:  # cancels handshakes when it ends
+                self.address = listener.address
+                log.info("metrics served address=%s", listener.address)
+                ready()
+                await asyncio.get_running_loop().create_future()
         finally:
             await listener.close()
             for connection in list(self._open):
@@ -90,9 +129,36 @@ class HttpService:
         return await network.listen_on(self._bound, self._accept)
 
     def _accept(self) -> asyncio.BaseProtocol:
+        return self._connection() if self._tls is None else _Detaching(self._encrypt)
+
+    def _connection(self) -> "_Connection":
         return _Connection(self._open, self._page)
 
-    def _page(self, path: str) -> Page:
+    def _encrypt(self, plain: socket.socket) -> None:
+        """Begin a handshake, unless there are too many."""
+        tasks = self._tasks
+        if tasks is None or self._handshaking + len(self._open) >= CONNECTIONS_MAX:
+            plain.close()
+            return
+        tasks.create_task(self._handshake(plain))
+
+    async def _handshake(self, plain: socket.socket) -> None:
+        assert self._tls is not None
+        self._handshaking += 1
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._connection, plain, ssl=self._tls(), ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except Exception as error:  # noqa: BLE001 - one bad handshake must not stop the service
+            log.info("tls handshake failed listener=metrics reason=%s", error)
+            plain.close()
+        finally:
+            self._handshaking -= 1
+
+    def _page(self, request: Get) -> Page:
+        path = request.path
+        if path not in OPEN_PAGES and not self._admits(request):
+            return plain(401, "authentication required")
         page = self._pages.get(path) or self._below(path)
         if page is None:
             return plain(404, "no such page; available: " + " ".join(sorted(self._pages)))
@@ -102,6 +168,9 @@ class HttpService:
             log.exception("page failed path=%s", path)
             return plain(503, "internal error; see the log of the node")
 
+    def _admits(self, request: Get) -> bool:
+        return self._credentials is None or self._credentials.admit(request.authorization)
+
     def _below(self, path: str) -> Callable[[], Page] | None:
         for root, tree in self._trees.items():
             if path.startswith(root):
@@ -109,10 +178,28 @@ class HttpService:
         return None
 
 
+class _Detaching(asyncio.Protocol):
+    """Takes an accepted socket from its transport before anything is read, for the handshake."""
+
+    def __init__(self, accept: Callable[[socket.socket], None]) -> None:
+        self._accept = accept
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        bare = cast("asyncio.Transport", transport)
+        bare.pause_reading()
+        try:
+            detached = socket.socket(fileno=os.dup(bare.get_extra_info("socket").fileno()))
+        except OSError as error:  # out of file descriptors
+            log.warning("connection refused listener=metrics reason=%s", error)
+        else:
+            self._accept(detached)
+        bare.abort()
+
+
 class _Connection(asyncio.Protocol):
     """The connection of one HTTP client."""
 
-    def __init__(self, others: "set[_Connection]", page: Callable[[str], Page]) -> None:
+    def __init__(self, others: "set[_Connection]", page: Callable[[Get], Page]) -> None:
         self._others = others
         self._page = page
         self._received = bytearray()
@@ -142,7 +229,7 @@ class _Connection(asyncio.Protocol):
             self._transport.write(response(page, keeps_alive=False))
             self._transport.close()
             return
-        page = self._page(request.path)
+        page = self._page(request)
         keeps = request.keeps_alive
         self._transport.write(response(page, keeps_alive=keeps, is_head=request.is_head))
         if keeps:

@@ -234,6 +234,13 @@ def _ids(nodes: Nodes) -> list[int]:
     return [nodes] if isinstance(nodes, int) else list(nodes)
 
 
+def _checked_voters(nodes: int, controllers: int | None) -> int:
+    voters = voters_of(nodes) if controllers is None else controllers
+    if not 1 <= voters <= nodes <= NODES_MAX:
+        raise ValueError(f"{voters} controllers of {nodes} nodes, {NODES_MAX} at most")
+    return voters
+
+
 @contextmanager
 def run_cluster(
     nodes: int = 3,
@@ -263,9 +270,7 @@ def run_cluster(
     Raises:
         NodeFailed: a node did not start. ValueError: a cluster of this size is impossible.
     """
-    voters = voters_of(nodes) if controllers is None else controllers
-    if not 1 <= voters <= nodes <= NODES_MAX:
-        raise ValueError(f"{voters} controllers of {nodes} nodes, {NODES_MAX} at most")
+    voters = _checked_voters(nodes, controllers)
     with ExitStack() as stack:
         root = directory or Path(tempfile.mkdtemp(prefix="ottla-"))
         if directory is None:
