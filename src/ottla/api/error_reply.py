@@ -54,7 +54,17 @@ _IN_BOTH: Final = frozenset(
     }
 )
 # A request of these that names nothing is answered with nothing.
-_MAY_BE_EMPTY: Final = frozenset({ApiKey.ELECT_LEADERS, ApiKey.ALTER_REPLICA_LOG_DIRS})
+_MAY_BE_EMPTY: Final = frozenset(
+    {
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    }
+)
 # Its old versions list directories, and the request has none.
 _NOT_MIRRORED: Final = ApiKey.DESCRIBE_LOG_DIRS
 
