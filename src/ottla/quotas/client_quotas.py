@@ -42,6 +42,9 @@ class QuotaKind(enum.Enum):
     REQUEST = "request_percentage"
     MUTATION = "controller_mutation_rate"
 
+    # An enum hashes in Python code otherwise, at every lookup.
+    __hash__ = object.__hash__
+
     @property
     def per_second(self) -> float:
         """Amount per second for a quota of 1."""
@@ -81,6 +84,7 @@ class ClientQuotas:
         self._saved_s_max = saved_s_max
         self._limits: dict[QuotaKind, dict[Entity, float]] = {kind: {} for kind in QuotaKind}
         self._found: dict[tuple[QuotaKind, str, str], Limit | None] = {}
+        self._applied: dict[tuple[str, str | None], bool] = {}
         self._buckets: dict[tuple[QuotaKind, tuple[str | None, str | None]], _Bucket] = {}
         self._swept_at = Millis(0)
         self.is_active = False
@@ -97,11 +101,20 @@ class ClientQuotas:
             if not self._limits[kind]:
                 self._buckets = {k: v for k, v in self._buckets.items() if k[0] is not kind}
         self._found.clear()
+        self._applied.clear()
         self.is_active = any(self._limits.values())
 
-    def applies(self, client: tuple[str, str]) -> bool:
+    def applies(self, principal: str, client_id: str | None) -> bool:
         """Say whether any quota applies to a client."""
-        return any(self.limit_of(kind, client) is not None for kind in QuotaKind)
+        key = (principal, client_id)
+        found = self._applied.get(key)
+        if found is None:
+            client = quota_client(principal, client_id)
+            found = any(self.limit_of(kind, client) is not None for kind in QuotaKind)
+            if len(self._applied) >= LOOKUPS_MAX:
+                self._applied.clear()
+            self._applied[key] = found
+        return found
 
     def amount_max(self, kind: QuotaKind, client: tuple[str, str]) -> float | None:
         """Return what a client can have saved up at most; None without a quota."""

@@ -60,12 +60,14 @@ class Throttling:
 
     def applies(self, caller: Caller) -> bool:
         """Say whether any quota applies to a client."""
-        return self.quotas.applies(quota_client(caller.principal, caller.client_id))
+        return self.quotas.applies(caller.principal, caller.client_id)
 
     def charge(
         self, caller: Caller, request: Request, size: int, spent_s: float, result: Result
     ) -> Result:
         """Charge a request of ``size`` bytes; return its result with the throttle time, if any."""
+        if not self.quotas.applies(caller.principal, caller.client_id):
+            return result
         row = SURFACE.get(request.key)
         is_exempt = row is None or row.throttle is Throttle.EXEMPT or request.key in SASL_KEYS
         answer = result if isinstance(result, Answer) else None
