@@ -6,9 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.security.acl import Acl, AclOperation, PatternType, PermissionType, ResourceType
-from ottla.security.acl_index import AclIndex, Outcome, Subject
-from ottla.security.authorizer import CACHE_MAX, AclAuthorizer, NoAuthorizer
+from ottla.api.access import OPEN
+from ottla.api.group_access import everybody
+from ottla.api.routes import Caller
+from ottla.runtime.ports import Address
+from ottla.security.acl import Acl, AclOperation, PatternType, PermissionType, ResourceType, Subject
+from ottla.security.acl_index import AclIndex, Outcome
+from ottla.security.authorizer import CACHE_MAX, AclAuthorizer
 
 ALICE = Subject("User:alice", "10.0.0.1")
 TOPIC = ResourceType.TOPIC
@@ -195,10 +199,12 @@ def test_cache_is_bounded() -> None:
     assert authorizer.allows(ALICE, READ, TOPIC, "t")
 
 
-def test_no_authorizer_allows_everything() -> None:
-    assert NoAuthorizer().allows(ALICE, READ, TOPIC, "t")
-    assert NoAuthorizer().allows_any(ALICE, READ, TOPIC)
-    assert not NoAuthorizer().is_enabled
+def test_access_without_an_authorizer_allows_everything() -> None:
+    caller = Caller("User:alice", None, Address("192.0.2.1", 1), "PLAINTEXT")
+    assert OPEN.allows(caller, READ, TOPIC, "t")
+    assert OPEN.allows_any(caller, READ, TOPIC)
+    assert OPEN.may(READ, TOPIC) is everybody
+    assert not OPEN.is_enabled
 
 
 def test_audit_line_escapes_names_from_clients(caplog: pytest.LogCaptureFixture) -> None:

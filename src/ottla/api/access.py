@@ -5,7 +5,7 @@ out the constant `everybody`, by which fast paths know that there is nothing to 
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.api.authorized_operations import OPERATIONS, bit_of
 from ottla.api.group_access import GroupAccess, May, everybody
@@ -15,9 +15,11 @@ from ottla.api.surface_row import Check
 from ottla.api.transaction_access import TransactionAccess, anybody
 from ottla.metadata.configs import ConfigResourceType
 from ottla.protocol.errors import ErrorCode
-from ottla.security.acl import CLUSTER_NAME, AclOperation, ResourceType
-from ottla.security.acl_index import Subject
-from ottla.security.authorizer import Authorizer, NoAuthorizer
+from ottla.security.acl import CLUSTER_NAME, AclOperation, ResourceType, Subject
+
+# Loaded where one is configured.
+if TYPE_CHECKING:
+    from ottla.security.authorizer import Authorizer
 
 MayOnCluster = Callable[[Caller], bool]
 
@@ -32,17 +34,17 @@ _REFUSED: Final = {
 class Access:
     """The decisions of one authorizer about callers."""
 
-    def __init__(self, authorizer: Authorizer | None = None) -> None:
-        self._authorizer: Authorizer = NoAuthorizer() if authorizer is None else authorizer
+    def __init__(self, authorizer: "Authorizer | None" = None) -> None:
+        self._authorizer = authorizer
 
     @property
     def is_enabled(self) -> bool:
         """Whether ACLs are enforced; if not, everything is allowed."""
-        return self._authorizer.is_enabled
+        return self._authorizer is not None and self._authorizer.is_enabled
 
     def version(self) -> int:
         """Return a number that changes with every change of the decisions."""
-        return self._authorizer.version
+        return 0 if self._authorizer is None else self._authorizer.version
 
     def allows(
         self,
@@ -54,17 +56,21 @@ class Access:
         is_audited: bool = True,
     ) -> bool:
         """Say whether the caller may carry out the operation on one resource."""
-        subject = Subject(caller.principal, caller.peer.host)
-        return self._authorizer.allows(
-            subject, operation, resource_type, name, is_audited=is_audited
+        return self._authorizer is None or self._authorizer.allows(
+            Subject(caller.principal, caller.peer.host),
+            operation,
+            resource_type,
+            name,
+            is_audited=is_audited,
         )
 
     def allows_any(
         self, caller: Caller, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         """Say whether the caller may carry out the operation on some resource of the type."""
-        subject = Subject(caller.principal, caller.peer.host)
-        return self._authorizer.allows_any(subject, operation, resource_type)
+        return self._authorizer is None or self._authorizer.allows_any(
+            Subject(caller.principal, caller.peer.host), operation, resource_type
+        )
 
     def passes(self, caller: Caller, checks: Iterable[Check]) -> bool:
         """Say whether the caller passes checks on the cluster."""

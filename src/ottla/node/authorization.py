@@ -1,7 +1,7 @@
 """The authorizer of a node: constructed from its settings, kept up to date with the image.
 
 ``authorizer.class.name`` switches it on. Before the first image it allows super users alone, so
-that nodes can form a cluster that nobody else can use yet.
+that nodes can form a cluster that nobody else can use yet. Loaded only where it is switched on.
 """
 
 from typing import Final
@@ -37,10 +37,8 @@ class AclPublisher:
             )
 
 
-def build_acl_publisher(loaded: Loaded) -> AclPublisher | None:
-    """Return the authorizer of a node with its publisher; None if it has none."""
-    if not loaded.broker.authorizer_class_name:
-        return None
+def build_acl_publisher(loaded: Loaded) -> AclPublisher:
+    """Return the authorizer of a node that is configured to have one, with its publisher."""
     text = loaded.static.get(SUPER_USERS, "")
     super_users = [user.strip() for user in text.split(";") if user.strip()]
     allow = loaded.static.get(ALLOW_EVERYONE, "").strip().lower() == _TRUE

@@ -1,10 +1,11 @@
 """What every part of a node is constructed from."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from ottla.api.access import OPEN, Access
 from ottla.config.loading import Loaded
-from ottla.node.authorization import AclPublisher
 from ottla.node.directories import log_directories
 from ottla.node.dynamic_config import DynamicConfig
 from ottla.node.listeners import Bound
@@ -16,6 +17,9 @@ from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.runtime.ports import Committer
 from ottla.server.connection_close_hooks import ConnectionCloseHooks
 from ottla.storage.log_dir import LogDirectory
+
+if TYPE_CHECKING:
+    from ottla.node.authorization import AclPublisher
 
 
 class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +39,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     close_hooks: ConnectionCloseHooks = msgspec.field(default_factory=ConnectionCloseHooks)
     access: Access = OPEN
     """Who may do what, on all listeners."""
-    acls: AclPublisher | None = None
+    acls: "AclPublisher | None" = None
     """Keeps the authorizer up to date; None for a node without one."""
     repair: Repair = NO_REPAIR
     offline_paths: tuple[str, ...] = ()

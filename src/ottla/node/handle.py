@@ -19,7 +19,6 @@ from ottla.api.access import OPEN, Access
 from ottla.config.listeners import Listener
 from ottla.config.loading import Loaded, load
 from ottla.metadata.image import Image
-from ottla.node.authorization import build_acl_publisher
 from ottla.node.build import NodeParts, build_node
 from ottla.node.connection_limits import check_limits, tcp_settings
 from ottla.node.context import NodeContext
@@ -299,7 +298,11 @@ async def _prepare(
     except BaseException:
         _close_directories(opened.online, -1)
         raise
-    acls = build_acl_publisher(loaded)
+    acls = None
+    if loaded.broker.authorizer_class_name:
+        from ottla.node.authorization import build_acl_publisher
+
+        acls = build_acl_publisher(loaded)
     return NodeContext(
         loaded=loaded,
         access=OPEN if acls is None else Access(acls.authorizer),

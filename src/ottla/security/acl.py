@@ -5,7 +5,7 @@ those of the wire and of the metadata log; 0 is a value that an older client doe
 """
 
 import enum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -62,6 +62,13 @@ class PermissionType(enum.IntEnum):
 CLUSTER_NAME: Final = "kafka-cluster"
 WILDCARD: Final = "*"
 WILDCARD_PRINCIPAL: Final = "User:*"
+
+
+class Subject(NamedTuple):
+    """The principal of a request, as ``User:name``, and the address it was sent from."""
+
+    principal: str
+    host: str
 
 
 class Acl(msgspec.Struct, frozen=True, gc=False):

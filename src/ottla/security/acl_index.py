@@ -25,6 +25,7 @@ from ottla.security.acl import (
     PatternType,
     PermissionType,
     ResourceType,
+    Subject,
 )
 
 # An operation is also allowed by an entry that allows one of these. Denials imply nothing.
@@ -44,13 +45,6 @@ class Outcome(enum.Enum):
     ALLOWED = "allowed"
     DENIED = "denied"
     NO_ENTRY = "no entry"
-
-
-class Subject(NamedTuple):
-    """The principal of a request, as ``User:name``, and the address it was sent from."""
-
-    principal: str
-    host: str
 
 
 class AclIndex:

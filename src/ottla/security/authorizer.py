@@ -1,8 +1,8 @@
 """Whether a principal may carry out an operation on a resource: super users, ACLs, cache, audit.
 
 Decisions are cached per principal, host, operation and resource, and the cache is dropped whenever
-the ACLs change, so a cached decision is never older than the image. `NoAuthorizer` stands for a
-cluster without ``authorizer.class.name``: everybody may do everything.
+the ACLs change, so a cached decision is never older than the image. A node
+without ``authorizer.class.name`` has none, and everybody may do everything.
 
 Audit lines go to the logger ``ottla.authorizer``, as in Kafka: denials at INFO, what is allowed at
 DEBUG. Names in them come from clients and are escaped, so that a name cannot forge a line.
@@ -12,8 +12,8 @@ import logging
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from ottla.security.acl import Acl, AclOperation, ResourceType
-from ottla.security.acl_index import AclIndex, Outcome, Subject
+from ottla.security.acl import Acl, AclOperation, ResourceType, Subject
+from ottla.security.acl_index import AclIndex, Outcome
 
 audit = logging.getLogger("ottla.authorizer")
 
@@ -58,31 +58,6 @@ class Authorizer(Protocol):
     ) -> bool:
         """Say whether the subject may carry out the operation on some resource of the type."""
         ...
-
-
-class NoAuthorizer:
-    """Allows everything."""
-
-    is_enabled = False
-    version = 0
-
-    def allows(
-        self,
-        subject: Subject,
-        operation: AclOperation,
-        resource_type: ResourceType,
-        name: str,
-        *,
-        is_audited: bool = True,
-    ) -> bool:
-        """Return True."""
-        return True
-
-    def allows_any(
-        self, subject: Subject, operation: AclOperation, resource_type: ResourceType
-    ) -> bool:
-        """Return True."""
-        return True
 
 
 class AclAuthorizer:
