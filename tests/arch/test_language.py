@@ -13,7 +13,6 @@ NOT_YET = (
     "src/ottla/api/",
     "src/ottla/cli/",
     "tests/unit/",
-    "tests/wire/",
 )
 
 

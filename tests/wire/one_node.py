@@ -1,4 +1,4 @@
-"""One whole node on a loop of its own thread, for tests that speak to it with plain sockets."""
+"""One node on an event loop in its own thread, for tests with plain sockets."""
 
 import asyncio
 import contextlib
@@ -80,7 +80,7 @@ def one_node(loaded: Loaded) -> Iterator[OneNode]:
 
 
 class Line:
-    """A blocking connection that sends whatever it is told to."""
+    """A blocking connection that sends arbitrary bytes and requests."""
 
     def __init__(self, address: Address) -> None:
         self.sock = socket.create_connection((address.host, address.port), timeout=20)

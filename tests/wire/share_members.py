@@ -1,4 +1,4 @@
-"""A node and members of share groups that speak to it by hand."""
+"""A node, and members of share groups that send plain requests."""
 
 import itertools
 import socket

@@ -1,4 +1,4 @@
-"""What no client sends, sent to a whole node: it closes that connection, counts it, and goes on.
+"""Malformed requests to a node: it closes and counts the connection, and serves others.
 
 The names are rows of the catalogue of bad inputs.
 """
@@ -102,7 +102,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_bytes_close_that_connection_and_are_counted(
+def test_malformed_request_closes_its_connection_and_is_counted(
     node: OneNode, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = bad_bytes(node)
@@ -118,14 +118,14 @@ def test_bad_bytes_close_that_connection_and_are_counted(
         assert f"looks like {name[3:]}" in line
 
 
-def test_bytes_behind_the_last_field_are_not_looked_at(node: OneNode) -> None:
+def test_bytes_after_the_last_field_are_ignored(node: OneNode) -> None:
     """Row 7: librdkafka sends such requests, and Kafka answers them."""
     with Line(node.address) as line:
         line.send(header(METADATA, 0, struct.pack(">i", 0) + b"x"))
         assert line.frame()[:4] == b"\0\0\0\1"
 
 
-def test_an_unknown_tag_is_skipped(node: OneNode) -> None:
+def test_unknown_tag_is_skipped(node: OneNode) -> None:
     with Line(node.address) as line:
         body = b"\1\0\0" + b"\2" + b"\5\1a" + b"\x63\2bc"
         line.send(header(METADATA, 12, body, flexible=True))
@@ -141,7 +141,7 @@ def test_odd_client_ids_are_served(node: OneNode, client_id: str | None) -> None
         assert line.frame()[:4] == b"\0\0\0\3"
 
 
-def test_a_newer_api_versions_is_told_what_there_is(node: OneNode) -> None:
+def test_newer_api_versions_request_gets_the_supported_versions(node: OneNode) -> None:
     """Row 9."""
     with Line(node.address) as line:
         line.send(framed(struct.pack(">hhih", 18, 99, 7, -1) + b"whatever"))
@@ -150,7 +150,7 @@ def test_a_newer_api_versions_is_told_what_there_is(node: OneNode) -> None:
         assert line.frame()[:4] == b"\0\0\0\x08"
 
 
-def test_many_topics_and_the_same_topic_often_are_bounded_work(node: OneNode) -> None:
+def test_many_and_repeated_topics_are_bounded_work(node: OneNode) -> None:
     """Row 20."""
     with Line(node.address) as line:
         line.send(metadata(1, *(f"t{n}" for n in range(65_535))))
@@ -171,7 +171,7 @@ def test_correlation_ids_are_echoed_and_order_is_kept(node: OneNode) -> None:
     assert ids == [-1, 5, -1, 5, -1]
 
 
-def test_connections_over_the_limit_are_closed_and_the_rest_goes_on(node: OneNode) -> None:
+def test_connections_over_the_limit_are_closed_and_others_served(node: OneNode) -> None:
     """Row 27."""
     with Line(node.address) as good:
         good.send(metadata(1))
@@ -204,7 +204,7 @@ def test_ten_thousand_requests_of_a_client_that_never_reads(node: OneNode) -> No
         assert good.frame()[:4] == b"\0\0\0\2"
 
 
-def test_any_bytes_as_a_body_leave_the_node_as_it_was(node: OneNode) -> None:
+def test_arbitrary_bodies_do_not_change_the_node(node: OneNode) -> None:
     """Row 28, in small: every API and version of the listener, random and cut bodies."""
     rng = random.Random(7)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""Records that must not get in, one row after the other, against a running node.
+"""Invalid records are rejected by a running node, one test per row of docs/faults.md.
 
 After each: the right code, nothing appended, and the node goes on serving the same connection.
 """
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from produce_world import Node, running_node
+from produce_node import Node, running_node
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -63,7 +63,7 @@ def refuses(node: Node, batch: bytes | None, version: int = 9, **config: str) ->
 
 
 @pytest.mark.parametrize("at", [17, 21, 40, 60, 65, -1])
-def test_29_a_wrong_crc_is_corrupt(node: Node, at: int) -> None:
+def test_29_wrong_crc_is_corrupt(node: Node, at: int) -> None:
     batch = good()
     batch[at] ^= 0x40
     assert refuses(node, batch) is CORRUPT
@@ -72,27 +72,27 @@ def test_29_a_wrong_crc_is_corrupt(node: Node, at: int) -> None:
 @pytest.mark.parametrize(
     ("magic", "code"), [(0, INVALID), (1, INVALID), (3, CORRUPT), (255, CORRUPT)]
 )
-def test_30_other_formats_are_refused(node: Node, magic: int, code: ErrorCode) -> None:
+def test_30_other_message_formats_are_rejected(node: Node, magic: int, code: ErrorCode) -> None:
     batch = good()
     batch[16] = magic
     assert refuses(node, batch) is code
 
 
 @pytest.mark.parametrize("more", [1, 7, 1000])
-def test_31_a_batch_longer_than_its_bytes_is_no_batch(node: Node, more: int) -> None:
+def test_31_batch_length_beyond_the_bytes_is_rejected(node: Node, more: int) -> None:
     batch = good()
     struct.pack_into(">i", batch, 8, len(batch) - 12 + more)
     assert refuses(node, batch) is INVALID
 
 
 @pytest.mark.parametrize("length", [-1, 0, 13, 14, 48, 49, 55])
-def test_31_a_batch_shorter_than_its_bytes_is_corrupt(node: Node, length: int) -> None:
+def test_31_batch_length_below_the_bytes_is_corrupt(node: Node, length: int) -> None:
     batch = good()
     struct.pack_into(">i", batch, 8, length)
     assert refuses(node, batch) is CORRUPT
 
 
-def test_31_nothing_is_no_batch(node: Node) -> None:
+def test_31_null_empty_and_truncated_records_are_rejected(node: Node) -> None:
     assert refuses(node, None) is INVALID
     assert refuses(node, b"") is INVALID
     assert refuses(node, good()[:40]) is INVALID
@@ -115,20 +115,20 @@ def test_31_nothing_is_no_batch(node: Node) -> None:
         {"base_offset": Offset(1)},
     ],
 )
-def test_32_counts_that_do_not_agree(node: Node, codec: Compression, lie) -> None:
+def test_32_wrong_record_counts_are_rejected(node: Node, codec: Compression, lie) -> None:
     batch = resealed(good(b"a", b"b", compression=codec), **lie)
     assert refuses(node, batch) is INVALID
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_32_offset_deltas_count_from_0(node: Node, codec: Compression) -> None:
+def test_32_offset_deltas_must_count_from_0(node: Node, codec: Compression) -> None:
     records = [Record(Offset(each), now(), b"k", b"v") for each in (0, 2)]
     region = bytes(encode_records(records, 0, records[0].timestamp))
     batch = resealed(good(b"a", b"b", compression=codec), bytes(compress(codec, region)))
     assert refuses(node, batch) is INVALID
 
 
-def test_33_one_batch_for_a_partition(node: Node) -> None:
+def test_33_several_batches_per_partition_are_rejected(node: Node) -> None:
     assert refuses(node, good() + good()) is INVALID
 
 
@@ -136,12 +136,12 @@ def test_33_one_batch_for_a_partition(node: Node) -> None:
 
 
 @pytest.mark.parametrize("number", [5, 6, 7])
-def test_34_codecs_that_nobody_has(node: Node, number: int) -> None:
+def test_34_unknown_codecs_are_rejected(node: Node, number: int) -> None:
     assert refuses(node, resealed(good(), attributes=number)) is INVALID
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_35_a_bomb_is_refused_and_costs_little(node: Node, codec: Compression) -> None:
+def test_35_decompression_bomb_is_rejected_at_little_cost(node: Node, codec: Compression) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     size = (70 if codec is not Compression.SNAPPY else 15) << 20
     bomb = resealed(good(compression=codec), bytes(compress(codec, bytes(size))))
@@ -155,7 +155,9 @@ def test_35_a_bomb_is_refused_and_costs_little(node: Node, codec: Compression) -
 
 @pytest.mark.parametrize("codec", PACKED)
 @pytest.mark.parametrize("change", ["cut", "behind", "noise", "twice", "empty"])
-def test_35_streams_that_are_none(node: Node, codec: Compression, change: str) -> None:
+def test_35_invalid_compressed_streams_are_rejected(
+    node: Node, codec: Compression, change: str
+) -> None:
     batch = good(b"a" * 100, b"b" * 100, compression=codec)
     packed = bytes(batch[HEADER_BYTES:])
     bad = {
@@ -169,7 +171,7 @@ def test_35_streams_that_are_none(node: Node, codec: Compression, change: str) -
 
 
 @pytest.mark.parametrize("version", [3, 6, 7])
-def test_36_zstd_has_a_first_version(node: Node, version: int) -> None:
+def test_36_zstd_is_rejected_in_old_versions(node: Node, version: int) -> None:
     batch = good(compression=Compression.ZSTD)
     if version < 7:
         assert refuses(node, batch, version) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -180,7 +182,7 @@ def test_36_zstd_has_a_first_version(node: Node, version: int) -> None:
 # -- 37 and 38: size and time ------------------------------------------------
 
 
-def test_37_larger_than_the_topic_allows(node: Node) -> None:
+def test_37_batch_above_max_message_bytes_is_rejected(node: Node) -> None:
     too_large = ErrorCode.MESSAGE_TOO_LARGE
     batch = good(b"x" * 2000)
     assert refuses(node, batch, max_message_bytes=str(len(batch) - 1)) is too_large
@@ -194,7 +196,7 @@ def test_37_larger_than_the_topic_allows(node: Node) -> None:
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
-def test_38_timestamps_out_of_bounds(node: Node, codec: Compression) -> None:
+def test_38_timestamps_out_of_bounds_are_rejected(node: Node, codec: Compression) -> None:
     late = ErrorCode.INVALID_TIMESTAMP
 
     def at(stamp: int) -> bytearray:
@@ -232,19 +234,21 @@ def record_with(headers: bytes) -> bytes:
         b"\xff\xff\xff\xff\xff\xff\x01",
     ],
 )
-def test_39_headers_that_cannot_be(node: Node, codec: Compression, headers: bytes) -> None:
+def test_39_invalid_headers_are_rejected(node: Node, codec: Compression, headers: bytes) -> None:
     packed = bytes(compress(codec, record_with(headers)))
     assert refuses(node, resealed(good(compression=codec), packed)) is INVALID
 
 
-def test_39_a_header_without_a_value_is_fine(node: Node) -> None:
+def test_39_header_with_null_value_is_accepted(node: Node) -> None:
     packed = record_with(varint(1) + varint(1) + b"h" + varint(-1))
     assert node.code(node.topic(), resealed(good(), packed)) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("codec", Compression)
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
-def test_40_a_compacted_topic_wants_keys(node: Node, codec: Compression, policy: str) -> None:
+def test_40_null_key_in_a_compacted_topic_is_rejected(
+    node: Node, codec: Compression, policy: str
+) -> None:
     keys = [b"k", None, b"", None]
     records = [Record(Offset(i), now(), key, b"v") for i, key in enumerate(keys)]
     batch = build_batch(records, compression=codec)
@@ -256,7 +260,7 @@ def test_40_a_compacted_topic_wants_keys(node: Node, codec: Compression, policy:
     assert node.code(node.topic(), batch) is ErrorCode.NONE
 
 
-def test_41_clients_write_no_control_batches(node: Node) -> None:
+def test_41_control_batches_of_clients_are_rejected(node: Node) -> None:
     assert refuses(node, good(is_control=True)) is INVALID
     marker = good(is_control=True, is_transactional=True, producer=Producer(4000, 0, 0))
     assert node.code(node.topic(), marker) is not ErrorCode.NONE
@@ -276,7 +280,7 @@ def new_producer(node: Node) -> int:
     return int(response.producer_id)
 
 
-def test_42_sequences_and_epochs(node: Node) -> None:
+def test_42_wrong_sequences_and_epochs_are_rejected(node: Node) -> None:
     producer, topic = new_producer(node), node.topic()
     out_of_order = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     for sequence in range(6):
@@ -304,7 +308,7 @@ def test_42_sequences_wrap_around(node: Node) -> None:
 
 
 @pytest.mark.parametrize("version", [9, 11, 13])
-def test_43_a_transaction_that_nobody_verifies_is_not_appended(node: Node, version: int) -> None:
+def test_43_unverified_transactional_batch_is_not_appended(node: Node, version: int) -> None:
     batch = good(producer=Producer(new_producer(node), 0, 0), is_transactional=True)
     failed = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert refuses(node, batch, version) is failed, "without a transactional id"
@@ -322,7 +326,7 @@ NAMES = ["", ".", "..", "a" * 250, "../../etc/x", "/etc/passwd", "nul\0", "😀"
 
 
 @pytest.mark.parametrize("name", NAMES, ids=repr)
-def test_44_names_that_no_topic_may_have(node: Node, name: str) -> None:
+def test_44_invalid_topic_names_are_rejected(node: Node, name: str) -> None:
     assert node.code(name, good()) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     request = CreateTopicsRequest([CreatableTopic(name, 1, 1)], 5000)
     (made,) = node.client.ask(ApiKey.CREATE_TOPICS, 7, request).topics
@@ -332,7 +336,7 @@ def test_44_names_that_no_topic_may_have(node: Node, name: str) -> None:
     assert told.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_44_names_that_collide(node: Node) -> None:
+def test_44_colliding_topic_names_are_rejected(node: Node) -> None:
     def create(name: str) -> int:
         request = CreateTopicsRequest([CreatableTopic(name, 1, 1)], 5000)
         return int(node.client.ask(ApiKey.CREATE_TOPICS, 7, request).topics[0].error_code)
@@ -344,7 +348,7 @@ def test_44_names_that_collide(node: Node) -> None:
 # -- all at once -------------------------------------------------------------
 
 
-def test_a_good_client_is_served_between_bad_ones(node: Node) -> None:
+def test_valid_client_is_served_between_malformed_requests(node: Node) -> None:
     topic = node.topic()
     bad = good()
     bad[40] ^= 1

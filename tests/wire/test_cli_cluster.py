@@ -1,4 +1,4 @@
-"""The command line against nodes that it started itself."""
+"""The command line with nodes that it started."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_topic_from_its_making_to_its_end(ottla: Ottla) -> None:
+def test_topic_commands_create_describe_alter_and_delete(ottla: Ottla) -> None:
     (made,) = ottla.json("topic", "create", "life", "-p", "2", "-c", "retention.ms=60000")
     assert (made["partitions"], made["replication_factor"]) == (2, 1)
     assert "TOPIC_ALREADY_EXISTS" in ottla("topic", "create", "life", code=1)
@@ -82,7 +82,7 @@ def test_a_topic_from_its_making_to_its_end(ottla: Ottla) -> None:
     assert "UNKNOWN_TOPIC_OR_PARTITION" in ottla("topic", "delete", "life", code=1)
 
 
-def test_records_go_in_and_come_out(ottla: Ottla, lines: Path) -> None:
+def test_produced_records_are_consumed(ottla: Ottla, lines: Path) -> None:
     ottla("topic", "create", "words", "-p", "1")
     (told,) = ottla.json("produce", "words", str(lines), "-K", ":", "-H", "lang=en", "-z", "zstd")
     assert told == {"partition": 0, "records": 3, "first_offset": 0, "last_offset": 2}
@@ -100,7 +100,7 @@ def test_records_go_in_and_come_out(ottla: Ottla, lines: Path) -> None:
     assert ottla.json("topic", "offsets", "words", "-t", "-2")[0]["offset"] == 1
 
 
-def test_an_envelope_makes_the_round_trip(ottla: Ottla, tmp_path: Path, lines: Path) -> None:
+def test_envelope_format_round_trips(ottla: Ottla, tmp_path: Path, lines: Path) -> None:
     for name in ("from", "to"):
         ottla("topic", "create", name, "-p", "2")
     ottla("produce", "from", str(lines), "-K", ":", "-H", "a=1")
@@ -118,7 +118,7 @@ def test_an_envelope_makes_the_round_trip(ottla: Ottla, tmp_path: Path, lines: P
     assert {each["payload"] for each in documents} == {"one", "two", "three"}
 
 
-def test_a_pipe_into_a_pipe(ottla: Ottla) -> None:
+def test_delimited_records_pass_through_pipes_unchanged(ottla: Ottla) -> None:
     ottla("topic", "create", "pipes", "-p", "1")
     given = b"".join(b"%d\x00" % n for n in range(3000))
     assert ottla.process("produce", "pipes", "-D", "\\0", "-a", "1", given=given) == b""
@@ -126,7 +126,7 @@ def test_a_pipe_into_a_pipe(ottla: Ottla) -> None:
     assert got == given
 
 
-def test_a_terminal_is_not_steered_and_a_pipe_gets_every_byte(ottla: Ottla, tmp_path: Path) -> None:
+def test_control_characters_are_escaped_on_a_terminal_only(ottla: Ottla, tmp_path: Path) -> None:
     ottla("topic", "create", "hostile", "-p", "1")
     (tmp_path / "evil").write_bytes(b"\x1b]0;owned\x07\xff")
     ottla("produce", "hostile", str(tmp_path / "evil"))
@@ -146,7 +146,7 @@ def test_a_terminal_is_not_steered_and_a_pipe_gets_every_byte(ottla: Ottla, tmp_
         os.close(theirs)
 
 
-def test_whoever_has_enough_may_go(ottla: Ottla, lines: Path) -> None:
+def test_closed_output_pipe_ends_consume(ottla: Ottla, lines: Path) -> None:
     ottla("topic", "create", "enough", "-p", "1")
     ottla("produce", "enough", str(lines))
     command = f"{sys.executable} -m ottla.cli.main consume enough -b {ottla.bootstrap} -e | head -1"
@@ -154,7 +154,7 @@ def test_whoever_has_enough_may_go(ottla: Ottla, lines: Path) -> None:
     assert done.stdout == b"k1:one\n" and done.stderr == b""
 
 
-def test_what_cannot_be_sent_is_told(ottla: Ottla, tmp_path: Path) -> None:
+def test_produce_reports_records_that_cannot_be_sent(ottla: Ottla, tmp_path: Path) -> None:
     ottla("topic", "create", "small", "-p", "1", "-c", "max.message.bytes=1000")
     (tmp_path / "large").write_bytes(b"x" * 2000 + b"\n")
     assert "MESSAGE_TOO_LARGE" in ottla("produce", "small", str(tmp_path / "large"), code=1)
@@ -166,7 +166,7 @@ def test_what_cannot_be_sent_is_told(ottla: Ottla, tmp_path: Path) -> None:
     assert "OFFSET_OUT_OF_RANGE" in ottla("consume", "small", "-o", "99", "-e", code=1)
 
 
-def test_settings(ottla: Ottla) -> None:
+def test_config_commands_show_and_change_settings(ottla: Ottla) -> None:
     ottla("topic", "create", "set", "-p", "1")
     (row,) = ottla.json("config", "set", "topic", "set", "retention.ms=1000")
     assert (row["key"], row["value"]) == ("retention.ms", "1000")
@@ -181,14 +181,14 @@ def test_settings(ottla: Ottla) -> None:
     assert "INVALID_CONFIG" in ottla("config", "set", "topic", "set", "retention.ms=x", code=1)
 
 
-def test_the_cluster(ottla: Ottla) -> None:
+def test_cluster_commands_describe_the_cluster(ottla: Ottla) -> None:
     found = json.loads(ottla("-o", "json", "cluster", "info"))
     assert found["voters"] == [1] and found["controller"] == 1
     assert found["brokers"][0]["address"] == ottla.bootstrap
     assert json.loads(ottla("cluster", "health", "-o", "json")) == []
 
 
-def test_the_doctor(ottla: Ottla, tmp_path: Path) -> None:
+def test_doctor_reports_ok_for_a_healthy_node(ottla: Ottla, tmp_path: Path) -> None:
     rows = ottla.json("doctor", "--data", str(tmp_path))
     by_check = {row["check"]: row["state"] for row in rows}
     assert by_check["port"] == by_check["directory"] == by_check["advertised address"] == "ok"
@@ -199,7 +199,7 @@ def test_the_doctor(ottla: Ottla, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_three_nodes_keep_records_and_come_back(tmp_path: Path, lines: Path) -> None:
+def test_three_nodes_keep_records_over_a_restart(tmp_path: Path, lines: Path) -> None:
     port = free_ports(6)[0]
     addresses = ",".join(f"127.0.0.1:{port + n}" for n in range(3))
     ottla = Ottla(addresses)
@@ -223,7 +223,7 @@ def test_three_nodes_keep_records_and_come_back(tmp_path: Path, lines: Path) -> 
         assert second.end()[0] == 0
 
 
-def test_a_node_that_dies_is_told_with_what_it_said(tmp_path: Path) -> None:
+def test_up_reports_a_crashed_node_with_its_output(tmp_path: Path) -> None:
     up = Up(tmp_path / "data", free_ports(2)[0])
     try:
         up.wait_ready()
@@ -236,7 +236,7 @@ def test_a_node_that_dies_is_told_with_what_it_said(tmp_path: Path) -> None:
     assert "node 1 ended with exit code -9" in errors and "started node 1" in errors
 
 
-def test_nodes_do_not_outlive_who_started_them(tmp_path: Path) -> None:
+def test_nodes_stop_with_the_process_that_started_them(tmp_path: Path) -> None:
     up = Up(tmp_path / "data", free_ports(2)[0])
     up.wait_ready()
     (node,) = up.node_pids()
@@ -252,7 +252,7 @@ def _wait_ended(watched: int) -> bool:
     return bool(select.select([watched], [], [], 40)[0])
 
 
-def test_what_up_refuses(tmp_path: Path, ottla: Ottla) -> None:
+def test_up_rejects_invalid_options(tmp_path: Path, ottla: Ottla) -> None:
     taken = ottla.bootstrap.rpartition(":")[2]
     assert "is in use" in ottla("up", "--port", taken, "--data", str(tmp_path / "a"), code=1)
     (tmp_path / "b").mkdir()

@@ -63,7 +63,7 @@ def ottla(node: Cluster) -> Ottla:
     for number in range(10):
         producer.produce("words", str(number).encode(), partition=number % 2)
     assert producer.flush(SECONDS_MAX) == 0
-    commit(node, "first", p0=0)  # whoever asks for a coordinator first has its topic made
+    commit(node, "first", p0=0)  # the first FindCoordinator creates the internal topic
     return Ottla(node.bootstrap)
 
 
@@ -97,7 +97,7 @@ def reading(node: Cluster, group: str, **more: Any) -> Consumer:
     return consumer
 
 
-def test_a_group_from_its_first_offset_to_its_end(node: Cluster, ottla: Ottla) -> None:
+def test_group_commands_list_describe_and_delete(node: Cluster, ottla: Ottla) -> None:
     commit(node, "life", p0=2, p1=5)
     (listed,) = [row for row in ottla.json("group", "list") if row["group"] == "life"]
     assert (listed["type"], listed["state"], listed["coordinator"]) == ("classic", "Empty", 1)
@@ -119,7 +119,7 @@ def committed(ottla: Ottla, group: str) -> list[int | None]:
     return [row["committed"] for row in found["offsets"]]
 
 
-def test_offsets_are_planned_first_and_changed_when_asked_to(
+def test_reset_offsets_changes_offsets_only_with_execute(
     node: Cluster, ottla: Ottla, tmp_path: Path
 ) -> None:
     commit(node, "plan", p0=2, p1=5)
@@ -156,11 +156,11 @@ def test_offsets_are_planned_first_and_changed_when_asked_to(
         ["-t", "words", "--to-offset", "-5"],
     ],
 )
-def test_a_reset_that_is_asked_for_wrongly(ottla: Ottla, wrong: list[str]) -> None:
+def test_invalid_reset_options_are_rejected(ottla: Ottla, wrong: list[str]) -> None:
     ottla("group", "reset-offsets", "any", *wrong, code=2)
 
 
-def test_a_group_may_begin_with_a_reset(ottla: Ottla) -> None:
+def test_reset_offsets_may_create_a_group(ottla: Ottla) -> None:
     ottla("group", "reset-offsets", "unborn", "-t", "words:1", "--to-latest", "--execute")
     assert committed(ottla, "unborn") == [5]
     text = ottla("group", "reset-offsets", "unborn", "-t", "words:7", "--to-latest", code=1)
@@ -168,7 +168,9 @@ def test_a_group_may_begin_with_a_reset(ottla: Ottla) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_are_shown_and_protected(node: Cluster, ottla: Ottla, protocol: str) -> None:
+def test_group_with_members_is_described_and_not_reset(
+    node: Cluster, ottla: Ottla, protocol: str
+) -> None:
     group = f"busy-{protocol}"
     consumer = reading(node, group, **{"group.protocol": protocol})
     try:
@@ -194,7 +196,7 @@ def test_members_are_shown_and_protected(node: Cluster, ottla: Ottla, protocol: 
         consumer.close()
 
 
-def test_pages_of_groups(node: Cluster, ottla: Ottla) -> None:
+def test_group_explain_page_decodes_group_names(node: Cluster, ottla: Ottla) -> None:
     commit(node, "odd/näme ", p0=1)
     assert "odd/näme  is a classic group, Empty" in ottla("group", "explain", "odd/näme ")
     assert "GROUP_ID_NOT_FOUND" in ottla("group", "explain", "nobody", code=1)
@@ -213,7 +215,7 @@ def test_pages_of_groups(node: Cluster, ottla: Ottla) -> None:
         connection.close()
 
 
-def test_share_groups(node: Cluster, ottla: Ottla) -> None:
+def test_share_commands_describe_reset_and_delete(node: Cluster, ottla: Ottla) -> None:
     ottla("config", "set", "group", "queue", "share.auto.offset.reset=earliest")
     wire = Wire(node.bootstrap)
     member = Member(wire, "queue", "words").join()
@@ -245,7 +247,7 @@ def test_share_groups(node: Cluster, ottla: Ottla) -> None:
     assert "it is a classic group" in ottla("share", "describe", "no-queue", code=1)
 
 
-def test_transactions(node: Cluster, ottla: Ottla) -> None:
+def test_txn_commands_list_and_describe_transactions(node: Cluster, ottla: Ottla) -> None:
     producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "writer"})
     producer.init_transactions(SECONDS_MAX)
     producer.begin_transaction()
@@ -272,7 +274,7 @@ def test_transactions(node: Cluster, ottla: Ottla) -> None:
     assert "no transaction begins at 1" in nothing
 
 
-def test_what_a_partition_has_open_is_aborted_there(node: Cluster, ottla: Ottla) -> None:
+def test_txn_abort_ends_a_hanging_transaction(node: Cluster, ottla: Ottla) -> None:
     producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "hung"})
     producer.init_transactions(SECONDS_MAX)
     producer.begin_transaction()

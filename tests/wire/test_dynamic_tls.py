@@ -28,7 +28,7 @@ PREFIX = "listener.name.tls.ssl."
 
 @pytest.fixture
 def secure(tmp_path: Path) -> SecureNode:
-    # Files are read when they are told to be, not when they change.
+    # Files are read on a reload, not when they change.
     return SecureNode(tmp_path, ("ottla.ssl.reload.interval.ms=600000",))
 
 

@@ -150,7 +150,7 @@ def records_in(reply: fetch.FetchResponse) -> list[Record]:
 
 
 @asynchronous
-async def test_every_offset_in_every_version(tmp_path: Path) -> None:
+async def test_every_offset_is_fetched_in_every_version(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         await here.create("orders")
         for size in (1, 4, 2):
@@ -165,7 +165,7 @@ async def test_every_offset_in_every_version(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_long_poll_is_answered_by_the_append(tmp_path: Path) -> None:
+async def test_long_poll_is_completed_by_an_append(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         await here.create("orders", 2)
         waiting = asyncio.ensure_future(here.get(here.want("orders", max_wait_ms=SOON_MS)))
@@ -180,7 +180,7 @@ async def test_a_long_poll_is_answered_by_the_append(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_client_that_leaves_leaves_nothing(tmp_path: Path) -> None:
+async def test_disconnected_client_leaves_no_waiting_fetch(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         await here.create("orders")
         other = await Connection.open(TcpNetwork(), here.address, client_id="other")
@@ -195,7 +195,7 @@ async def test_a_client_that_leaves_leaves_nothing(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_slice_outlives_its_topic(tmp_path: Path) -> None:
+async def test_response_slice_survives_the_deletion_of_its_topic(tmp_path: Path) -> None:
     """A client that reads slowly gets what it was promised, whatever is deleted meanwhile."""
     async with world(tmp_path) as here:
         await here.create("orders")
@@ -219,7 +219,7 @@ async def test_a_slice_outlives_its_topic(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_offsets_by_time(tmp_path: Path) -> None:
+async def test_list_offsets_finds_offsets_by_timestamp(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         await here.create("orders")
         append(here.partition("orders"), b"a", b"b", b"c")
@@ -232,7 +232,7 @@ async def test_offsets_by_time(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_directories_are_described(tmp_path: Path) -> None:
+async def test_describe_log_dirs_returns_directories(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         await here.create("orders", 2)
         append(here.partition("orders", 1), b"a")
@@ -264,7 +264,7 @@ def in_a_thread(work: Callable[[], None]) -> "asyncio.Future[None]":
 
 
 @asynchronous
-async def test_librdkafka_reads_what_is_there_and_what_comes(tmp_path: Path) -> None:
+async def test_librdkafka_reads_existing_and_new_records(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         await here.create("orders", 2)
         count = 2000

@@ -135,7 +135,7 @@ def topic(wire: Wire) -> tuple[str, bytes]:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
-def test_the_coordinator_is_found_in_every_version(wire: Wire, node: Cluster, version: int) -> None:
+def test_find_coordinator_works_in_every_version(wire: Wire, node: Cluster, version: int) -> None:
     if version < 4:
         found = wire.ask(FindCoordinatorRequest(key="g"), version)
         assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
@@ -147,7 +147,7 @@ def test_the_coordinator_is_found_in_every_version(wire: Wire, node: Cluster, ve
 
 
 @pytest.mark.parametrize(("key_type", "version"), [(2, 5), (3, 6), (-1, 6)])
-def test_a_kind_of_coordinator_that_is_not_there(wire: Wire, key_type: int, version: int) -> None:
+def test_unknown_coordinator_type_is_rejected(wire: Wire, key_type: int, version: int) -> None:
     (found,) = wire.ask(
         FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"]), version
     ).coordinators
@@ -160,7 +160,7 @@ ID = "AAECAwQFBgcICQoLDA0ODw"
 @pytest.mark.parametrize(
     "key", ["g", "g:topic", f"g:{ID}:x", f":{ID}:1", "g:topic:1", f"g:{ID}AAA:1"]
 )
-def test_a_share_key_has_a_group_an_id_and_a_partition(wire: Wire, key: str) -> None:
+def test_share_coordinator_key_is_validated(wire: Wire, key: str) -> None:
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
     assert wire.ask(request).coordinators[0].error_code == ErrorCode.INVALID_REQUEST
 
@@ -188,9 +188,7 @@ def join(wire: Wire, group: str, version: int = 9, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
-def test_a_refused_join_has_a_null_protocol_name_where_the_version_allows(
-    wire: Wire, version: int
-) -> None:
+def test_rejected_join_has_a_null_protocol_name_if_nullable(wire: Wire, version: int) -> None:
     group = next(NAMES)
     refused = wire.ask(joining(group, "stranger"), version)
     assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -201,7 +199,7 @@ def test_a_refused_join_has_a_null_protocol_name_where_the_version_allows(
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
-def test_a_member_joins_lives_and_leaves_in_every_version(wire: Wire, version: int) -> None:
+def test_member_joins_heartbeats_and_leaves_in_every_version(wire: Wire, version: int) -> None:
     group = next(NAMES)
     joined = join(wire, group, version)
     assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 1)
@@ -229,7 +227,7 @@ def test_a_member_joins_lives_and_leaves_in_every_version(wire: Wire, version: i
 
 
 @pytest.mark.parametrize("version", [0, 2, 3, 5])
-def test_leaving_a_group_that_is_not_there(wire: Wire, version: int) -> None:
+def test_leave_of_an_unknown_group_is_rejected(wire: Wire, version: int) -> None:
     left = wire.ask(LeaveGroupRequest(next(NAMES), "m", [MemberIdentity("m")]), version)
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     if version < 3:
@@ -253,7 +251,9 @@ def test_leaving_a_group_that_is_not_there(wire: Wire, version: int) -> None:
         (OffsetDeleteRequest("nowhere"), ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
-def test_bad_requests_get_kafkas_codes(wire: Wire, request_: Message, expected: ErrorCode) -> None:
+def test_invalid_group_requests_get_kafkas_error_codes(
+    wire: Wire, request_: Message, expected: ErrorCode
+) -> None:
     assert wire.ask(request_).error_code == expected
 
 
@@ -325,7 +325,7 @@ def test_offsets_are_read_in_every_version(wire: Wire, topic: Any, version: int)
         assert fetch(wire, group, None, version) == {0: (7, epoch, "note", 0)}
 
 
-def test_several_groups_at_once(wire: Wire, topic: Any) -> None:
+def test_offset_fetch_returns_several_groups(wire: Wire, topic: Any) -> None:
     groups = [next(NAMES) for _ in range(5)]
     for number, group in enumerate(groups):
         commit(wire, group, topic, number)
@@ -336,7 +336,7 @@ def test_several_groups_at_once(wire: Wire, topic: Any) -> None:
         assert found == [0, 1, 2, 3, 4]
 
 
-def test_topics_and_partitions_that_are_not_there(wire: Wire, topic: Any) -> None:
+def test_offsets_of_unknown_topics_and_partitions_are_errors(wire: Wire, topic: Any) -> None:
     group = next(NAMES)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert commit(wire, group, ("nowhere", bytes(16)), 1) == unknown
@@ -417,7 +417,7 @@ def test_groups_are_deleted_when_empty(wire: Wire, topic: Any) -> None:
     assert fetch(wire, empty, topic)[0] == NONE_COMMITTED
 
 
-def test_groups_and_offsets_outlive_the_node(wire: Wire, node: Cluster, topic: Any) -> None:
+def test_groups_and_offsets_survive_a_restart(wire: Wire, node: Cluster, topic: Any) -> None:
     group = next(NAMES)
     joined = join(wire, group)
     member = joined.member_id

@@ -1,4 +1,4 @@
-"""A node as its embedder sees it: sockets handed over, metrics, limits, topics made by asking."""
+"""The API of an embedded node: passed sockets, metrics, limits, automatic topic creation."""
 
 import asyncio
 import json
@@ -113,7 +113,7 @@ def test_fifty_nodes_start_at_once_with_sockets_handed_over(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_a_socket_that_no_listener_is_for_is_refused(tmp_path: Path) -> None:
+def test_socket_without_a_listener_is_rejected(tmp_path: Path) -> None:
     loaded = settings(tmp_path)
     with bound() as stray, pytest.raises(StartFailed, match="no controller listener is at 127"):
         asyncio.run(Node.start(loaded, controller_listener=stray))
@@ -135,7 +135,7 @@ def test_several_listeners_of_both_families_and_an_advertised_port_of_0(tmp_path
         assert response.cluster_id == CLUSTER
 
 
-def test_settings_may_be_a_mapping_and_bad_ones_open_nothing(tmp_path: Path) -> None:
+def test_settings_may_be_a_mapping_and_invalid_ones_open_nothing(tmp_path: Path) -> None:
     given = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -151,7 +151,7 @@ def test_settings_may_be_a_mapping_and_bad_ones_open_nothing(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_package_itself_loads_nothing() -> None:
+def test_importing_the_package_loads_nothing() -> None:
     code = (
         "import sys, ottla; print(sorted(m for m in sys.modules if 'ottla' in m or m == 'asyncio'))"
     )
@@ -159,7 +159,7 @@ def test_the_package_itself_loads_nothing() -> None:
     assert ran.stdout.strip() == "['ottla']"
 
 
-def test_a_metrics_port_in_use_fails_the_start(tmp_path: Path) -> None:
+def test_metrics_port_in_use_fails_the_start(tmp_path: Path) -> None:
     with bound() as taken:
         taken.listen()
         loaded = settings(tmp_path, f"ottla.metrics.listener=127.0.0.1:{taken.getsockname()[1]}")
@@ -171,7 +171,7 @@ def test_a_metrics_port_in_use_fails_the_start(tmp_path: Path) -> None:
 # -- what it tells of itself -----------------------------------------------------
 
 
-def test_metrics_are_what_dashboards_ask_for(tmp_path: Path) -> None:
+def test_metrics_contain_what_dashboards_query(tmp_path: Path) -> None:
     with one_node(settings(tmp_path, METRICS)) as running:
         node = running.node
         request = CreateTopicsRequest([CreatableTopic("orders", 3, 1)], 10_000)
@@ -235,14 +235,14 @@ def test_health_and_readiness(tmp_path: Path) -> None:
         assert get(running.node, "/")[0] == 404
 
 
-def test_what_is_not_there_is_told_as_none(tmp_path: Path) -> None:
+def test_unset_metrics_address_and_unknown_log_are_none(tmp_path: Path) -> None:
     with one_node(settings(tmp_path)) as running:
         node = running.node
         assert node.metrics_addr is None
         assert node.local_log_end_offset("nothing", 0) is None
 
 
-def test_leave_to_stop_is_seen_however_late_one_looks(tmp_path: Path) -> None:
+def test_controlled_shutdown_is_visible_to_late_waiters(tmp_path: Path) -> None:
     with one_node(settings(tmp_path)) as running:
         node = running.node
         assert not node.should_shut_down
@@ -254,7 +254,7 @@ def test_leave_to_stop_is_seen_however_late_one_looks(tmp_path: Path) -> None:
 # -- topics made by asking -------------------------------------------------------
 
 
-def test_a_topic_is_made_by_asking_for_it(tmp_path: Path) -> None:
+def test_metadata_request_creates_a_topic(tmp_path: Path) -> None:
     with one_node(settings(tmp_path, "num.partitions=4")) as running:
         node = running.node
         assert running.call(topic_code(node, "quiet", create=False)) is UNKNOWN
@@ -265,7 +265,7 @@ def test_a_topic_is_made_by_asking_for_it(tmp_path: Path) -> None:
         assert node.image.topics.named("quiet") is None
 
 
-def test_no_topic_is_made_by_asking_where_that_is_off(tmp_path: Path) -> None:
+def test_metadata_request_creates_no_topic_if_disabled(tmp_path: Path) -> None:
     with one_node(settings(tmp_path, "auto.create.topics.enable=false")) as running:
         node = running.node
         assert running.call(topic_code(node, "new")) is UNKNOWN
@@ -315,7 +315,7 @@ def test_limits_are_as_configured_and_change_at_run_time(tmp_path: Path) -> None
         assert refused(running, 8) == 0
 
 
-def test_a_quota_on_an_address_slows_its_connections(tmp_path: Path) -> None:
+def test_connection_quota_of_an_address_slows_its_connections(tmp_path: Path) -> None:
     with one_node(settings(tmp_path, METRICS)) as running:
         node = running.node
         quota = AlterClientQuotasRequest(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from produce_world import Client, Node
+from produce_node import Client, Node
 
 from ottla.api.produce_transaction import ADDING_VERSION_FIRST
 from ottla.protocol.api_keys import ApiKey

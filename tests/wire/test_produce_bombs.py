@@ -1,4 +1,4 @@
-"""A request that is much work to validate does not keep other clients waiting."""
+"""A request that is expensive to validate does not delay other clients."""
 
 import struct
 import threading
@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
-from produce_world import Node, running_node
+from produce_node import Node, running_node
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -39,7 +39,7 @@ def bomb() -> bytes:
     return bytes(seal_batch(header, compress(Compression.GZIP, region, 9)))
 
 
-def test_a_ping_is_answered_while_bombs_are_unpacked(node: Node) -> None:
+def test_ping_is_answered_while_bombs_are_decompressed(node: Node) -> None:
     topic, data = node.topic(partitions=BOMBS), bomb()
     partitions = [PartitionProduceData(index, data) for index in range(BOMBS)]
     request = ProduceRequest(None, 1, 60_000, [TopicProduceData(topic, partition_data=partitions)])
@@ -74,9 +74,7 @@ def sized(size: int, sequence: int) -> bytes:
 
 
 @pytest.mark.parametrize("has_producer", [True, False])
-def test_small_batches_do_not_overtake_one_that_a_worker_unpacks(
-    node: Node, has_producer: bool
-) -> None:
+def test_small_batches_do_not_overtake_one_in_a_worker(node: Node, has_producer: bool) -> None:
     topic = node.topic()
     sizes = [20 << 20, 10, 3 << 20, 10, 10]
     batches = [sized(size, number) for number, size in enumerate(sizes)]

@@ -1,11 +1,11 @@
-"""Produce and its neighbours against a running node: every version, real clients."""
+"""Produce and related APIs of a running node: every version, real clients."""
 
 import time
 from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
-from produce_world import Node, running_node
+from produce_node import Node, running_node
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -62,7 +62,7 @@ def test_every_version_appends_and_is_read_back(node: Node, version: int) -> Non
         assert [each.value for each in node.records(topic, index)] == [b"v0", b"v1"]
 
 
-def test_acks_0_is_silent_keeps_its_order_and_closes_on_failure(node: Node) -> None:
+def test_acks_0_has_no_reply_keeps_order_and_closes_on_failure(node: Node) -> None:
     topic = node.topic()
     with node.connected() as client:
         for value in (b"a", b"b"):
@@ -74,7 +74,7 @@ def test_acks_0_is_silent_keeps_its_order_and_closes_on_failure(node: Node) -> N
     assert [each.value for each in node.records(topic)] == [b"a", b"b", b"c"]
 
 
-def test_a_body_cut_short_closes_the_connection_and_appends_nothing(node: Node) -> None:
+def test_truncated_body_closes_the_connection_and_appends_nothing(node: Node) -> None:
     topic = node.topic()
     with node.connected() as client:
         frame = request_frame(
@@ -99,7 +99,7 @@ def test_pipelined_requests_of_all_kinds_are_answered_in_order(node: Node) -> No
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_a_topic_of_a_codec_stores_that_codec(node: Node, codec: Compression) -> None:
+def test_topic_compression_type_is_stored(node: Node, codec: Compression) -> None:
     names = {Compression.NONE: "uncompressed"}
     topic = node.topic(compression_type=names.get(codec, codec.name.lower()))
     for source in Compression:
@@ -109,7 +109,7 @@ def test_a_topic_of_a_codec_stores_that_codec(node: Node, codec: Compression) ->
     assert [each.value for each in node.records(topic)] == [b"x" * 300] * 5
 
 
-def test_log_append_time_is_the_brokers(node: Node) -> None:
+def test_log_append_time_is_set_by_the_broker(node: Node) -> None:
     topic = node.topic(message_timestamp_type="LogAppendTime")
     before = int(time.time() * 1000)
     old = build_batch([Record(Offset(0), Millis(5), b"k", b"v")])
@@ -124,7 +124,7 @@ def init(node: Node, **fields):
     return node.client.ask(ApiKey.INIT_PRODUCER_ID, 4, InitProducerIdRequest(**fields))
 
 
-def test_an_idempotent_producer_makes_no_duplicate(node: Node) -> None:
+def test_idempotent_producer_writes_no_duplicate(node: Node) -> None:
     topic = node.topic()
     first, second = init(node), init(node)
     assert (first.error_code, first.producer_epoch) == (0, 0)
@@ -141,7 +141,7 @@ def test_an_idempotent_producer_makes_no_duplicate(node: Node) -> None:
     assert (described.producer_id, described.last_sequence) == (first.producer_id, 0)
 
 
-def test_deleted_records_are_gone_for_readers(node: Node) -> None:
+def test_deleted_records_are_not_readable(node: Node) -> None:
     topic = node.topic()
     for value in (b"a", b"b", b"c"):
         node.produce(topic, batch_of(value))

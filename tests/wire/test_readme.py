@@ -1,4 +1,4 @@
-"""What README and examples show works as shown: every block is run against a node."""
+"""Every block of the README and the examples runs against a node."""
 
 import os
 import re
@@ -63,7 +63,7 @@ def run_as_test(address: str, text: str) -> str:
         return run(address, [*command, "--rootdir", directory, directory])
 
 
-def test_the_readme_speaks_the_truth(address: str) -> None:
+def test_readme_commands_work(address: str) -> None:
     """In its order: later blocks read what earlier ones wrote."""
     texts = [text for _, text in blocks()]
     for name in ("ottla produce", "kcat -C", "confluent_kafka", "aiokafka", "import KafkaConsumer"):
@@ -77,12 +77,12 @@ def test_the_readme_speaks_the_truth(address: str) -> None:
     assert "lars:good morning" in run_block(address, "sh", "ottla consume greetings -e -K :\n")
 
 
-def test_the_first_topic(address: str) -> None:
+def test_first_topic_example_runs(address: str) -> None:
     said = run(address, [sys.executable, str(ROOT / "examples" / "first_topic.py"), address])
     assert "greetings-0 leader=1" in said and "quorum leader=1" in said
 
 
-def test_the_first_records(address: str) -> None:
+def test_first_records_example_runs_twice(address: str) -> None:
     script = str(ROOT / "examples" / "first_records.py")
     said = run(address, [sys.executable, script, address])
     assert said.count("wrote first-records-") == 3

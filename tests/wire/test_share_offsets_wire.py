@@ -87,7 +87,7 @@ def delete_offsets(wire: Wire, group: str, topic: str) -> Any:
     return wire.ask(DeleteShareGroupOffsetsRequest(group, asked))
 
 
-def test_what_is_asked_twice_is_answered_in_one_row(wire: Wire, group: str, topic: str) -> None:
+def test_partition_requested_twice_has_one_result(wire: Wire, group: str, topic: str) -> None:
     part = AlterShareGroupOffsetsRequestPartition(0, 4)
     topics = [AlterShareGroupOffsetsRequestTopic(topic, [part])] * 2
     altered = wire.ask(AlterShareGroupOffsetsRequest(group, topics))

@@ -1,4 +1,4 @@
-"""Share groups of a running node: join, fetch, acknowledge, let go (KIP-932)."""
+"""Share groups of a running node: join, fetch, acknowledge, release (KIP-932)."""
 
 # ruff: noqa: F401, F811 - fixtures of `share_members` are found by name
 
@@ -48,7 +48,7 @@ from ottla.protocol.messages.share_group_describe import ShareGroupDescribeReque
 from ottla.testing import Cluster
 
 
-def test_records_are_fetched_accepted_and_gone(wire: Wire, group: str, topic: str) -> None:
+def test_accepted_records_are_not_fetched_again(wire: Wire, group: str, topic: str) -> None:
     member = Member(wire, group, topic).join()
 
     reply = member.fetch()
@@ -62,7 +62,7 @@ def test_records_are_fetched_accepted_and_gone(wire: Wire, group: str, topic: st
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_two_members_never_hold_the_same_record(
+def test_two_members_never_acquire_the_same_record(
     wire: Wire, group: str, topic: str, version: int
 ) -> None:
     first, second = (Member(wire, group, topic).join() for _ in range(2))
@@ -76,14 +76,14 @@ def test_two_members_never_hold_the_same_record(
     assert rows(refused)[0].error_code == ErrorCode.INVALID_RECORD_STATE
 
 
-def test_a_strict_fetch_gets_no_more_than_it_asked_for(wire: Wire, group: str, topic: str) -> None:
+def test_strict_fetch_acquires_no_more_than_requested(wire: Wire, group: str, topic: str) -> None:
     member = Member(wire, group, topic).join()
 
     assert member.got(records=4, share_acquire_mode=1) == [(0, 3, 1)]
     assert member.got(records=4, share_acquire_mode=1) == [(4, 7, 1)]
 
 
-def test_a_waiting_fetch_is_woken_by_what_comes(
+def test_waiting_share_fetch_is_woken_by_an_append(
     wire: Wire, node: Cluster, group: str, topic: str
 ) -> None:
     member = Member(wire, group, topic).join()
@@ -96,7 +96,7 @@ def test_a_waiting_fetch_is_woken_by_what_comes(
     assert time.monotonic() - began < 45
 
 
-def test_a_lock_that_expires_gives_the_records_to_another(
+def test_expired_lock_releases_records_to_another_member(
     wire: Wire, node: Cluster, group: str, topic: str
 ) -> None:
     configure(wire, group, share_record_lock_duration_ms="1000")
@@ -110,7 +110,7 @@ def test_a_lock_that_expires_gives_the_records_to_another(
     assert rows(late)[0].error_code == ErrorCode.INVALID_RECORD_STATE
 
 
-def test_a_session_that_ends_releases_what_was_held(wire: Wire, group: str, topic: str) -> None:
+def test_closing_a_session_releases_acquired_records(wire: Wire, group: str, topic: str) -> None:
     first, second = (Member(wire, group, topic).join() for _ in range(2))
     assert first.got() == [(0, 9, 1)]
 
@@ -162,7 +162,7 @@ def test_closing_a_session_releases_records_of_partitions_it_no_longer_fetches(
     assert second.got(wait_ms=10_000) == [(0, 9, 2)]
 
 
-def test_sessions_are_checked(wire: Wire, group: str, topic: str) -> None:
+def test_share_session_epochs_are_validated(wire: Wire, group: str, topic: str) -> None:
     member = Member(wire, group, topic).join()
 
     assert member.fetch(session=5).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
@@ -189,7 +189,7 @@ def test_unknown_acquire_modes_and_long_member_ids_are_refused(wire: Wire, group
     assert wire.ask(late).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_renewed_lock_is_told(wire: Wire, group: str, topic: str) -> None:
+def test_renewed_lock_returns_its_timeout(wire: Wire, group: str, topic: str) -> None:
     member = Member(wire, group, topic).join()
     member.fetch()
 
@@ -201,7 +201,7 @@ def test_a_renewed_lock_is_told(wire: Wire, group: str, topic: str) -> None:
     assert rows(unasked)[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_group_is_described_and_left(wire: Wire, group: str, topic: str) -> None:
+def test_share_group_is_described_and_left(wire: Wire, group: str, topic: str) -> None:
     member = Member(wire, group, topic).join()
 
     (found,) = wire.ask(ShareGroupDescribeRequest([group])).groups
@@ -218,7 +218,7 @@ def test_a_group_is_described_and_left(wire: Wire, group: str, topic: str) -> No
     assert found.group_state == "Empty"
 
 
-def test_a_member_that_is_not_what_it_thinks(wire: Wire, group: str, topic: str) -> None:
+def test_unknown_members_and_wrong_epochs_are_rejected(wire: Wire, group: str, topic: str) -> None:
     stranger = Member(wire, group, topic)
     stranger.epoch = 3
     assert stranger.beat().error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -256,7 +256,7 @@ def test_acknowledging_an_offset_twice_in_one_request_is_an_invalid_record_state
     assert rows(member.acknowledge((0, 9, ACCEPT)))[0].error_code == ErrorCode.NONE
 
 
-def test_a_group_of_the_same_name_begins_anew(wire: Wire, group: str, topic: str) -> None:
+def test_recreated_share_group_starts_without_state(wire: Wire, group: str, topic: str) -> None:
     member = Member(wire, group, topic).join()
     member.fetch()
     member.acknowledge((0, 3, ACCEPT))
@@ -271,7 +271,7 @@ def test_a_group_of_the_same_name_begins_anew(wire: Wire, group: str, topic: str
     assert again.got() == [(0, 9, 1)]
 
 
-def test_a_group_with_members_is_not_deleted(wire: Wire, group: str, topic: str) -> None:
+def test_share_group_with_members_is_not_deleted(wire: Wire, group: str, topic: str) -> None:
     member = Member(wire, group, topic).join()
     member.fetch([])
     member.acknowledge((0, 3, ACCEPT))
@@ -282,7 +282,7 @@ def test_a_group_with_members_is_not_deleted(wire: Wire, group: str, topic: str)
     assert summary(wire, group, member.assigned[0])[:2] == (ErrorCode.NONE, 4), "it keeps its state"
 
 
-def test_what_is_kept_of_a_deleted_topic_goes_with_it(wire: Wire, group: str, topic: str) -> None:
+def test_share_state_of_a_deleted_topic_is_deleted(wire: Wire, group: str, topic: str) -> None:
     member = Member(wire, group, topic).join()
     member.fetch()
     member.acknowledge((0, 3, ACCEPT))
@@ -298,7 +298,7 @@ def test_what_is_kept_of_a_deleted_topic_goes_with_it(wire: Wire, group: str, to
     assert offsets(wire, group) == [(0, -1, -1)], "begun anew, under another id"
 
 
-def test_the_log_of_share_state_is_trimmed(wire: Wire, group: str, topic: str) -> None:
+def test_share_state_log_is_trimmed(wire: Wire, group: str, topic: str) -> None:
     """Snapshots every other update: what is before them goes."""
     member = Member(wire, group, topic).join()
     member.fetch()
@@ -316,7 +316,7 @@ def test_the_log_of_share_state_is_trimmed(wire: Wire, group: str, topic: str) -
     assert summary(wire, group, member.assigned[0])[:2] == (ErrorCode.NONE, 10)
 
 
-def test_a_member_whose_connection_is_gone_holds_nothing(
+def test_closed_connection_releases_the_records_of_its_member(
     wire: Wire, node: Cluster, group: str, topic: str
 ) -> None:
     lost = Wire(node.bootstrap)
@@ -331,7 +331,7 @@ def test_a_member_whose_connection_is_gone_holds_nothing(
     assert back.fetch().error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_a_member_that_comes_again_on_another_connection_keeps_its_session(
+def test_member_on_a_new_connection_keeps_its_session(
     wire: Wire, node: Cluster, group: str, topic: str
 ) -> None:
     lost = Wire(node.bootstrap)
@@ -369,7 +369,7 @@ def letters(node: Cluster, topic: str, count: int) -> list[tuple[bytes | None, d
     return found
 
 
-def test_what_nobody_could_use_goes_to_the_dead_letter_topic(
+def test_undelivered_records_are_written_to_the_dead_letter_topic(
     wire: Wire, node: Cluster, group: str, topic: str
 ) -> None:
     create(wire, f"dlq.{topic}", ottla_errors_deadletterqueue_group_enable="true")
@@ -406,7 +406,7 @@ def test_what_nobody_could_use_goes_to_the_dead_letter_topic(
 
 
 @pytest.mark.parametrize("name", ["orders", "dlq.closed"])
-def test_a_topic_that_does_not_allow_it_gets_no_dead_letters(
+def test_topic_that_is_not_allowed_gets_no_dead_letters(
     wire: Wire, node: Cluster, group: str, topic: str, name: str
 ) -> None:
     dead = f"{name}-{topic}"

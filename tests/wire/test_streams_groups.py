@@ -1,4 +1,4 @@
-"""Streams groups of a running node, by hand: internal topics, tasks, deletion (KIP-1071)."""
+"""Streams groups of a running node: internal topics, tasks, deletion (KIP-1071)."""
 
 import itertools
 import socket
@@ -162,7 +162,7 @@ def join(wire: Wire, group: str, name: str, store: TopicInfo) -> Member:
     return member
 
 
-def test_internal_topics_are_made_and_tasks_are_shared(node: Cluster, wire: Wire) -> None:
+def test_internal_topics_are_created_and_tasks_assigned(node: Cluster, wire: Wire) -> None:
     store = TopicInfo("app-store-changelog", 0, 0, [KeyValue("cleanup.policy", "compact")])
     first = join(wire, "app", "one", store)
     assert [each.status_code for each in first.statuses] == [Status.MISSING_INTERNAL_TOPICS]
@@ -190,28 +190,28 @@ def deleted(wire: Wire, group: str) -> int:
     return int(result.error_code)
 
 
-def test_why_a_topic_cannot_be_made_is_told(wire: Wire) -> None:
+def test_failed_creation_of_an_internal_topic_is_reported(wire: Wire) -> None:
     store = TopicInfo("bad-store-changelog", 0, 0, [KeyValue("cleanup.policy", "nonsense")])
     member = join(wire, "bad", "one", store)
 
-    def is_told() -> bool:
+    def failure_is_reported() -> bool:
         member.beat()
         return any(
             "Creation failed: bad-store-changelog (" in e.status_detail for e in member.statuses
         )
 
-    until(is_told)
+    until(failure_is_reported)
     member.beat(-1)
 
 
-def test_a_group_has_no_members_of_other_protocols(wire: Wire) -> None:
+def test_streams_group_rejects_members_of_other_protocols(wire: Wire) -> None:
     member = Member(wire, "nobody", "one", TopicInfo("s"))
     until(lambda: member.beat(5).error_code == ErrorCode.GROUP_ID_NOT_FOUND)
     reply = member.beat(0, topology=Topology(0, [Subtopology("0", ["__consumer_offsets"])]))
     assert reply.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
 
 
-def test_a_cluster_without_the_feature_has_no_streams_groups(wire: Wire) -> None:
+def test_cluster_without_the_feature_rejects_streams_groups(wire: Wire) -> None:
     def set_level(level: int) -> None:
         update = FeatureUpdateKey("streams.version", level, upgrade_type=2 if level == 0 else 1)
         reply = wire.ask(UpdateFeaturesRequest(10_000, [update]))

@@ -1,4 +1,4 @@
-"""Bytes behind the last field of a request are ignored, by every API in every version.
+"""Bytes after the last field of a request are ignored, by every API in every version.
 
 Kafka's broker does not check for them, and librdkafka sends some: three bytes too many with
 Metadata, one with AlterUserScramCredentials.

@@ -1,4 +1,4 @@
-"""Transactions of a running node, in every version of their APIs, and read_committed exact."""
+"""Transactions of a running node, in every version of their APIs, and exact read_committed."""
 
 import itertools
 import socket
@@ -255,7 +255,9 @@ KINDS = pytest.mark.parametrize("is_new", [False, True])
 
 
 @KINDS
-def test_committed_is_seen_and_aborted_is_not(wire: Wire, topic: str, is_new: bool) -> None:
+def test_committed_records_are_read_and_aborted_are_not(
+    wire: Wire, topic: str, is_new: bool
+) -> None:
     client = Client(wire, names(), is_new=is_new)
     for number in range(4):
         for index in (0, 1):
@@ -268,9 +270,7 @@ def test_committed_is_seen_and_aborted_is_not(wire: Wire, topic: str, is_new: bo
 
 
 @KINDS
-def test_a_new_producer_aborts_what_the_last_left_open(
-    wire: Wire, topic: str, is_new: bool
-) -> None:
+def test_new_producer_aborts_the_open_transaction(wire: Wire, topic: str, is_new: bool) -> None:
     first = Client(wire, names(), is_new=is_new)
     assert first.produce(topic, 0, b"a") == 0
     second = Client(wire, first.name, is_new=is_new)
@@ -286,7 +286,7 @@ def test_a_new_producer_aborts_what_the_last_left_open(
     until(lambda: read(wire, topic, 0) == [b"c"])
 
 
-def test_a_partition_that_was_not_added_is_not_written_to(wire: Wire, topic: str) -> None:
+def test_produce_to_a_partition_not_in_the_transaction_is_rejected(wire: Wire, topic: str) -> None:
     """KIP-890: a write that comes late cannot open a transaction that nobody would end."""
     client = Client(wire, names(), is_new=False)
     assert client.produce(topic, 0, b"a", add=False) == ErrorCode.TRANSACTION_ABORTABLE
@@ -300,9 +300,7 @@ def test_a_partition_that_was_not_added_is_not_written_to(wire: Wire, topic: str
     assert read(wire, topic, 0, committed=False) == []
 
 
-def test_a_transaction_out_of_time_is_aborted_and_its_producer_fenced(
-    wire: Wire, topic: str
-) -> None:
+def test_timed_out_transaction_is_aborted_and_its_producer_fenced(wire: Wire, topic: str) -> None:
     name = names()
     reply = wire.ask(InitProducerIdRequest(name, 300))
     assert reply.error_code == 0
@@ -451,7 +449,7 @@ def offset_of(wire: Wire, group: str, topic: str, *, stable: bool = False) -> tu
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", range(6))
-def test_offsets_count_with_the_transaction(
+def test_offsets_are_committed_with_the_transaction(
     wire: Wire, topic: str, version: int, commit: bool
 ) -> None:
     client = Client(wire, names(), is_new=version >= 5)
@@ -474,7 +472,7 @@ def test_offsets_count_with_the_transaction(
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_add_offsets_of_strangers(wire: Wire, version: int) -> None:
+def test_add_offsets_of_wrong_producers_is_rejected(wire: Wire, version: int) -> None:
     client = Client(wire, names(), is_new=False)
     fenced = AddOffsetsToTxnRequest(client.name, client.id, client.epoch + 1, "g")
     assert wire.ask(fenced, version).error_code == fenced_code(version)
@@ -521,7 +519,7 @@ def test_describe_and_list(wire: Wire, topic: str) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.WRITE_TXN_MARKERS))
-def test_an_operator_aborts_a_transaction_that_hangs(wire: Wire, topic: str, version: int) -> None:
+def test_operator_aborts_a_hanging_transaction(wire: Wire, topic: str, version: int) -> None:
     client = Client(wire, names(), is_new=False)
     assert client.produce(topic, 0, b"a") == 0
     (row,) = wire.ask(DescribeProducersRequest([TopicRequest(topic, [0])])).topics[0].partitions
@@ -544,7 +542,7 @@ def test_an_operator_aborts_a_transaction_that_hangs(wire: Wire, topic: str, ver
     client.end(False)
 
 
-def test_nobody_s_transaction_is_not_ended_and_commits_nothing(wire: Wire, topic: str) -> None:
+def test_invalid_producer_ids_end_and_commit_nothing(wire: Wire, topic: str) -> None:
     for producer_id, epoch in ((-1, 0), (5, -1)):
         where = [WritableTxnMarkerTopic(topic, [0])]
         marker = WritableTxnMarker(producer_id, epoch, False, where)

@@ -1,4 +1,4 @@
-"""`ottla up` as a process of its own, for tests: start, wait for its line, end it."""
+"""`ottla up` as a separate process for tests: start it, wait for its output, stop it."""
 
 import os
 import signal

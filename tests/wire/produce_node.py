@@ -1,4 +1,4 @@
-"""What tests of Produce against a running node share: the node, and a client without a brain."""
+"""A running node and a minimal client for tests of Produce."""
 
 import itertools
 import socket
@@ -34,7 +34,7 @@ SOON_S = 60
 
 
 class Client:
-    """One blocking connection; says what it is told to say."""
+    """One blocking connection that sends given requests."""
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.rsplit(":", 1)
