@@ -158,6 +158,31 @@ def check_acls(*connection: str) -> None:
     assert json.loads(run("acl", "list", "-o", "json", *connection)) == []
 
 
+def check_tokens(config: dict[str, str], *connection: str) -> None:
+    """Create a token, log in with it, renew it and let it expire."""
+    words = ("token", "create", "--renewer", "User:bob", "-o", "json", *connection)
+    made = json.loads(run(*words))
+    assert made["owner"] == "User:admin"
+    (listed,) = json.loads(run("token", "list", "-o", "json", *connection))
+    assert listed["token_id"] == made["token_id"] and listed["renewers"] == ["User:bob"]
+    assert made["hmac"] not in json.dumps(listed)
+    jaas = (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{made["token_id"]}" password="{made["hmac"]}" tokenauth="true";'
+    )
+    own = [
+        *("-X", "security.protocol=SASL_SSL", "-X", "sasl.mechanism=SCRAM-SHA-256"),
+        *("-X", f"ssl.ca.location={config['ssl.ca.location']}", "-X", f"sasl.jaas.config={jaas}"),
+        *("-b", config["bootstrap.servers"]),
+    ]
+    assert "greetings" in run("topic", "list", *own)
+    renewed = json.loads(run("token", "renew", made["hmac"], "-o", "json", *connection))
+    assert renewed["expires_ms"] >= made["expires_ms"]
+    run("token", "expire", made["hmac"], *connection)
+    assert json.loads(run("token", "list", "-o", "json", *connection)) == []
+    assert "login failed" in run("topic", "list", *own, code=1)
+
+
 def test_up_secure_serves_exactly_the_clients_it_prints(tmp_path: Path) -> None:
     port = free_ports(1)[0]
     up = Up(tmp_path / "data", port, "--secure")
@@ -184,6 +209,7 @@ def test_up_secure_serves_exactly_the_clients_it_prints(tmp_path: Path) -> None:
         words = printed.partition("kcat -L ")[2].partition("\n\n")[0].replace("\\\n", " ").split()
         assert "greetings" in run("topic", "list", *words)
         check_acls("--command-config", str(java))
+        check_tokens(config, "--command-config", str(java))
         wrong = AdminClient({**config, "sasl.password": "wrong", "log_level": 0})
         with pytest.raises(KafkaException):
             wrong.list_topics(timeout=2)

@@ -2,7 +2,7 @@
 
     DIRECTORY/ca.pem, ca.key          a development authority
     DIRECTORY/node.pem                the key store that all nodes share
-    DIRECTORY/credentials.json        the passwords of the user and of the nodes
+    DIRECTORY/credentials.json        passwords of the user and the nodes, the key of tokens
 
 The user may do everything; other users only what ACLs allow.
 Clients log in by SCRAM or PLAIN, brokers to each other by SCRAM-SHA-512, and to controllers by
@@ -11,7 +11,7 @@ at the first start and kept; all but the certificates have mode 0600.
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +38,7 @@ class LocalSecurity(msgspec.Struct, frozen=True):
     user: str
     password: str
     node_password: str
+    token_secret: str
 
     def __repr__(self) -> str:
         return f"LocalSecurity({self.directory}, hidden)"
@@ -71,6 +72,7 @@ class LocalSecurity(msgspec.Struct, frozen=True):
         return {
             "listener.security.protocol.map": f"{clients}:{PROTOCOL},{controllers}:{PROTOCOL}",
             "inter.broker.listener.name": clients,
+            "delegation.token.secret.key": self.token_secret,
             "authorizer.class.name": AUTHORIZER,
             "super.users": f"User:{NODE_USER};User:{self.user}",
             "ssl.keystore.type": "PEM",
@@ -125,14 +127,13 @@ def local_security(
     kept = directory / "credentials.json"
     if not kept.exists():
         create_certificate(directory, "node", hosts, clock.now())
-        made = {"user": USER, "password": _password(random), "node_password": _password(random)}
+        secrets = ("password", "node_password", "token_secret")
+        made = {"user": USER, **{name: _password(random) for name in secrets}}
         write_file(kept, msgspec.json.encode(made), PRIVATE)
     try:
-        found = msgspec.json.decode(kept.read_bytes(), type=Mapping[str, str])
-        return LocalSecurity(
-            str(directory), found["user"], found["password"], found["node_password"]
-        )
-    except (msgspec.DecodeError, KeyError) as error:
+        found = msgspec.json.decode(kept.read_bytes(), type=dict[str, str])
+        return LocalSecurity(directory=str(directory), **found)
+    except (msgspec.DecodeError, TypeError) as error:
         raise ValueError(f"{kept}: is damaged; remove {directory} to make it anew") from error
 
 
