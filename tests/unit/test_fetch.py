@@ -5,10 +5,11 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 
 import pytest
-from fetch_world import Broker, id_of, only, part, records_in, rows, values_of, want
+from fetch_world import Broker, id_of, only, part, records_in, response_of, rows, values_of, want
 from msgspec.structs import replace
 from partition_fixtures import append, batch_of, registration
 
+from ottla.api.replies import Answer
 from ottla.config.generated import TopicConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import StorageFailed
@@ -16,6 +17,7 @@ from ottla.protocol.messages import fetch
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import Offset
+from ottla.quotas.client_quotas import QuotaKind
 from ottla.replication.partition import Partition
 from ottla.storage.log_config import LogConfig
 
@@ -689,3 +691,45 @@ def test_consecutive_fetches_read_all_segments() -> None:
     while len(found) < 6:
         found += [each.offset for each in records_in(only(broker.get(want(part(0, len(found))))))]
     assert found == list(range(6))
+
+
+# -- quotas ----------------------------------------------------------------------
+
+
+def limited_broker(rate: float) -> tuple[Broker, Partition]:
+    broker = Broker()
+    broker.handlers.quotas.update({(("client-id", "test"),): {"consumer_byte_rate": rate}})
+    partition = broker.host(replicas=(0, 1))
+    append(partition, b"a" * 500)
+    append(partition, b"b" * 500)
+    partition.follower_fetched(1, Offset(2), log_start=Offset(0))
+    return broker, partition
+
+
+def test_fetch_returns_at_most_what_a_quota_saves_up() -> None:
+    broker, _ = limited_broker(600.0)
+    assert len(records_in(only(broker.get(want(part()))))) == 1
+
+
+def test_fetch_of_a_client_in_debt_is_empty_and_its_session_goes_on() -> None:
+    broker, _ = limited_broker(2000.0)
+    opened = broker.get(want(part(), session_epoch=0))
+    now = broker.clock.monotonic()
+    client = ("ANONYMOUS", "test")
+    assert broker.handlers.quotas.charge(QuotaKind.FETCH, client, 5000, now) > 0
+    within = want(session_id=opened.session_id, session_epoch=1)
+    within.topics = []
+    empty = broker.get(within)
+    assert (empty.session_id, empty.responses) == (opened.session_id, [])
+    within.session_epoch = 2
+    assert broker.get(within).error_code == 0
+
+
+def test_follower_is_exempt_from_the_quota_of_its_client() -> None:
+    broker, _ = limited_broker(1.0)
+    now = broker.clock.monotonic()
+    broker.handlers.quotas.charge(QuotaKind.FETCH, ("ANONYMOUS", "test"), 5000, now)
+    reply = broker.ask(as_follower(part(log_start_offset=0)), 17)
+    assert isinstance(reply, Answer) and reply.is_exempt
+    assert isinstance(reply.body, list)
+    assert len(records_in(only(response_of(reply.body, 17)))) == 2

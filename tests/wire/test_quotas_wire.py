@@ -75,7 +75,7 @@ def produced_rate(node: OneNode, client_id: str, topic: str, seconds: float) -> 
             "bootstrap.servers": str(node.address),
             "client.id": client_id,
             "linger.ms": 5,
-            "batch.size": 20_000,
+            "batch.size": 10_000,  # requests of the fast path
             "queue.buffering.max.messages": 2000,
             "max.in.flight": 1,
         }
