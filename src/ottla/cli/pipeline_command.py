@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.connection_settings import client_properties, resolve_bootstrap
+from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.pipeline_progress import Lags, flow_rows
@@ -217,6 +217,7 @@ def status(
     output: OutputOption = None,
 ) -> None:
     """Show the run, and how far each flow is behind its topics."""
+    options_of(client_properties())  # bad settings are reported here, not as unknown lags
     try:
         found = Project.find(project)
         last = found.last_run()

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Mapping
 
 from ottla.cli.connection_settings import client_properties
 from ottla.cli.rendering import Row
+from ottla.client.client_security import BadClientSecurity
 from ottla.client.cluster import NoBroker, Refused
 from ottla.pipeline.broker import LATEST, client_for
 from ottla.pipeline.options import ClientSettings
 from ottla.pipeline.project import FlowProgress, Project
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.ports import Clock
+from ottla.security.sasl.credentials import LoginFailed
 
 _PATIENCE_MS = "3000"
 
@@ -30,7 +32,10 @@ def flow_rows(project: Project, bootstrap: str) -> list[Row]:
 
 
 def latest(flows: Iterable[FlowProgress], bootstrap: str) -> dict[TopicPartition, int]:
-    """Return where the topics of some flows end now; nothing where nobody answers."""
+    """Return where the topics of some flows end now; nothing if no broker answers, or lets us in.
+
+    Progress is only shown: a run that goes well must not fail of it.
+    """
     asked = {partition: LATEST for flow in flows for partition in flow.ends}
     if not asked:
         return {}
@@ -41,7 +46,7 @@ def latest(flows: Iterable[FlowProgress], bootstrap: str) -> dict[TopicPartition
     )
     try:
         return client_for(settings).list_offsets(asked, committed=True)
-    except (NoBroker, Refused):
+    except (NoBroker, Refused, BadClientSecurity, LoginFailed):
         return {}
 
 
