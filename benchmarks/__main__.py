@@ -24,6 +24,7 @@ AREAS = (
     "quorum",
     "idle",
     "broker",
+    "tls",
     "coordinators",
     "cluster",
     "pipeline",
