@@ -222,10 +222,10 @@ def test_killed_broker_neither_loses_nor_duplicates_rows(spark, request, tmp_pat
 
 def test_killed_driver_with_changed_cut_writes_every_row_once(spark, cluster, tmp_path: Path):
     """One of four tasks is committed; new records would reduce the batch to one task."""
-    source, copied = cluster.create("source"), cluster.create("copied")
-    cluster.produce(source, [f"{each:0100}" for each in range(2000)])
+    topic, copied = cluster.create("source"), cluster.create("copied")
+    cluster.produce(topic, [f"{each:0100}" for each in range(2000)])
     source = cluster.options(
-        subscribe=source, startingOffsets="earliest", maxBytesPerPartition=60_000
+        subscribe=topic, startingOffsets="earliest", maxBytesPerPartition=60_000
     )
     sink = sink_options(cluster, topic=copied, delivery="exactly-once")
     (tmp_path / "copy.json").write_text(json.dumps({"source": source, "sink": sink}))
@@ -249,7 +249,7 @@ def test_killed_driver_with_changed_cut_writes_every_row_once(spark, cluster, tm
         os.killpg(driver.pid, signal.SIGKILL)  # Python, Java and all workers at once
         driver.wait()
     assert 0 < len(cluster.values(subscribe=copied)) < 2000, "it was not killed between two tasks"
-    cluster.produce(source, [str(each) for each in range(2000, 22_000)])
+    cluster.produce(topic, [str(each) for each in range(2000, 22_000)])
     (tmp_path / "open").touch()
     query = copy_stream(spark, tmp_path)
     assert query.awaitTermination(120), "the query did not end"

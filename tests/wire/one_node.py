@@ -48,7 +48,11 @@ class OneNode:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.node = self.call(Node.start(loaded))
+        try:
+            self.node = self.call(Node.start(loaded))
+        except BaseException:
+            self._close_loop()
+            raise
         self.call(self._unfenced())
 
     async def _unfenced(self) -> None:
@@ -65,6 +69,9 @@ class OneNode:
 
     def stop(self) -> None:
         self.call(self.node.shutdown())
+        self._close_loop()
+
+    def _close_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()

@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 TLS_HANDSHAKE_S: Final = 30.0
 TLS_SHUTDOWN_S: Final = 5.0
-IP_RATE: Final = "connection_creation_rate of its address"
 
 
 class AcceptContext(msgspec.Struct, frozen=True):
@@ -126,9 +125,7 @@ class AcceptedSocket(asyncio.Protocol):
     async def _serve_later(self, detached: socket.socket | None, delay_s: float) -> None:
         try:
             await asyncio.sleep(delay_s)
-            if self._place is not None and self._place.is_closed_after_delay:
-                self._reject(detached)
-            elif detached is not None:
+            if detached is not None:
                 await self._attach(detached)
             elif not self._transport.is_closing():
                 self._serve()
@@ -145,16 +142,6 @@ class AcceptedSocket(asyncio.Protocol):
                 detached.close()
             self._release("stopped")
             raise
-
-    def _reject(self, detached: socket.socket | None) -> None:
-        """Close a connection above the rate of its address."""
-        listener = self._context.listener
-        listener.events.connection_refused(listener.name, IP_RATE)
-        if detached is not None:
-            detached.close()
-        else:
-            self._transport.abort()
-        self._release(IP_RATE)
 
     async def _attach(self, detached: socket.socket) -> None:
         """Give a detached socket a transport, after a TLS handshake if TLS is configured.

@@ -6,9 +6,7 @@ address; a connection rejected by a later limit is removed from the earlier coun
 
 Connections above a count limit are rejected. Connections above a rate limit are delayed: each takes
 a token, possibly leaving the bucket in debt, and is served after the delay. A delay does not affect
-other connections; it is bounded by `DELAY_MS_MAX`, which also bounds the debt. Connections above
-the rate of their address take no token and are closed after the delay, as in Kafka: a client with
-many sockets would get around a mere delay.
+other connections; it is bounded by `DELAY_MS_MAX`, which also bounds the debt.
 """
 
 import enum
@@ -65,8 +63,6 @@ class Admitted(msgspec.Struct, frozen=True):
     ip: str
     listener: str
     delay_ms: int = 0
-    is_closed_after_delay: bool = False
-    """Whether it exceeds the rate of its address: it is closed instead of served."""
 
 
 class TokenBucket(msgspec.Struct):
@@ -83,14 +79,6 @@ class TokenBucket(msgspec.Struct):
         self.refill(rate, now)
         self.tokens = max(self.tokens - 1, -rate * DELAY_MS_MAX / 1000)
         return min(DELAY_MS_MAX, round(-self.tokens * 1000 / rate)) if self.tokens < 0 else 0
-
-    def try_take(self, rate: int, now: Millis) -> int:
-        """Take one token if there is one; else return the milliseconds until there is one."""
-        self.refill(rate, now)
-        if self.tokens >= 1:
-            self.tokens -= 1
-            return 0
-        return min(DELAY_MS_MAX, max(1, round((1 - self.tokens) * 1000 / rate)))
 
     def refill(self, rate: int, now: Millis) -> bool:
         """Add the tokens earned since the last refill; say whether the bucket is full."""
@@ -134,9 +122,9 @@ class Admission(msgspec.Struct):
         delay_ms = max(
             self._delay("all", rate_max, now),
             self._delay(f"listener {listener}", limits.rate_of_listener(listener), now),
+            self._delay(f"ip {ip}", limits.rate_of_ip(ip), now),
         )
-        ip_delay_ms = self._delay(f"ip {ip}", limits.rate_of_ip(ip), now, is_strict=True)
-        return Admitted(ip, listener, max(delay_ms, ip_delay_ms), ip_delay_ms > 0)
+        return Admitted(ip, listener, delay_ms)
 
     def release(self, place: Admitted) -> None:
         """Uncount a connection. The caller does this exactly once per `Admitted`."""
@@ -169,7 +157,7 @@ class Admission(msgspec.Struct):
         self._by_ip[ip] = of_ip + 1
         return None
 
-    def _delay(self, name: str, rate: int | None, now: Millis, *, is_strict: bool = False) -> int:
+    def _delay(self, name: str, rate: int | None, now: Millis) -> int:
         if rate is None or rate <= 0:
             self._buckets.pop(name, None)
             return 0
@@ -177,7 +165,7 @@ class Admission(msgspec.Struct):
         if bucket is None:
             self._forget_full(rate, now)
             bucket = self._buckets[name] = TokenBucket(max(1, rate), now)
-        return bucket.try_take(rate, now) if is_strict else bucket.take(rate, now)
+        return bucket.take(rate, now)
 
     def _forget_full(self, rate: int, now: Millis) -> None:
         """Drop buckets that are full again: they are equivalent to a missing bucket."""
