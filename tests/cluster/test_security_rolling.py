@@ -140,7 +140,7 @@ ssl.keystore.type=PEM
 ssl.keystore.location={self.store}
 ssl.truststore.type=PEM
 ssl.truststore.location={self.trust}
-ottla.ssl.reload.interval.ms=100
+ottla.tls.reload.interval.ms=100
 sasl.enabled.mechanisms={MECHANISM}
 sasl.mechanism.inter.broker.protocol={MECHANISM}
 listener.name.secure.{MECHANISM.lower()}.sasl.jaas.config={SCRAM_MODULE} username="node" \

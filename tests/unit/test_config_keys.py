@@ -202,7 +202,7 @@ def test_all_update_modes_and_importances_are_used() -> None:
 
 
 # Keys of what is not complete yet: authentication, TLS and the windows of quotas.
-INCOMPLETE = ("sasl.", "ssl.", "ottla.tls.", "ottla.oauthbearer.", "quota.window.")
+INCOMPLETE = ("sasl.", "ssl.", "ottla.oauthbearer.", "quota.window.")
 INCOMPLETE += ("controller.quota.", "replication.quota.", "alter.log.dirs.replication.quota.")
 
 

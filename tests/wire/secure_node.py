@@ -77,7 +77,7 @@ ssl.keystore.type=PEM
 ssl.keystore.location={self.store}
 ssl.truststore.type=PEM
 ssl.truststore.location={self.ca_file}
-ottla.ssl.reload.interval.ms=100
+ottla.tls.reload.interval.ms=100
 listener.name.mutual.ssl.client.auth=required
 listener.name.mutual.ssl.principal.mapping.rules=RULE:^CN=([^,]*).*$/$1/,DEFAULT
 sasl.enabled.mechanisms={",".join(MECHANISMS)}

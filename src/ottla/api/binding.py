@@ -26,7 +26,7 @@ DECIDER: Final = "ottla.api.controller_handlers:ControllerHandlers"
 
 
 class MissingRule(Exception):
-    """An API without an authorization rule: whoever added it did not say who may use it."""
+    """An API without an authorization rule: its row does not say who may use it."""
 
 
 class Decider(Protocol):

@@ -995,10 +995,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ottla.login.timeout.ms``: Close a connection to a SASL listener that has not logged in for
     this long."""
 
-    ottla_ssl_reload_interval_ms: int = 10000
-    """``ottla.ssl.reload.interval.ms``: How often the files of TLS listeners are checked for a new
-    certificate."""
-
     ottla_metrics_listener: str | None = None
     """``ottla.metrics.listener``: The host:port that serves /metrics; disabled if not set."""
 

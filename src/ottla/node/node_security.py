@@ -53,7 +53,6 @@ log = logging.getLogger(__name__)
 
 _SCRAM: Final = {str(each): each for each in ScramMechanism}
 SUPPORTED: Final = (plain.NAME, *_SCRAM, oauthbearer.NAME)
-CONNECT_MS_MAX: Final = 10_000
 METRICS: Final = "metrics"
 """The name in ``listener.name.metrics.ssl.*``, for the keys of ``ottla.metrics.listener``."""
 
@@ -125,8 +124,9 @@ class NodeSecurity:
         self._contexts: list[TlsContexts] = []
         # The contexts of each listener, by its name in lower case: its own, and those to peers.
         self._of_listener: dict[str, list[TlsContexts]] = {}
-        self._reload = TlsReload(self._contexts, loaded.broker.ottla_ssl_reload_interval_ms)
-        self.services: list[Service] = [self._reload]
+        interval_ms = loaded.broker.ottla_tls_reload_interval_ms
+        self._reload = TlsReload(self._contexts, interval_ms)
+        self.services: list[Service] = [self._reload] if interval_ms else []
         problems: list[Problem] = []
         self._listeners: dict[str, SecuredListener] = {}
         for listener in loaded.listeners.all:
@@ -310,7 +310,7 @@ class NodeSecurity:
             tls = contexts.get
         if protocol.uses_sasl:
             login = self._credentials(name, mechanism)
-        return Options(connect_timeout_ms=CONNECT_MS_MAX, tls=tls, login=login)
+        return Options(tls=tls, login=login)
 
     def _credentials(self, name: str, mechanism: str) -> Credentials:
         jaas = for_listener(self._loaded, name, mechanism).sasl_jaas_config

@@ -38,8 +38,6 @@ BROKER_OTTLA: tuple[Key, ...] = (
         "rate."),
     Key("ottla.login.timeout.ms", INT, 30_000, at_least(1), LOW, READ_ONLY,
         "Close a connection to a SASL listener that has not logged in for this long."),
-    Key("ottla.ssl.reload.interval.ms", INT, 10_000, at_least(100), LOW, READ_ONLY,
-        "How often the files of TLS listeners are checked for a new certificate."),
     Key("ottla.metrics.listener", STRING, None, HostPorts(), MEDIUM, READ_ONLY,
         "The host:port that serves /metrics; disabled if not set."),
     Key("ottla.metrics.ssl.enable", BOOLEAN, False, None, MEDIUM, READ_ONLY,
