@@ -13,6 +13,12 @@ from ottla.config.loading import Loaded, load
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
 from ottla.node.formatting import format_node
 from ottla.node.handle import Node
+from ottla.protocol.api_keys import APIS, ApiKey
+from ottla.protocol.codec import decode
+from ottla.protocol.frames import parse_response_header, request_frame
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.messages import response_class
+from ottla.protocol.schema import Message
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Address
@@ -120,3 +126,14 @@ class Line:
             return self.sock.recv(1) == b""
         except ConnectionError:
             return True
+
+
+def ask(node: OneNode, request: Message, version: int | None = None, *, at: Any = None) -> Any:
+    """Send a request, in its newest version unless told otherwise; return the response."""
+    key = ApiKey(request.SCHEMA.api_key or 0)
+    version = APIS[key].versions[1] if version is None else version
+    address: Address = node.address if at is None else at
+    with Line(address) as line:
+        line.send(bytes(request_frame(RequestHeader(key, version, 7, "test"), request)))
+        _, body = parse_response_header(key, version, memoryview(line.frame()))
+        return decode(response_class(key), version, bytes(body))

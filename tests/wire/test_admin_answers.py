@@ -1,17 +1,12 @@
 """Answers of the administrative APIs, compared with those of Apache Kafka 4.2 without security."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from one_node import Line, OneNode, one_node, settings
+from one_node import OneNode, ask, one_node, settings
 
-from ottla.protocol.api_keys import APIS, ApiKey
-from ottla.protocol.codec import decode
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.frames import parse_response_header, request_frame
-from ottla.protocol.headers import RequestHeader
-from ottla.protocol.messages import response_class
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     OpData,
@@ -54,7 +49,6 @@ from ottla.protocol.messages.push_telemetry import PushTelemetryRequest
 from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from ottla.protocol.schema import Message
 from ottla.protocol.types import Uuid
 from ottla.runtime.ports import Address
 
@@ -69,17 +63,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
     with one_node(loaded) as running:
         assert ask(running, CreateTopicsRequest([CreatableTopic("t", 1, 1)])).topics[0].name == "t"
         yield running
-
-
-def ask(node: OneNode, request: Message, version: int | None = None, *, at: Any = None) -> Any:
-    """Send a request, in its newest version unless told otherwise; return the response."""
-    key = ApiKey(request.SCHEMA.api_key or 0)
-    version = APIS[key].versions[1] if version is None else version
-    address: Address = node.address if at is None else at
-    with Line(address) as line:
-        line.send(bytes(request_frame(RequestHeader(key, version, 7, "test"), request)))
-        _, body = parse_response_header(key, version, memoryview(line.frame()))
-        return decode(response_class(key), version, bytes(body))
 
 
 # -- ACLs without an authorizer ------------------------------------------------------

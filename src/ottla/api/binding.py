@@ -5,10 +5,12 @@ which has its class imported and constructed by the first request; until then it
 declines every request. All rows of one class share one object per listener kind.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
 
 from ottla.api.access import OPEN, Access
 from ottla.api.replies import Handled
@@ -106,19 +108,25 @@ def bind_routes(
     gate: StartGate | None = None,
     rows: Iterable[Api] = tuple(SURFACE.values()),
     access: Access = OPEN,
+    also_advertised: Container[ApiKey] = frozenset(),
 ) -> tuple[Route, ...]:
     """Return the routes of one kind of listener for every row that its handlers can serve.
 
     ``gate`` holds the requests of the rows that wait until this broker is unfenced. ``access``
-    decides who may send the requests whose rule is about the cluster alone.
+    decides who may send the requests whose rule is about the cluster alone. ``also_advertised``
+    has the APIs that ApiVersions lists although their rows say otherwise.
 
     Raises:
         MissingRule: a row has no authorization rule.
     """
-    return tuple(
+    routes = tuple(
         _bind(row, handler, handlers, gate, _guard(kind, row, handler, access))
         for row in rows
         if (handler := row.on(kind)) is not None and _has(handlers, handler)
+    )
+    return tuple(
+        replace(route, is_advertised=True) if route.api_key in also_advertised else route
+        for route in routes
     )
 
 

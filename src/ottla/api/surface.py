@@ -136,12 +136,12 @@ _CLUSTER: Final = (
     ),
     Api(
         key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
-        broker=Handler("ottla.api.unconfigured:TelemetryHandlers.on_get"),
+        broker=Handler("ottla.api.telemetry:TelemetryHandlers.on_get"),
         is_advertised=False,
     ),
     Api(
         key=ApiKey.PUSH_TELEMETRY,
-        broker=Handler("ottla.api.unconfigured:TelemetryHandlers.on_push"),
+        broker=Handler("ottla.api.telemetry:TelemetryHandlers.on_push"),
         is_advertised=False,
     ),
 )

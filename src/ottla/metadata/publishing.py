@@ -26,6 +26,7 @@ ORDER = (
     "transaction-coordinator",
     "share-coordinator",
     "tiering",
+    "client-telemetry",  # what clients are asked to push
     "controller",  # reacts to committed changes if active
     "unclean-recovery",  # partitions that lost their leader
     "registration",  # requests unfencing once the broker has caught up

@@ -31,6 +31,7 @@ from ottla.node.coordinators import Coordinators, CoordinatorServices
 from ottla.node.directories import log_directories
 from ottla.node.dynamic_listeners import ListenerChecks
 from ottla.node.replica_manager import ReplicaManager
+from ottla.node.telemetry import Telemetry
 from ottla.node.token_services import token_descriptions
 from ottla.quotas.client_quotas import ClientQuotas
 from ottla.replication.hosted_partitions import Partitions
@@ -49,6 +50,7 @@ class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     topic_creation: TopicCreation
     listeners: ListenerChecks
     quotas: ClientQuotas
+    telemetry: Telemetry
 
     @property
     def config(self) -> BrokerConfig:
@@ -237,9 +239,7 @@ def _token_descriptions(broker: BrokerDependencies) -> object:
 
 
 def _telemetry(broker: BrokerDependencies) -> object:
-    from ottla.api.unconfigured import TelemetryHandlers
-
-    return TelemetryHandlers(broker.context.ports.random, broker.config.telemetry_max_bytes)
+    return broker.telemetry.handlers
 
 
 # -- coordinators ------------------------------------------------------------------
@@ -361,7 +361,7 @@ CONSTRUCTORS: Final[Mapping[str, Construct]] = MappingProxyType(
         "ottla.api.unconfigured:SaslHandlers": _sasl,
         "ottla.api.delegation_tokens:TokenChanges": _token_changes,
         "ottla.api.delegation_tokens:TokenDescriptions": _token_descriptions,
-        "ottla.api.unconfigured:TelemetryHandlers": _telemetry,
+        "ottla.api.telemetry:TelemetryHandlers": _telemetry,
         "ottla.api.find_coordinator:FindCoordinatorHandler": _find_coordinator,
         "ottla.api.groups:GroupHandlers": _groups,
         "ottla.api.offsets:OffsetHandlers": _offsets,

@@ -24,6 +24,7 @@ from ottla.node.listeners import SpecInputs, build_server, listener_specs, node_
 from ottla.node.quorum import NodeQuorum
 from ottla.node.registrations import broker_registration
 from ottla.node.replica_manager import ReplicaManager, build_replica_manager, scrub_counts
+from ottla.node.telemetry import TELEMETRY_APIS, Telemetry
 from ottla.protocol.api_keys import Listener
 from ottla.protocol.types import TopicPartition, Uuid
 from ottla.replication.partition import Partition
@@ -40,12 +41,13 @@ class BrokerParts(msgspec.Struct, frozen=True):
     coordinators: Coordinators
     topic_creation: TopicCreation
     listener: Server
+    telemetry: Telemetry
 
     @property
     def publishers(self) -> tuple[Publisher, ...]:
         """The parts that follow the image."""
         manager = self.replica_manager
-        return (manager.host.throttles, manager.replicas, self.coordinators)
+        return (manager.host.throttles, manager.replicas, self.coordinators, self.telemetry)
 
     # What the gauges of a broker show.
 
@@ -93,6 +95,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     topic_creation = _topic_creation(context, channel)
     coordinators = _coordinators(inputs, replica_manager, topic_creation)
     open_listeners = OpenListeners(loaded.listeners)
+    telemetry = Telemetry(context, watch.current)
     handlers = broker_handlers(
         BrokerDependencies(
             context=context,
@@ -103,12 +106,19 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
             topic_creation=topic_creation,
             quotas=inputs.shared.throttling.quotas,
             listeners=ListenerChecks(loaded, ports, context.security, open_listeners),
+            telemetry=telemetry,
         )
     )
     gate = StartGate(watch.current, int(context.node_id))
     routes = Routes(
         Listener.BROKER,
-        bind_routes(Listener.BROKER, handlers, gate, access=context.access),
+        bind_routes(
+            Listener.BROKER,
+            handlers,
+            gate,
+            access=context.access,
+            also_advertised=TELEMETRY_APIS if telemetry.has_receiver else frozenset(),
+        ),
         hidden_at(watch.current),
     )
     spec_of = SpecInputs(
@@ -125,7 +135,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     context.dynamic.follow(context.security.apply)
     context.dynamic.follow(dynamic_listeners.apply)
     context.dynamic.follow(replica_manager.configure)
-    return BrokerParts(lifecycle, replica_manager, coordinators, topic_creation, server)
+    return BrokerParts(lifecycle, replica_manager, coordinators, topic_creation, server, telemetry)
 
 
 def _lifecycle(

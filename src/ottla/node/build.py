@@ -171,5 +171,6 @@ def _view(
             disk_sizes=broker.disk_sizes,
             scrubbed=broker.scrubbed,
             recovery_cuts=broker.recovery_cuts,
+            sources=(broker.telemetry.collect,),
         )
     return view

@@ -59,6 +59,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     scrubbed: Callable[[], ScrubCounts] = ScrubCounts
     unclean_elections: Callable[[], int] = lambda: 0
     recovery_cuts: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
+    sources: tuple[Source, ...] = ()
+    """Parts of the node that have metrics of their own."""
 
 
 class NodeMetrics(msgspec.Struct, frozen=True):
@@ -75,6 +77,7 @@ class NodeMetrics(msgspec.Struct, frozen=True):
             self.meters.loop.collect,
             ProcessMetrics().collect,
             self._quorum,
+            *self.view.sources,
         ]
         if self.view.is_active_controller is not None:
             sources.append(self._controller)

@@ -23,5 +23,10 @@ def services_of(parts: NodeParts) -> list[Service]:
         services += [controller.listener, controller.auto_join, controller.registration]
     if broker is not None:
         services += [broker.lifecycle, *broker.replica_manager.services, broker.coordinators]
-        services += [broker.topic_creation, broker.listener, Unfencing(broker.lifecycle)]
+        services += [
+            broker.topic_creation,
+            broker.telemetry,
+            broker.listener,
+            Unfencing(broker.lifecycle),
+        ]
     return [service for service in services if service is not None]
