@@ -76,7 +76,7 @@ bench: setup ## measure ratios in one run and write docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
 conformance: setup ## test every client and Apache Kafka's tools; missing ones are skipped with a reason
-	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance
+	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance tests/mixed
 	$(BIN)/python -m tools.compatibility
 
 differential: setup ## send the same requests to a node and to Apache Kafka and compare; ONLY="fetch topics" MATCH=text LIST=1

@@ -46,6 +46,8 @@ TRANSIENT = frozenset(
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
+# Settings of a member of a classic group; those of the consumer protocol are the broker's.
+CLASSIC: Mapping[str, Any] = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
 FLUSH_S_MAX = 60.0
 POLL_S = 0.2
 COMMIT_EVERY_S = 0.5
@@ -165,7 +167,12 @@ class Consuming(Worker):
     isolation = Isolation.READ_UNCOMMITTED
 
     def __init__(
-        self, name: str, recorder: Recorder, settings: Mapping[str, Any], group: str
+        self,
+        name: str,
+        recorder: Recorder,
+        settings: Mapping[str, Any],
+        group: str,
+        protocol: Mapping[str, Any] = CLASSIC,
     ) -> None:
         super().__init__(name, recorder)
         self._consumer = Consumer(
@@ -178,8 +185,7 @@ class Consuming(Worker):
                 "isolation.level": self.isolation.value,
                 "fetch.wait.max.ms": 100,
                 "enable.partition.eof": True,
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 500,
+                **protocol,
             },
             logger=LOGGER,
         )
@@ -260,15 +266,26 @@ class Reader(Consuming):
 
 
 class Member(Consuming):
-    """A member of a group that commits automatically what it has read."""
+    """A member of a group that commits automatically what it has read.
+
+    ``protocol`` are the settings of its group protocol, the classic one by default.
+    """
 
     isolation = Isolation.READ_COMMITTED
 
     def __init__(
-        self, name: str, recorder: Recorder, settings: Mapping[str, Any], group: str, topic: str
+        self,
+        name: str,
+        recorder: Recorder,
+        settings: Mapping[str, Any],
+        group: str,
+        topic: str,
+        protocol: Mapping[str, Any] = CLASSIC,
     ) -> None:
-        super().__init__(name, recorder, settings, group)
+        super().__init__(name, recorder, settings, group, protocol)
         self._group, self._topic = group, topic
+        # Only a part of the assignment changes, unlike in a classic group with eager assignors.
+        self._is_incremental = protocol.get("group.protocol") == "consumer"
         self._read: dict[tuple[str, int], int] = {}
 
     def run(self) -> None:
@@ -296,12 +313,17 @@ class Member(Consuming):
             self._offset_event(FetchOffset, each, Phase.OK, offset)
             each.offset = offset or 0
             self.assigned(each)
-        consumer.assign(found)
+        (consumer.incremental_assign if self._is_incremental else consumer.assign)(found)
 
     def _end(self, consumer: Any, partitions: list[TopicPartition]) -> None:
         self._commit()
-        self._read.clear()
-        consumer.unassign()
+        if self._is_incremental:
+            for each in partitions:
+                self._read.pop((each.topic, each.partition), None)
+            consumer.incremental_unassign(partitions)
+        else:
+            self._read.clear()
+            consumer.unassign()
 
     def _commit(self) -> None:
         at = [TopicPartition(topic, index, end) for (topic, index), end in self._read.items()]

@@ -6,7 +6,7 @@ load begins - fault, repair, pause - ... - load ends - all replicas in sync - fi
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +43,7 @@ QUICK: dict[str, object] = {
 }
 TOPIC = "nemesis"
 GROUP = "readers"
+MODERN = "modern-readers"
 WHOLE_S_MAX = 60.0
 READ_S_MAX = 60.0
 SEEN_S_MAX = 30.0
@@ -51,7 +52,8 @@ SEEN_S_MAX = 30.0
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """The parameters of a run. ``rate`` is records per second, of all producers together;
-    ``is_apart``: each node in its own network, where that is permitted; ``security``: a name of
+    ``is_apart``: each node in its own network, where that is permitted; ``has_consumer_group``: a
+    group of the consumer protocol (KIP-848) beside the classic one; ``security``: a name of
     `tests.nemesis.security.MODES`, between nodes and to clients.
     """
 
@@ -65,6 +67,7 @@ class Shape:
     rest_s: float = 3.0
     is_apart: bool = True
     has_transactions: bool = True
+    has_consumer_group: bool = False
     security: str = PLAINTEXT
     config: dict[str, object] = field(default_factory=lambda: dict(QUICK))
 
@@ -109,7 +112,7 @@ def _end(workers: Sequence[Worker]) -> None:
 
 
 class Trial:
-    """A cluster under load, with faults."""
+    """A cluster under load, with faults. ``catalogue`` has the faults by name."""
 
     def __init__(
         self,
@@ -118,13 +121,16 @@ class Trial:
         shape: Shape,
         recorder: Recorder,
         seed: int,
+        catalogue: Mapping[str, Callable[[Stage], None]] = FAULTS,
     ) -> None:
         self.cluster, self.shape, self.recorder = cluster, shape, recorder
+        self._catalogue = catalogue
         self._settings = environment.security.client_settings(cluster.bootstrap)
         self._admin = AdminClient(dict(self._settings), logger=LOGGER)
         self._watcher = Watcher(recorder, cluster, TOPIC, shape.partitions)
         self.producers: list[PacedProducer | TransactionalProducer] = []
         self.members: list[Member] = []
+        self.groups: list[list[Member]] = []
         self.readers: list[Worker] = []
         self.stage = Stage(
             cluster,
@@ -158,8 +164,18 @@ class Trial:
         self.members = [
             Member(f"m{each}", recorder, where, GROUP, TOPIC) for each in range(shape.members)
         ]
+        self.groups = [self.members]
+        if shape.has_consumer_group:
+            modern = {"group.protocol": "consumer"}
+            self.groups.append(
+                [
+                    Member(f"c{each}", recorder, where, MODERN, TOPIC, modern)
+                    for each in range(shape.members)
+                ]
+            )
         self.reader = Reader("reader", recorder, where, self._at)
-        self.readers = [self.reader, self._watcher, *self.members]
+        members = [member for group in self.groups for member in group]
+        self.readers = [self.reader, self._watcher, *members]
 
     def run(self, faults: Iterable[str]) -> None:
         """Inject the faults under load, and wait for recovery after each."""
@@ -175,7 +191,8 @@ class Trial:
         finally:
             _end(self.producers)
             # A group reads everything at least once, despite all faults.
-            self._wait_seen(self.members, "the group")
+            for group in self.groups:
+                self._wait_seen(group, f"the group of {group[0].name}")
             _end(self.readers)
         self._finish()
 
@@ -202,7 +219,7 @@ class Trial:
     def _suffer(self, name: str) -> None:
         began = time.monotonic()
         self.recorder.add(Fault(time=now(), process="nemesis", name=name))
-        FAULTS[name](self.stage)
+        self._catalogue[name](self.stage)
         self.recorder.add(Heal(time=now(), process="nemesis"))
         self.wait_whole()
         self._wait_seen([self.reader], "the reader")
