@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.cli.log_verify import Finding, verify
+from ottla.cli.log_verify import LogProblem, verify
 from ottla.protocol.records.batch import patch_crc, read_header
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record
@@ -53,7 +53,7 @@ def partition(tmp_path: Path) -> Path:
     return make_log(tmp_path / "data")
 
 
-def found(path: Path) -> list[Finding]:
+def found(path: Path) -> list[LogProblem]:
     return list(verify(RealDisk(), str(path)))
 
 
@@ -107,7 +107,7 @@ def test_every_other_file_is_shown(partition: Path) -> None:
         {"epoch": 0, "start_offset": 0}, {"epoch": 1, "start_offset": 6},
     ]  # fmt: skip
     done = CliRunner().invoke(app, ["log", "dump", __file__])
-    assert done.exit_code == 1 and "no file of a log directory" in done.stderr
+    assert done.exit_code == 1 and "not a file of a log directory" in done.stderr
 
 
 def flip(path: Path, at: int) -> None:
@@ -149,13 +149,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "an offset": (lambda p: flip(segments(p)[2], 7), "offset"),
     "a batch twice": (duplicate_first, "comes after offset"),
     "a cut in the middle": (lambda p: rewrite(segments(p)[0], lambda d: d[:-3]), "bytes:"),
-    "a torn end": (lambda p: rewrite(segments(p)[-1], lambda d: d + b"\0\1"), "recovery cuts"),
+    "a torn end": (lambda p: rewrite(segments(p)[-1], lambda d: d + b"\0\1"), "recovery truncates"),
     "an unknown epoch": (falsify_epoch, "leader epoch 77 is not in it"),
     "half an index entry": (
         lambda p: rewrite(p / f"{FIRST}.index", lambda d: d[:-1]), "whole number"),
     "a position": (lambda p: flip(p / f"{FIRST}.index", 7), "no batch begins at position"),
     "an index backwards": (
-        lambda p: rewrite(p / f"{FIRST}.index", lambda d: d + d[:8]), "do not grow"),
+        lambda p: rewrite(p / f"{FIRST}.index", lambda d: d + d[:8]), "do not increase"),
     "a time": (lambda p: flip(p / f"{FIRST}.timeindex", 7), "the largest by offset"),
     "a missing index": (lambda p: (p / f"{FIRST}.index").unlink(), "is missing"),
     "a producer snapshot": (lambda p: flip(sorted(p.glob("*.snapshot"))[-1], 12), "CRC"),

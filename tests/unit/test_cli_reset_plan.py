@@ -49,13 +49,19 @@ def test_each_target_has_its_offset(target: Target, offsets: list[int]) -> None:
 
 def test_a_plan_says_what_it_could_not_do() -> None:
     high = plan_reset(ToOffset(15), HAS, IS)
-    assert high == [PlannedOffset(A, 4, 10, "15 is not there: 0 to 10"), PlannedOffset(B, None, 15)]
+    assert high == [
+        PlannedOffset(A, 4, 10, "15 is out of range: 0 to 10"),
+        PlannedOffset(B, None, 15),
+    ]
     low = plan_reset(ToOffset(2), HAS, IS)
-    assert [each.note for each in low] == ["", "2 is not there: 5 to 20"]
+    assert [each.note for each in low] == ["", "2 is out of range: 5 to 20"]
     late = plan_reset(ToTime(9), HAS, IS)
-    assert [each.note for each in late] == ["no record is so late: the end", ""]
+    assert [each.note for each in late] == ["no record is that recent: using the end", ""]
     shifted = plan_reset(ShiftBy(1), HAS, IS)
-    assert [each.note for each in shifted] == ["", "nothing is committed: from the first record"]
+    assert [each.note for each in shifted] == [
+        "",
+        "nothing is committed: counting from the first record",
+    ]
 
 
 @given(

@@ -11,16 +11,16 @@ from ottla.cli.doctor import (
     Directory,
     Port,
     State,
+    check_advertised,
+    check_damaged,
+    check_directories,
+    check_java,
+    check_open_files,
+    check_port,
     damaged_replicas,
-    judge_advertised,
-    judge_damaged,
-    judge_directories,
-    judge_java,
-    judge_open_files,
-    judge_port,
 )
 from ottla.cli.escaping import escape
-from ottla.cli.health import judge
+from ottla.cli.health import find_problems
 from ottla.cli.message_format import (
     BadFormat,
     as_is,
@@ -326,7 +326,7 @@ def topic(*partitions: MetadataResponsePartition) -> MetadataResponseTopic:
 def test_a_healthy_cluster_has_no_findings() -> None:
     partition = MetadataResponsePartition(0, 0, 1, 0, [1, 2], [2, 1])
     brokers = [DescribeClusterBroker(1), DescribeClusterBroker(2)]
-    assert judge(brokers, [topic(partition)], quorum(1, -1, 99_000), Millis(100_000)) == []
+    assert find_problems(brokers, [topic(partition)], quorum(1, -1, 99_000), Millis(100_000)) == []
 
 
 def test_everything_wrong_is_found() -> None:
@@ -335,10 +335,10 @@ def test_everything_wrong_is_found() -> None:
         MetadataResponsePartition(0, 0, -1, 0, [2], [2]),
     )
     brokers = [DescribeClusterBroker(1), DescribeClusterBroker(2, is_fenced=True)]
-    found = judge(brokers, [partitions], quorum(1, 0, 1000, 99_000), Millis(100_000))
+    found = find_problems(brokers, [partitions], quorum(1, 0, 1000, 99_000), Millis(100_000))
     assert [each.subject for each in found] == ["broker 2", "controller 2", "t-0", "t-1"]
     assert "no leader" in found[2].problem and ": 2 not in sync" in found[3].problem
-    assert "no leader" in judge([], [], quorum(-1), Millis(0))[0].problem
+    assert "no leader" in find_problems([], [], quorum(-1), Millis(0))[0].problem
 
 
 # -- the doctor --------------------------------------------------------------------
@@ -347,14 +347,14 @@ GOOD = Directory("/a", True, 1 << 40, "c1", 1)
 
 
 def test_ports_are_judged_by_who_answers() -> None:
-    assert judge_port(Port("h:1", True, False)).state is State.OK
-    assert judge_port(Port("h:1", False, True)).state is State.OK
-    assert judge_port(Port("h:1", False, False)).state is State.PROBLEM
+    assert check_port(Port("h:1", True, False)).state is State.OK
+    assert check_port(Port("h:1", False, True)).state is State.OK
+    assert check_port(Port("h:1", False, False)).state is State.PROBLEM
 
 
 def test_directories_must_belong_together() -> None:
     def worst(*directories: Directory, cluster: str | None = None, node: int | None = None) -> list:
-        judged = judge_directories(directories, cluster, node)
+        judged = check_directories(directories, cluster, node)
         return [each.check for each in judged if each.state is State.PROBLEM]
 
     other = Directory("/b", True, 1 << 40, "c2", 2)
@@ -365,18 +365,18 @@ def test_directories_must_belong_together() -> None:
     assert worst(GOOD, node=2) == ["node id"]
     assert worst(Directory("/a", False, 1 << 40)) == ["directory"]
     assert worst(Directory("/a", True, 1 << 40, refusal="bad")) == ["directory"]
-    (full,) = judge_directories([Directory("/a", True, 5 << 20)], None, None)
+    (full,) = check_directories([Directory("/a", True, 5 << 20)], None, None)
     assert full.state is State.WARNING and "5 MiB" in full.detail
 
 
 def test_doctor_names_brokers_with_damaged_replicas() -> None:
-    found = judge_damaged({3: 1, 1: 0, 2: None, 4: 2})
+    found = check_damaged({3: 1, 1: 0, 2: None, 4: 2})
     assert [each.state for each in found] == [State.PROBLEM] * 2
     assert [each.detail[:23] for each in found] == [
         "broker 3 has 1 replica ",
         "broker 4 has 2 replicas",
     ]
-    assert judge_damaged({1: None}) == [], "a broker without a metrics page says nothing"
+    assert check_damaged({1: None}) == [], "a broker without a metrics page says nothing"
 
 
 def test_doctor_reads_damaged_replicas_from_the_metrics_page() -> None:
@@ -388,17 +388,17 @@ def test_doctor_reads_damaged_replicas_from_the_metrics_page() -> None:
 
 def test_every_trouble_has_a_way_out() -> None:
     judged = [
-        judge_port(Port("h:1", False, False)),
-        *judge_directories([Directory("/a", False, 0)], None, None),
-        *judge_directories([GOOD], "c2", 2),
-        *judge_advertised({"h:1": "refused", "h:2": None}),
-        *judge_damaged({1: 2}),
-        *judge_damaged({1: 0}),
-        judge_java(None),
-        judge_java("/usr/bin/java"),
-        judge_open_files(1024, 1 << 20),
-        judge_open_files(1024, 1024),
-        judge_open_files(1 << 16, 1 << 20),
+        check_port(Port("h:1", False, False)),
+        *check_directories([Directory("/a", False, 0)], None, None),
+        *check_directories([GOOD], "c2", 2),
+        *check_advertised({"h:1": "refused", "h:2": None}),
+        *check_damaged({1: 2}),
+        *check_damaged({1: 0}),
+        check_java(None),
+        check_java("/usr/bin/java"),
+        check_open_files(1024, 1 << 20),
+        check_open_files(1024, 1024),
+        check_open_files(1 << 16, 1 << 20),
     ]
     for each in judged:
         assert bool(each.fix) == (each.state is not State.OK), each

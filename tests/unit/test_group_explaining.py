@@ -62,7 +62,7 @@ def test_stable_classic_group_is_not_waiting() -> None:
         == "g is a classic group, Stable since T+2 (5.0 s ago), with 2 members in generation 1."
     )
     assert said[1].startswith("It rebalanced last at T+0 (7.0 s ago): adding new member m1")
-    assert said[2] == "It waits for nobody."
+    assert said[2] == "It waits for no member."
     assert said[-1] == "  T+2  generation 1 is stable"
 
 
@@ -207,7 +207,7 @@ def test_a_streams_group_waits_for_topics_and_for_tasks() -> None:
     harness = watched(StreamsHarness())
     harness.enter("m1")
     harness.settle()
-    assert told(harness)[2] == "It waits for nobody."
+    assert told(harness)[2] == "It waits for no member."
     harness.enter("m2")
     assert "member m2 (client" in told(harness)[1]
     harness.beat("m1", harness.member("m1").epoch)
@@ -254,7 +254,7 @@ def test_many_partitions_are_counted_and_spans_are_in_human_units() -> None:
     assert sentences(story, str)[:3] == [
         "g is a share group, Stable, with 1 member in epoch 3.",
         "Why it rebalanced last is not known.",
-        "It waits for nobody.",
+        "It waits for no member.",
     ]
     waiting = (Waiting("somebody", "to act", Millis(1), Millis(9)),)
     asked = Story("g", "share", "Stable", 1, 3, Millis(5), NO_TIMESTAMP, waiting=waiting)

@@ -160,7 +160,7 @@ def test_produce_reports_records_that_cannot_be_sent(ottla: Ottla, tmp_path: Pat
     assert "MESSAGE_TOO_LARGE" in ottla("produce", "small", str(tmp_path / "large"), code=1)
     (tmp_path / "bad").write_bytes(b"{}\n[]\n")
     said = ottla("produce", "small", str(tmp_path / "bad"), "-J", code=1)
-    assert "no JSON object" in said
+    assert "not a JSON object" in said
     assert "No such file" in ottla("produce", "small", str(tmp_path / "nothing"), code=1)
     assert "UNKNOWN_TOPIC_OR_PARTITION" in ottla("consume", "nothing", "-e", code=1)
     assert "OFFSET_OUT_OF_RANGE" in ottla("consume", "small", "-o", "99", "-e", code=1)
@@ -233,7 +233,7 @@ def test_up_reports_a_crashed_node_with_its_output(tmp_path: Path) -> None:
     finally:
         up.end(signal.SIGKILL)
     assert code == 1
-    assert "node 1 ended with exit code -9" in errors and "started node 1" in errors
+    assert "node 1 exited with code -9" in errors and "started node 1" in errors
 
 
 def test_nodes_stop_with_the_process_that_started_them(tmp_path: Path) -> None:
@@ -262,4 +262,4 @@ def test_up_rejects_invalid_options(tmp_path: Path, ottla: Ottla) -> None:
     there.mkdir(parents=True)
     (there / "meta.properties").write_text("")
     said = ottla("up", "--nodes", "3", "--data", str(tmp_path / "c"), code=1)
-    assert "holds a cluster of 1" in said
+    assert "contains a cluster of 1" in said

@@ -188,7 +188,7 @@ def test_group_with_members_is_described_and_not_reset(
         assert f"{group} is a {protocol} group, Stable" in said
         assert "It rebalanced last at 20" in said, "which the coordinator alone knows"
         assert f"client reader-of-{group} at 127.0.0.1" in said or protocol == "classic"
-        assert "It waits for nobody." in said
+        assert "It waits for no member." in said
         document = ottla.json("group", "explain", group)
         assert document["sentences"][0].startswith(f"{group} is a {protocol} group, Stable")
         assert {"joined", "epoch", "rebalance"} & {note["kind"] for note in document["notes"]}

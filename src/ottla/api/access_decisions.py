@@ -33,7 +33,7 @@ class AccessDecisions:
     def __init__(self, may: May = everybody, version: Callable[[], int] = unchanging) -> None:
         self._may = may
         self.is_open = may is everybody
-        """Whether everybody may use every resource."""
+        """Whether every caller may use every resource."""
         self._version = version
         self._known_version = version()
         self._allowed: set[tuple[str, str, str]] = set()

@@ -9,7 +9,7 @@ says how a refusal is reported:
     LEFT_OUT        refused resources are left out of the reply, by the handler
 
 A handler that checks resources asks `ottla.api.access.Access`. An API that needs no permission has
-the rule `NOT_NEEDED`; one without a rule keeps the node from starting.
+the rule `NOT_NEEDED`; a node does not start if an API has no rule.
 """
 
 from collections.abc import Mapping

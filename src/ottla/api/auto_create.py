@@ -1,7 +1,7 @@
 """Creates topics that a client requests metadata of (``auto.create.topics.enable``).
 
-    Metadata names an unknown topic -> told UNKNOWN_TOPIC_OR_PARTITION, and CreateTopics is on its
-    way to the active controller, in the client's name -> the client asks again and finds it
+    Metadata names an unknown topic -> the reply is UNKNOWN_TOPIC_OR_PARTITION, and CreateTopics is
+    sent to the active controller, as the client -> the client retries and finds the topic
 
 As in Kafka no request waits for the creation, and a topic that is being created is not requested
 twice. If the controller rejects a topic, the error is only logged; to the client the topic stays

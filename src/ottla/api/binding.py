@@ -32,7 +32,7 @@ class MissingRule(Exception):
 
 
 class Decider(Protocol):
-    """Makes handlers of decision functions; `ControllerHandlers` is the one there is."""
+    """Makes handlers of decision functions; `ControllerHandlers` implements it."""
 
     def handler_of(self, key: ApiKey, decide: Callable[..., Any]) -> Handle:
         """Return the handler that submits a decision to the active controller."""
@@ -65,7 +65,7 @@ class Handlers:
         return owner in self._objects
 
     def resolve(self, key: ApiKey, handler: Handler) -> Handle:
-        """Return what serves a row: a bound method, or the handler of a decision."""
+        """Return the handler of a row: a bound method, or the handler of a decision."""
         if handler.is_decision:
             decider: Decider = self.get(DECIDER)
             return decider.handler_of(key, load_name(handler.name))
@@ -113,8 +113,8 @@ def bind_routes(
     """Return the routes of one kind of listener for every row that its handlers can serve.
 
     ``gate`` holds the requests of the rows that wait until this broker is unfenced. ``access``
-    decides who may send the requests whose rule is about the cluster alone. ``also_advertised``
-    has the APIs that ApiVersions lists although their rows say otherwise.
+    authorizes the requests whose rule is about the cluster alone. ``also_advertised`` has the APIs
+    that ApiVersions lists although their rows say otherwise.
 
     Raises:
         MissingRule: a row has no authorization rule.
@@ -138,7 +138,7 @@ Guard = Callable[[Handle], Handle]
 
 
 def _guard(kind: Listener, row: Api, handler: Handler, access: Access) -> Guard:
-    """Return what puts the checks of a row that concern the cluster alone before its handler.
+    """Return a wrapper that makes the checks on the cluster before it calls the handler of a row.
 
     A broker does not check what it forwards: the controller does, for the client.
     """

@@ -125,7 +125,10 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
         if left:
             rest = type(request)(left, request.validate_only)  # type: ignore[arg-type]
             found = await self._forward(caller, rest)
-        unanswered = (ErrorCode.UNKNOWN_SERVER_ERROR, "The controller left this one out")
+        unanswered = (
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            "The controller returned no result for this resource",
+        )
         return [
             found.get(_named(resource), unanswered) if answer is None else answer
             for resource, answer in zip(resources, settled, strict=True)

@@ -91,7 +91,7 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     random: Random
     tokens: TokenSettings = TokenSettings()
     access: Access = OPEN
-    """Who may change what. Unless ACLs are enforced, none can be created."""
+    """Authorizes changes. ACLs can be created only if they are enforced."""
     mutations: MutationQuotas = msgspec.field(default_factory=MutationQuotas)
     """How many changes of partitions each client may still make (KIP-599)."""
 
@@ -344,7 +344,7 @@ def delete_acls(call: DecisionCall) -> Decision[Message]:
 
 
 def allows_token_requests(caller: Caller) -> bool:
-    """Say whether a caller may ask about tokens: it is known, and not by a token."""
+    """Say whether a caller may manage tokens: it is authenticated, and not with a token."""
     return caller.principal != ANONYMOUS and not caller.is_token_authenticated
 
 

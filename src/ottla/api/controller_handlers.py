@@ -67,12 +67,12 @@ class KRaftVersion(Protocol):
     async def upgrade_kraft_version(
         self, level: int, *, is_validate_only: bool = False
     ) -> VoterChangeReply:
-        """Raise it; the reply says why not."""
+        """Raise it; the reply contains the error."""
         ...
 
 
 class ControllerHandlers(msgspec.Struct, frozen=True):
-    """The handlers of the active controller; the decision rows of the surface are its, too."""
+    """The handlers of the active controller, including the decision rows of the surface."""
 
     controller: ActiveController
     quorum: KRaftVersion

@@ -1,4 +1,4 @@
-"""Delegation tokens (KIP-48, KIP-373): who may ask about them on which connection.
+"""Delegation tokens (KIP-48, KIP-373): which callers may manage and describe them.
 
 The active controller creates, renews and expires tokens (`ottla.controller.tokens`); a broker
 refuses what it does not forward, and describes tokens from its image. As in Kafka a request is

@@ -310,5 +310,6 @@ def _packed(host: str) -> bytes:
 def _refused(request: Request, message: Message, code: ErrorCode) -> Message:
     reply = error_reply(request.key, request.version, message, code)
     if reply is None:
-        raise ProtocolFault(f"{request.key.title} v{request.version} cannot tell of {code.name}")
+        version = f"{request.key.title} v{request.version}"
+        raise ProtocolFault(f"{version} has no field for the error {code.name}")
     return reply

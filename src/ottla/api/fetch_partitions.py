@@ -83,7 +83,7 @@ class SessionPartitions:
         self._resting: dict[FetchedPartition, Unsubscribe] = {}
         self._rest = rest
         self.on_roused: Callable[[FetchedPartition, Partition], None] | None = None
-        """PartitionRow of every one that wakes by itself: by whoever waits for the session."""
+        """Called with every partition that a change made active; set by the waiting fetch."""
 
     def __len__(self) -> int:
         return len(self._all)

@@ -57,7 +57,7 @@ class NegativeBytes(Fault):
 
 
 class ReadSources(msgspec.Struct, frozen=True):
-    """What reads need, and who may read. ``is_rack_aware``: consumers are sent to their rack."""
+    """Dependencies of reads. ``is_rack_aware``: consumers are sent to their rack."""
 
     partitions: Partitions
     image: Callable[[], Image]
@@ -264,7 +264,7 @@ class Reading:
         if partition is None:
             raise NotLeader(f"{fetched.name}-{fetched.requested.partition} is not hosted here")
         if partition.topic_id != fetched.topic and not isinstance(fetched.topic, str):
-            raise InconsistentTopicId(f"{partition}: of a topic made later")
+            raise InconsistentTopicId(f"{partition}: belongs to a topic created later")
         if self._fetch.version < ZSTD_SINCE and partition.config.compression_type == "zstd":
             raise UnsupportedCompression(f"{partition}: zstd before version {ZSTD_SINCE}")
         return partition

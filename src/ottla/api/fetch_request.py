@@ -241,7 +241,7 @@ class _Reader:
         return Uuid(self._body[start : self._position])
 
     def _replica_state(self, replica_id: int) -> tuple[int, int]:
-        """Read the tags at the end; return who asks and by which broker epoch."""
+        """Read the tags at the end; return the replica id and its broker epoch."""
         body, end, replica_epoch = self._body, len(self._body), -1
         if not body[self._position]:
             self._position += 1

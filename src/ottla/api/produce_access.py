@@ -1,4 +1,4 @@
-"""The authorization decisions of Produce. Without an authorizer everybody may do everything."""
+"""The authorization decisions of Produce. Without an authorizer everything is allowed."""
 
 from collections.abc import Callable
 from typing import Final

@@ -86,7 +86,7 @@ class ProducerIds:
         if response.error_code != ErrorCode.NONE or response.producer_id_len <= 0:
             name = ErrorCode(response.error_code).name
             log.warning("cannot allocate producer ids error=%s", name)
-            raise CoordinatorLoading(f"the controller gave no producer ids: {name}")
+            raise CoordinatorLoading(f"the controller allocated no producer ids: {name}")
         self._next = response.producer_id_start
         self._end = self._next + response.producer_id_len
         log.info("producer ids first=%d last=%d", self._next, self._end - 1)

@@ -54,12 +54,12 @@ from ottla.protocol.records.writer import encode_records, seal_batch
 from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis
 from ottla.storage.append import check_produced_header
 
-# A batch of 1 MiB that had shrunk to a sixty-fourth. Consumers and the cleaner unpack a batch
-# whole, so that what is taken here has to fit into their memory.
+# A batch of 1 MiB at a compression ratio of 64. Consumers and the cleaner decompress a whole batch,
+# which has to fit into their memory.
 UNPACKED_BYTES_MAX: Final = 64 << 20
 
-# Told to a client of one batch. A batch may hold 150,000 records, and what is said of each is
-# longer than the record; a client takes those that are not named for rejected all the same.
+# Record errors in the reply for one batch. A batch may have 150,000 records, and an error is longer
+# than the record; to the client all records of the batch are rejected, listed or not.
 RECORD_ERRORS_MAX: Final = 1000
 
 ZSTD_VERSION_FIRST: Final = 7
@@ -143,7 +143,7 @@ class TimestampsRejected(InvalidTimestamp):
 def take_batch(records: memoryview | None, version: int) -> memoryview:
     """Return the one batch that a partition of a Produce request carries.
 
-    Bytes after it that are no whole batch are ignored, as in Kafka.
+    An incomplete batch after it is ignored, as in Kafka.
 
     Raises:
         InvalidRecord: no batch, one of an old format, or several.
@@ -152,9 +152,9 @@ def take_batch(records: memoryview | None, version: int) -> memoryview:
     """
     end = None if records is None else _batch_end(records, 0)
     if records is None or end is None:
-        raise InvalidRecord("a partition without a whole batch")
+        raise InvalidRecord("a partition without a complete batch")
     if records[MAGIC_AT] != MAGIC:
-        raise InvalidRecord(f"message format {records[MAGIC_AT]}, Produce takes {MAGIC}")
+        raise InvalidRecord(f"message format {records[MAGIC_AT]}, Produce accepts {MAGIC}")
     if version < ZSTD_VERSION_FIRST and _is_zstd(records[:end]):
         raise UnsupportedCompression(f"zstd in version {version} of Produce")
     if end == len(records):
@@ -169,7 +169,7 @@ def _is_zstd(batch: memoryview) -> bool:
 
 
 def _batch_end(records: memoryview, start: int) -> int | None:
-    """Return where the batch at ``start`` ends; None where there is no whole one."""
+    """Return where the batch at ``start`` ends; None if it is incomplete."""
     remaining = len(records) - start
     if remaining < LOG_OVERHEAD_BYTES:
         return None
@@ -193,7 +193,7 @@ def validate_batch(
     now: Millis,
     unpacked_bytes_max: int = UNPACKED_BYTES_MAX,
 ) -> memoryview | bytearray:
-    """Check a batch, as `take_batch` gave it, by its topic's rules; return it to be appended.
+    """Check a batch from `take_batch` by its topic's rules; return the batch to append.
 
     That is ``batch`` itself, its header corrected in place if needed, or a new one where the topic
     has another codec. ``now`` is the broker's wall clock.
@@ -222,11 +222,11 @@ def validate_batch(
 def validate_in_pieces(
     batch: memoryview, rules: RecordRules, now: Millis
 ) -> memoryview | bytearray:
-    """Do as `validate_batch`, for a worker thread: no step holds the interpreter for long.
+    """Validate like `validate_batch`, for a worker thread: no step holds the GIL for long.
 
-    Records are checked while they are unpacked, so that one that is malformed ends the work, and
-    no more than a piece and the record under way is kept. Only a batch that has to be changed,
-    or that has records which a rule forbids, is unpacked whole, within the bound.
+    Records are checked while they are decompressed, so a malformed one ends the work, and only a
+    chunk and the current record are in memory. Only a batch that has to be changed, or that has
+    records which a rule forbids, is decompressed as a whole, within the bound.
     """
     header = _header_within(batch, rules)
     if header.compression is Compression.NONE:
@@ -244,7 +244,7 @@ def validate_in_pieces(
 
 
 def _check_pieces(batch: memoryview, header: BatchHeader) -> RecordsSummary:
-    """Check the records of a compressed batch as they are unpacked; see `check_records`."""
+    """Check the records of a compressed batch while they are decompressed; see `check_records`."""
     count, base = header.records_count, header.base_timestamp
     if count <= 0:
         raise InvalidRecord("a batch without records")
@@ -261,7 +261,7 @@ def _check_pieces(batch: memoryview, header: BatchHeader) -> RecordsSummary:
                 newest, newest_index = found[:2]
             has_null_key, oldest = has_null_key or found[2], min(oldest, found[3])
         if done == count and window:
-            raise InvalidRecord(f"{len(window)} bytes behind the last record")
+            raise InvalidRecord(f"{len(window)} bytes after the last record")
     if done < count:
         raise InvalidRecord(f"{done} records where the header says {count}")
     return RecordsSummary(newest, newest_index, has_null_key, oldest)

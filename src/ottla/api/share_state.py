@@ -57,7 +57,7 @@ class ShareStateHandlers(msgspec.Struct, frozen=True):
 
     def _check(self, caller: Caller) -> None:
         if not self.access.cluster_action(caller):
-            raise ClusterNotAuthorized(f"{caller.principal} is no broker of this cluster")
+            raise ClusterNotAuthorized(f"{caller.principal} is not a broker of this cluster")
 
     async def on_initialize(
         self, caller: Caller, request: initialize.InitializeShareGroupStateRequest, version: int

@@ -39,26 +39,26 @@ from ottla.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 
-# So many failures to make a topic are updated with a status.
+# Topic creation errors listed in a status at most.
 _TOLD_MAX: Final = 3
-# A failure is updated for so many heartbeats, and only then is the topic asked for again.
+# Heartbeats for which an error is reported before the topic is requested again.
 _HEARTBEATS_KEPT: Final = 2
 
 
 class Topics(Protocol):
-    """Who has internal topics made."""
+    """Creates internal topics."""
 
     def want(self, caller: Caller, topics: Iterable[InternalTopic], keep_ms: int) -> None:
-        """Have topics made; keep a failure for so long. Does not wait."""
+        """Request topics without waiting; keep an error for ``keep_ms``."""
         ...
 
     def failures(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return why topics could not be made, of those that could not lately."""
+        """Return the recent creation errors of topics."""
         ...
 
 
 class StreamsGroupHandlers(msgspec.Struct, frozen=True):
-    """The handlers of one broker. ``may_create``: who may have a topic made, by its name."""
+    """The handlers of one broker. ``may_create``: whether a caller may create a topic."""
 
     groups: GroupCoordinator
     settings: StreamsSettings
@@ -70,7 +70,7 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
     def on_heartbeat(
         self, caller: Caller, request: StreamsGroupHeartbeatRequest, version: int
     ) -> Answered[StreamsGroupHeartbeatResponse]:
-        """StreamsGroupHeartbeat; what went wrong is said in words too."""
+        """StreamsGroupHeartbeat; an error has a message, too."""
 
         def ask() -> Answered[StreamsHeartbeatResult]:
             said = request.topology
@@ -92,7 +92,7 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
     def _answered(
         self, caller: Caller, result: StreamsHeartbeatResult
     ) -> StreamsGroupHeartbeatResponse:
-        """Have missing topics made, and tell why some cannot be."""
+        """Request missing topics, and report those that cannot be created in the status."""
         response, missing = result
         if not missing:
             return response

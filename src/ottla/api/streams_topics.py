@@ -1,7 +1,7 @@
 """Creates the internal topics that streams groups need (KIP-1071).
 
-    heartbeat finds topics missing -> told MISSING_INTERNAL_TOPICS, and CreateTopics is on its way
-    to the active controller, in the member's name -> a later heartbeat finds them
+    heartbeat finds topics missing -> status is MISSING_INTERNAL_TOPICS, and CreateTopics is sent
+    to the active controller, as the member -> a later heartbeat finds them
 
 No request waits for the creation, and a topic that is being created is not requested twice. An
 error is kept for a while and reported with the status; only then is the topic requested again.

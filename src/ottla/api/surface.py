@@ -5,7 +5,7 @@
     lazy loading   which handlers are constructed at start and which with their first request
     forwarding     which requests a broker may hand to the active controller
     features       which APIs are hidden while a feature is at level 0
-    authorization  what a client needs to be allowed (`ottla.api.authorization_rules`)
+    authorization  which permissions a client needs (`ottla.api.authorization_rules`)
     docs/apis.md   written by ``make docs``
 
 To add an API, add one row here and one handler. Handlers are named, not imported, so that a node

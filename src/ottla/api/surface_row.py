@@ -119,7 +119,7 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     forwarding: Forwarding | None = None
     """How it is forwarded; None for an API that a controller refuses inside an Envelope."""
     authorization: AuthorizationRule | None = None
-    """What a client needs to be allowed; a row without a rule keeps the node from starting."""
+    """The permissions that a client needs; a node does not start with a row without a rule."""
     controller_authorization: AuthorizationRule | None = None
     """The rule on controller listeners, where it is another one."""
     throttle: Throttle = Throttle.REQUEST
@@ -129,7 +129,7 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
         return self.broker if kind is Listener.BROKER else self.controller
 
     def rule_on(self, kind: Listener) -> AuthorizationRule | None:
-        """Return what a client of one kind of listener needs to be allowed."""
+        """Return the permissions that a client of one kind of listener needs."""
         if kind is Listener.CONTROLLER and self.controller_authorization is not None:
             return self.controller_authorization
         return self.authorization

@@ -75,7 +75,7 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
         first = "" if cursor is None else cursor.topic_name
         names = yield from _sorted_from(image.topics.ids if is_all else wanted, first)
         if cursor is not None and not is_all and first not in wanted:
-            raise InvalidRequest(f"the cursor's topic {first!r} is not among those asked for")
+            raise InvalidRequest(f"the cursor's topic {first!r} is not among the requested topics")
         if cursor is not None and cursor.partition_index < 0:
             raise InvalidRequest(f"cursor at partition {cursor.partition_index}")
         room = max(1, min(self.partitions_max, request.response_partition_limit))

@@ -75,7 +75,7 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
             results = await self._add(caller, one, version)
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
         if not self.access.cluster_action(caller):
-            raise ClusterNotAuthorized(f"{caller.principal} is no broker")
+            raise ClusterNotAuthorized(f"{caller.principal} is not a broker")
         found = await asyncio.gather(
             *(self._add(caller, each, version) for each in request.transactions)
         )

@@ -76,7 +76,7 @@ class Verification(msgspec.Struct, frozen=True):
             pause_ms = min(2 * pause_ms, self.settings.retry_ms)
 
     async def _try(self, transaction: InTransaction) -> dict[TopicPartition, ErrorCode]:
-        """Ask once. Only markers written from now on count: earlier ones ended another one."""
+        """Ask once. Markers written before now ended earlier transactions and do not count."""
         guards = {place: self._guard(place, transaction) for place in transaction.partitions}
         codes = await self._ask(transaction)
         wrong: dict[TopicPartition, ErrorCode] = {

@@ -1,7 +1,7 @@
 """The ``ottla`` command, one module per noun.
 
-What is here: reading arguments and files, printing, exit codes. What is not here: anything a
-command does; that is asked of a node, or of `ottla.node`.
+The commands read arguments and files, print results and set exit codes. The work itself is done by
+the cluster, through `ottla.client`, or by `ottla.node`.
 
 Start reading at `main.py`.
 """

@@ -1,4 +1,4 @@
-"""``ottla acl``: who may do what, in the vocabulary of ``kafka-acls.sh``."""
+"""``ottla acl``: access control lists, with the options of ``kafka-acls.sh``."""
 
 from typing import Annotated
 
@@ -19,31 +19,42 @@ from ottla.client.admin_security import create_acls, delete_acls, list_acls
 from ottla.client.cluster import Cluster
 from ottla.security.acl import Acl, AclOperation, PatternType, PermissionType, ResourceType
 
-app = typer.Typer(
-    help="Access control lists: who may do what.", no_args_is_help=True, add_completion=False
-)
+app = typer.Typer(help="List, add and remove ACLs.", no_args_is_help=True, add_completion=False)
 
 Names = list[str] | None
-AllowOption = Annotated[Names, typer.Option("--allow-principal", help="User:NAME, or User:*.")]
-DenyOption = Annotated[Names, typer.Option("--deny-principal", help="User:NAME; wins over allow.")]
+AllowOption = Annotated[
+    Names,
+    typer.Option(
+        "--allow-principal", help="Principal to allow: User:NAME, or User:* for every user."
+    ),
+]
+DenyOption = Annotated[
+    Names,
+    typer.Option(
+        "--deny-principal", help="Principal to deny: User:NAME. A deny overrides an allow."
+    ),
+]
 AllowHostOption = Annotated[Names, typer.Option("--allow-host", help="An address; else any.")]
 DenyHostOption = Annotated[Names, typer.Option("--deny-host", help="An address; else any.")]
 OperationOption = Annotated[
     Names, typer.Option("--operation", help="read, write, create, describe, alter, all, ...")
 ]
-TopicOption = Annotated[Names, typer.Option("--topic", help="A topic; '*' is every one.")]
-GroupOption = Annotated[Names, typer.Option("--group", help="A group; '*' is every one.")]
+TopicOption = Annotated[Names, typer.Option("--topic", help="Topic name; '*' for all topics.")]
+GroupOption = Annotated[Names, typer.Option("--group", help="Group id; '*' for all groups.")]
 TransactionalOption = Annotated[Names, typer.Option("--transactional-id", help="Of producers.")]
-TokenOption = Annotated[Names, typer.Option("--delegation-token", help="The id of a token.")]
+TokenOption = Annotated[Names, typer.Option("--delegation-token", help="Token id.")]
 UserOption = Annotated[
-    Names, typer.Option("--user-principal", help="A user, for tokens of others.")
+    Names, typer.Option("--user-principal", help="User whose delegation tokens are accessed.")
 ]
 ClusterOption = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 PrefixedOption = Annotated[
-    bool, typer.Option("--prefixed", help="Names are prefixes; short for the pattern prefixed.")
+    bool,
+    typer.Option(
+        "--prefixed", help="Match names as prefixes; short for --resource-pattern-type prefixed."
+    ),
 ]
 PatternOption = Annotated[
-    Pattern, typer.Option("--resource-pattern-type", help="How names are matched.")
+    Pattern, typer.Option("--resource-pattern-type", help="Pattern type of the resource names.")
 ]
 
 
@@ -63,10 +74,13 @@ def add(  # noqa: PLR0913 - one per option of Kafka's tool
     user_principal: UserOption = None,
     cluster: ClusterOption = False,
     producer: Annotated[
-        bool, typer.Option("--producer", help="What a producer to --topic needs.")
+        bool, typer.Option("--producer", help="All operations that a producer to --topic needs.")
     ] = False,
     consumer: Annotated[
-        bool, typer.Option("--consumer", help="What a consumer of --topic in --group needs.")
+        bool,
+        typer.Option(
+            "--consumer", help="All operations that a consumer of --topic in --group needs."
+        ),
     ] = False,
     prefixed: PrefixedOption = False,
     resource_pattern_type: PatternOption = Pattern.LITERAL,
@@ -91,7 +105,9 @@ def add(  # noqa: PLR0913 - one per option of Kafka's tool
 def show(  # noqa: PLR0913 - one per option of Kafka's tool
     context: typer.Context,
     *,
-    principal: Annotated[Names, typer.Option("--principal", help="Only of User:NAME.")] = None,
+    principal: Annotated[
+        Names, typer.Option("--principal", help="Show only entries of this principal: User:NAME.")
+    ] = None,
     topic: TopicOption = None,
     group: GroupOption = None,
     transactional_id: TransactionalOption = None,
@@ -138,7 +154,9 @@ def remove(  # noqa: PLR0913 - one per option of Kafka's tool
     cluster: ClusterOption = False,
     prefixed: PrefixedOption = False,
     resource_pattern_type: PatternOption = Pattern.LITERAL,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Do not ask.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Do not ask for confirmation.")
+    ] = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:

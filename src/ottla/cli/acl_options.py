@@ -1,4 +1,4 @@
-"""The vocabulary of ``ottla acl``, which is that of ``kafka-acls.sh``, and its meaning. Pure."""
+"""Translate the options of ``ottla acl``, which are those of ``kafka-acls.sh``, to ACLs. Pure."""
 
 import enum
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from ottla.security.acl import (
 
 
 class BadAclOptions(ValueError):
-    """Options that contradict each other, or are not enough; the text says what to change."""
+    """Options are missing or contradict each other; the message says what to change."""
 
 
 class Pattern(enum.StrEnum):
@@ -37,7 +37,7 @@ class Pattern(enum.StrEnum):
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """The resources named."""
+    """The resources that the options name."""
 
     topics: Sequence[str] = ()
     groups: Sequence[str] = ()
@@ -47,7 +47,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     is_cluster: bool = False
 
     def named(self) -> list[tuple[ResourceType, str]]:
-        """Return type and name of each."""
+        """Return the type and name of each resource."""
         by_type = {
             ResourceType.TOPIC: self.topics,
             ResourceType.GROUP: self.groups,
@@ -60,7 +60,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entries(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom, from where and what."""
+    """Principals, hosts and operations of the entries."""
 
     allow_principals: Sequence[str] = ()
     deny_principals: Sequence[str] = ()
@@ -69,7 +69,7 @@ class Entries(msgspec.Struct, frozen=True, kw_only=True):
     operations: Sequence[str] = ()
 
     def triples(self) -> list[tuple[PermissionType, str, str]]:
-        """Return permission, principal and host of every entry. Raises `BadAclOptions`."""
+        """Return the permission, principal and host of every entry. Raises `BadAclOptions`."""
         found: list[tuple[PermissionType, str, str]] = []
         for permission, principals, hosts in (
             (PermissionType.ALLOW, self.allow_principals, self.allow_hosts),
@@ -131,7 +131,7 @@ def acls_of(
 
 
 def filters_of(resources: Resources, entries: Entries, pattern: Pattern) -> list[AclFilter]:
-    """Return what selects entries: nothing given selects all. Raises `BadAclOptions`."""
+    """Return filters for the entries; no options match all entries. Raises `BadAclOptions`."""
     named: list[tuple[ResourceType, str | None]] = [*resources.named()]
     triples: list[tuple[PermissionType, str | None, str | None]] = [
         (permission, principal, host if _has_host(entries, permission) else None)
@@ -157,7 +157,7 @@ def filters_of(resources: Resources, entries: Entries, pattern: Pattern) -> list
 
 
 def operation_of(text: str) -> AclOperation:
-    """Read an operation in any of the spellings of Kafka's tools. Raises `BadAclOptions`."""
+    """Parse an operation in any spelling that Kafka's tools accept. Raises `BadAclOptions`."""
     word = text.strip().lower().replace("-", "").replace("_", "")
     for operation in AclOperation:
         if operation.name.lower().replace("_", "") == word and operation is not AclOperation.ANY:

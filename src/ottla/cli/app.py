@@ -1,4 +1,4 @@
-"""The commands of ``ottla``, as one table. A command's module is loaded when it is named."""
+"""The table of all ``ottla`` commands. A command's module is imported when the command is run."""
 
 from importlib import import_module
 from importlib.metadata import version
@@ -36,7 +36,7 @@ COMMANDS: Final = {
 
 
 class _Table(TyperGroup):
-    """Finds a command by the table above."""
+    """Look up a command in the table above and import its module."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer brings its own click
         return list(COMMANDS)
@@ -60,7 +60,7 @@ app = typer.Typer(
 
 
 def _version(is_wanted: bool) -> None:
-    """Said by `ottla.cli.main` where it is the only word; here behind other options."""
+    """Print the version; `ottla.cli.main` handles the case without other options."""
     if is_wanted:
         typer.echo(f"ottla {version('ottla')}")
         raise typer.Exit
@@ -75,5 +75,5 @@ def common(
         bool, typer.Option("--version", is_eager=True, callback=_version, help="Say which.")
     ] = False,
 ) -> None:
-    """An Apache Kafka-compatible broker, and what one needs to work with it."""
+    """An Apache Kafka-compatible broker and its command-line tools."""
     context.obj = Common(output)

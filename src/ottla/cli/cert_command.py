@@ -23,21 +23,21 @@ def certificates() -> None:
 @app.command("create")
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The common name, and the name of the files.")],
+    name: Annotated[str, typer.Argument(help="Common name; also the base name of the files.")],
     *,
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", help="A name or address of the server; none for a client."),
+        typer.Option("--host", help="DNS name or IP address of the server; omit for a client."),
     ] = None,
     directory: Annotated[
-        Path, typer.Option("--dir", "-d", help="Where the authority and the files are.")
+        Path, typer.Option("--dir", "-d", help="Directory of the CA and the certificates.")
     ] = Path("certs"),
-    days: Annotated[int, typer.Option("--days", min=1, help="How long it is valid.")] = (
+    days: Annotated[int, typer.Option("--days", min=1, help="Days of validity.")] = (
         CERTIFICATE_DAYS
     ),
     output: OutputOption = None,
 ) -> None:
-    """Create a key and a certificate, signed by a local authority that is created if missing."""
+    """Create a key and a certificate, signed by a local CA that is created if missing."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name) or name.startswith(".") or name == "ca":
         raise typer.BadParameter("must be letters, digits, '.', '_' or '-', and not 'ca'")
     try:

@@ -1,10 +1,10 @@
-"""``ottla cluster``: who is in it, and how it is."""
+"""``ottla cluster``: members and health of the cluster."""
 
 from typing import Annotated
 
 import typer
 
-from ottla.cli.health import Finding, judge
+from ottla.cli.health import Problem, find_problems
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.reassign_plan import BadPlan, plan_drain
 from ottla.cli.rendering import Row
@@ -22,7 +22,11 @@ from ottla.client.admin import describe_cluster, describe_quorum, list_topics
 from ottla.client.admin_replicas import unregister_broker
 from ottla.client.cluster import Cluster
 
-app = typer.Typer(help="The cluster as a whole.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Describe and check the cluster; drain and unregister brokers.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 @app.command("info")
@@ -68,30 +72,32 @@ def health(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Look for what is wrong; exit 1 where something is."""
-    found = with_cluster(bootstrap, _findings)
+    """Check the health of the cluster; exit 1 if there is a problem."""
+    found = with_cluster(bootstrap, _problems)
     answer(context, output, [{"subject": each.subject, "problem": each.problem} for each in found])
     if found:
         raise typer.Exit(1)
     say("healthy: every broker serves, every partition has a leader and all its replicas")
 
 
-async def _findings(cluster: Cluster) -> list[Finding]:
+async def _problems(cluster: Cluster) -> list[Problem]:
     told = await describe_cluster(cluster)
     quorum = await describe_quorum(cluster)
-    return judge(told.brokers, await list_topics(cluster), quorum, cluster.ports.clock.now())
+    return find_problems(
+        told.brokers, await list_topics(cluster), quorum, cluster.ports.clock.now()
+    )
 
 
 @app.command("drain")
 def drain(
     context: typer.Context,
-    broker: Annotated[int, typer.Argument(help="The broker that shall have no replicas.")],
+    broker: Annotated[int, typer.Argument(help="Broker to drain.")],
     *,
     wait: Wait = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Move every replica of a broker to the others."""
+    """Move all replicas of a broker to the other brokers."""
 
     async def work(cluster: Cluster) -> tuple[list[Row], list[str]]:
         current = replicas_of(await list_topics(cluster))
@@ -114,13 +120,15 @@ def drain(
 @app.command("unregister")
 def unregister(
     context: typer.Context,
-    broker: Annotated[int, typer.Argument(help="The broker that will not come back.")],
+    broker: Annotated[int, typer.Argument(help="Broker to unregister.")],
     *,
-    force: Annotated[bool, typer.Option("--force", help="Although it has replicas.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Unregister it even if it still has replicas.")
+    ] = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Have the cluster forget a broker that is gone for good."""
+    """Unregister a broker that is permanently gone."""
 
     async def work(cluster: Cluster) -> int:
         held = [
@@ -134,5 +142,5 @@ def unregister(
     held = with_cluster(bootstrap, work)
     if held:
         fail(f"broker {broker} has {held} replicas; `ottla cluster drain {broker}` moves them, "
-             "--force gives them up")  # fmt: skip
+             "--force abandons them")  # fmt: skip
     answer(context, output, [{"unregistered": broker}])

@@ -1,4 +1,4 @@
-"""``ottla config``: what topics, brokers and groups are configured to do."""
+"""``ottla config``: configuration of topics, brokers, groups and client metrics."""
 
 import enum
 from typing import Annotated
@@ -22,12 +22,14 @@ from ottla.client.cluster import Cluster
 from ottla.protocol.messages.describe_configs import DescribeConfigsResourceResult
 
 app = typer.Typer(
-    help="Settings of topics, brokers and groups.", no_args_is_help=True, add_completion=False
+    help="Show and change configuration of topics, brokers and groups.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
 class Kind(enum.StrEnum):
-    """What has a configuration."""
+    """A type of resource that has a configuration."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -42,7 +44,10 @@ class Kind(enum.StrEnum):
 
 KindArgument = Annotated[Kind, typer.Argument(help="topic, broker, group or client-metrics.")]
 NameArgument = Annotated[
-    str, typer.Argument(help="Which one; of brokers the id, or '' for what holds for all.")
+    str,
+    typer.Argument(
+        help="Name of the resource; for a broker its id, or '' for the default of all brokers."
+    ),
 ]
 
 
@@ -56,7 +61,7 @@ def get(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Show some settings; exit 1 where a key is not known."""
+    """Show some settings; exit 1 if a key is unknown."""
     _check_name(kind, name)
     found = with_cluster(
         bootstrap, lambda cluster: describe_configs(cluster, kind.resource, name, keys)
@@ -77,7 +82,7 @@ def describe(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Show what was set; with --all, everything."""
+    """Show settings that differ from the default; with --all, all settings."""
     _check_name(kind, name)
     found = with_cluster(bootstrap, lambda cluster: describe_configs(cluster, kind.resource, name))
     answer(context, output, [_row(each) for each in found if show_all or not _is_default(each)])
@@ -91,12 +96,12 @@ def change(
     settings: Annotated[list[str] | None, typer.Argument(help="key=value ...")] = None,
     *,
     delete: Annotated[
-        list[str] | None, typer.Option("--delete", "-d", help="Back to the default: key.")
+        list[str] | None, typer.Option("--delete", "-d", help="Key to reset to its default.")
     ] = None,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Set keys, or put them back to their defaults."""
+    """Set keys, or reset them to their defaults."""
     _check_name(kind, name)
     pairs = parse_pairs(settings, "SETTINGS")
     changes = [Change(key, value) for key, value in pairs.items()]

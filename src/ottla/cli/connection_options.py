@@ -1,4 +1,4 @@
-"""The options about the connection, added to every command that has ``--bootstrap``."""
+"""Connection options, added to every command that has ``--bootstrap``."""
 
 from typing import Annotated, Any, Final
 
@@ -26,8 +26,8 @@ def _options() -> list[Any]:
     return found
 
 
-# Callbacks run for each command line, also where an option is not given: nothing of an earlier
-# command in the same process is kept.
+# Callbacks run for every command line, even if an option is not given, so that nothing is kept
+# from an earlier command in the same process.
 
 
 def _take_file(value: str | None) -> None:
@@ -58,7 +58,7 @@ def _declare(
             envvar="OTTLA_COMMAND_CONFIG",
             metavar="FILE",
             callback=_take_file,
-            help="A file of Kafka client properties, as for kafka-topics.sh.",
+            help="File of Kafka client properties, as for kafka-topics.sh.",
             rich_help_panel=PANEL,
         ),
     ] = None,
@@ -69,7 +69,7 @@ def _declare(
             "--property",
             metavar="KEY=VALUE",
             callback=_take_settings,
-            help="A Kafka client property; may be given more than once.",
+            help="Kafka client property as key=value; may be repeated.",
             rich_help_panel=PANEL,
         ),
     ] = None,
@@ -80,7 +80,7 @@ def _declare(
             envvar="OTTLA_PROFILE",
             metavar="NAME",
             callback=_take_profile,
-            help="Settings kept by `ottla profile set`.",
+            help="Profile with client properties, see `ottla profile set`.",
             rich_help_panel=PANEL,
         ),
     ] = None,

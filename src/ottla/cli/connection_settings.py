@@ -1,7 +1,7 @@
-"""How a command connects: Kafka's client properties from every place that may set them.
+"""The Kafka client properties of a command, merged from all their sources.
 
-From weak to strong: the profile, the file of ``--command-config``, variables of the environment
-(``OTTLA_SECURITY_PROTOCOL`` is ``security.protocol``), ``-X key=value``, and ``--bootstrap``.
+Later sources override earlier ones: the profile, the file of ``--command-config``, environment
+variables (``OTTLA_SECURITY_PROTOCOL`` is ``security.protocol``), ``-X key=value``, ``--bootstrap``.
 """
 
 import os
@@ -25,7 +25,7 @@ VARIABLE_PREFIX: Final = "OTTLA_"
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What the command line says about the connection, besides ``--bootstrap``."""
+    """The connection options of the command line, except ``--bootstrap``."""
 
     profile: str | None = None
     command_config: str | None = None
@@ -39,17 +39,17 @@ _given: ContextVar[Given] = ContextVar("connection", default=Given())  # noqa: B
 
 
 def remember(given: Given) -> None:
-    """Set what the command that runs now was given."""
+    """Store the options of the current command."""
     _given.set(given)
 
 
 def given_now() -> Given:
-    """Return what the command that runs now was given."""
+    """Return the options of the current command."""
     return _given.get()
 
 
 def client_properties(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the merged properties; a bad profile or file is an error of usage."""
+    """Return the merged properties; a bad profile or file is a usage error."""
     given, variables = _given.get(), os.environ if environment is None else environment
     found: dict[str, str] = {}
     if given.profile is not None:
@@ -71,7 +71,7 @@ def properties_of_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_properties(path: str, option: str) -> dict[str, str]:
-    """Read a properties file of a client; a file that cannot be read is an error of usage."""
+    """Read a properties file of a client; a file that cannot be read is a usage error."""
     try:
         with open(path, encoding="utf-8") as file:
             return {each.key: each.value for each in from_text(file.read())}
@@ -80,12 +80,12 @@ def read_properties(path: str, option: str) -> dict[str, str]:
 
 
 def resolve_bootstrap(bootstrap: str | None, properties: Mapping[str, str]) -> str:
-    """Return ``--bootstrap`` where it was given, else ``bootstrap.servers``, else localhost."""
+    """Return ``--bootstrap`` if given, else ``bootstrap.servers``, else localhost."""
     return bootstrap or properties.get(BOOTSTRAP) or BOOTSTRAP_FALLBACK
 
 
 def options_of(properties: Mapping[str, str], options: Options | None = None) -> Options:
-    """Return how to connect with these properties; bad ones are an error of usage."""
+    """Return the connection security that the properties ask for; bad ones are a usage error."""
     try:
         return connection_options(properties, SystemRandom(), SystemClock(), options)
     except BadClientSecurity as error:
@@ -98,7 +98,7 @@ def _profile(name: str) -> dict[str, str]:
     except BadProfiles as error:
         raise typer.BadParameter(str(error), param_hint="--profile") from error
     if name not in profiles:
-        known = ", ".join(sorted(profiles)) or "none; make one with `ottla profile set`"
+        known = ", ".join(sorted(profiles)) or "none; create one with `ottla profile set`"
         raise typer.BadParameter(
             f"there is no profile {name!r}; known: {known}", param_hint="--profile"
         )

@@ -1,4 +1,4 @@
-"""``ottla consume``: a topic's records on stdout."""
+"""``ottla consume``: print the records of a topic."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ app = typer.Typer(add_completion=False)
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What to read, and when to stop."""
+    """What to read and when to stop."""
 
     topics: tuple[str, ...]
     partitions: tuple[int, ...]
@@ -65,10 +65,15 @@ def consume(  # noqa: PLR0913 - one per option
         list[int] | None, typer.Option("-p", "--partition", min=0, help="Only these partitions.")
     ] = None,
     count: Annotated[
-        int | None, typer.Option("-c", "--count", min=1, help="Stop after so many records.")
+        int | None, typer.Option("-c", "--count", min=1, help="Stop after this many records.")
     ] = None,
     exit_at_end: Annotated[
-        bool, typer.Option("-e", "--exit", help="Stop at the end instead of waiting for more.")
+        bool,
+        typer.Option(
+            "-e",
+            "--exit",
+            help="Stop at the end of the partitions instead of waiting for more records.",
+        ),
     ] = False,
     format_text: Annotated[
         str | None,
@@ -77,13 +82,16 @@ def consume(  # noqa: PLR0913 - one per option
     key_separator: Annotated[
         str | None, typer.Option("-K", "--key-separator", help="Print key<separator>value.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("-J", "--json", help="Print JSON, one a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("-J", "--json", help="Print one JSON object per line.")
+    ] = False,
     uncommitted: Annotated[
-        bool, typer.Option("--uncommitted", help="Open and aborted transactions too.")
+        bool,
+        typer.Option("--uncommitted", help="Include records of open and aborted transactions."),
     ] = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
 ) -> None:
-    """Print records; from the beginning unless told otherwise, and on for ever unless -e or -c."""
+    """Print records, from the beginning unless -o is given; runs until -e or -c ends it."""
     start, output = _split_offsets(offset or [])
     output = Output.JSON if as_json else chosen(context, output)
     printer = _printer(output, format_text, key_separator)
@@ -93,12 +101,12 @@ def consume(  # noqa: PLR0913 - one per option
     try:
         with_cluster(bootstrap, lambda cluster: _print_all(cluster, wanted, printer))
     except BrokenPipeError:
-        # Whoever read has enough. Python would complain again when it flushes stdout at exit.
+        # The reader of the pipe has exited. Python would fail again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _split_offsets(items: Sequence[str]) -> tuple[OffsetSpec, Output | None]:
-    """Tell kcat's offsets from forms of output: both are ``-o``."""
+    """Split the values of ``-o`` into offsets, as in kcat, and output formats."""
     start, output = parse_offset("beginning"), None
     for item in items:
         if item in set(Output):

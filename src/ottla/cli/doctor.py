@@ -1,6 +1,6 @@
-"""What keeps a node from starting, or a client from reaching it, and what to do about it.
+"""Checks for what prevents a node from starting or a client from connecting, with fixes.
 
-Pure: facts in, judgements out. A problem makes something fail; a warning makes one thing less good.
+Pure: facts in, findings out. A problem makes something fail; a warning degrades it.
 """
 
 import enum
@@ -16,7 +16,7 @@ DAMAGED_METRIC: Final = "ottla_damaged_partitions_count"
 
 
 class State(enum.StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -24,8 +24,8 @@ class State(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """One thing that was looked at. ``fix`` is empty where nothing is to be done."""
+class Checked:
+    """The result of one check. ``fix`` is empty if there is nothing to do."""
 
     check: str
     state: State
@@ -35,30 +35,30 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port: free, taken by a broker, or by something else."""
+    """State of a port: free, in use by a broker, or in use by another program."""
 
     address: str
     is_free: bool
     answers_kafka: bool
 
 
-def judge_port(port: Port) -> Judgement:
-    """Judge the port a node would listen on."""
+def check_port(port: Port) -> Checked:
+    """Check the port on which a node would listen."""
     if port.is_free:
-        return Judgement("port", State.OK, f"{port.address} is free")
+        return Checked("port", State.OK, f"{port.address} is free")
     if port.answers_kafka:
-        return Judgement("port", State.OK, f"a broker answers at {port.address}")
-    return Judgement(
+        return Checked("port", State.OK, f"a broker answers at {port.address}")
+    return Checked(
         "port",
         State.PROBLEM,
         f"{port.address} is in use by something that does not speak Kafka's protocol",
-        "Stop it, or take another port: `ottla up --port N`, or `listeners` in server.properties.",
+        "Stop it, or use another port: `ottla up --port N`, or `listeners` in server.properties.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A log directory. ``refusal`` is why its meta.properties cannot be read; None: it can."""
+    """A log directory. ``refusal`` is why its meta.properties cannot be read, or None."""
 
     path: str
     is_writable: bool
@@ -68,16 +68,16 @@ class Directory:
     refusal: str | None = None
 
 
-def judge_directories(
+def check_directories(
     directories: Sequence[Directory], cluster_id: str | None, node_id: int | None
-) -> list[Judgement]:
-    """Judge log directories, also against each other and the cluster and node they are for."""
-    found = [each for directory in directories for each in _judge_directory(directory)]
+) -> list[Checked]:
+    """Check log directories, and that they belong to the same cluster and to this node."""
+    found = [each for directory in directories for each in _check_directory(directory)]
     ids = {each.cluster_id for each in directories if each.cluster_id is not None}
     if len(ids) > 1:
         named = ", ".join(f"{each.path}: {each.cluster_id}" for each in directories)
         found.append(
-            Judgement(
+            Checked(
                 "cluster id",
                 State.PROBLEM,
                 f"directories belong to different clusters ({named})",
@@ -86,7 +86,7 @@ def judge_directories(
         )
     elif ids and cluster_id is not None and ids != {cluster_id}:
         found.append(
-            Judgement(
+            Checked(
                 "cluster id",
                 State.PROBLEM,
                 f"the directory belongs to cluster {ids.pop()}, the brokers to {cluster_id}",
@@ -96,7 +96,7 @@ def judge_directories(
     for each in directories:
         if node_id is not None and each.node_id not in (None, node_id):
             found.append(
-                Judgement(
+                Checked(
                     "node id",
                     State.PROBLEM,
                     f"{each.path} belongs to node {each.node_id}, the file says {node_id}",
@@ -106,38 +106,38 @@ def judge_directories(
     return found
 
 
-def _judge_directory(directory: Directory) -> list[Judgement]:
+def _check_directory(directory: Directory) -> list[Checked]:
     path = directory.path
     if not directory.is_writable:
-        fix = f"Make it writable for this user: `chown -R $USER {path}`, or take another directory."
-        return [Judgement("directory", State.PROBLEM, f"{path} is not writable", fix)]
+        fix = f"Make it writable for this user: `chown -R $USER {path}`, or use another directory."
+        return [Checked("directory", State.PROBLEM, f"{path} is not writable", fix)]
     if directory.refusal is not None:
-        fix = "Restore meta.properties from another directory of the node, or format anew."
-        return [Judgement("directory", State.PROBLEM, directory.refusal, fix)]
+        fix = "Restore meta.properties from another directory of the node, or format it again."
+        return [Checked("directory", State.PROBLEM, directory.refusal, fix)]
     if directory.free_bytes < FREE_BYTES_MIN:
         return [
-            Judgement(
+            Checked(
                 "directory",
                 State.WARNING,
                 f"{path} has {directory.free_bytes >> 20} MiB left",
                 "Free space, or set `retention.bytes` on large topics.",
             )
         ]
-    return [Judgement("directory", State.OK, f"{path} is writable")]
+    return [Checked("directory", State.OK, f"{path} is writable")]
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What recovery of a log could not keep at the last start; ``text`` says all of it."""
+    """What log recovery dropped at the last start; ``text`` has the details."""
 
     is_error: bool
     text: str
 
 
-def judge_recovery(path: str, losses: Sequence[Loss], set_aside: Sequence[str]) -> list[Judgement]:
-    """Judge what the last start of a log directory lost, and damaged bytes that lie in it."""
+def check_recovery(path: str, losses: Sequence[Loss], set_aside: Sequence[str]) -> list[Checked]:
+    """Report what recovery dropped at the last start, and damaged bytes that were set aside."""
     found = [
-        Judgement(
+        Checked(
             "recovery",
             State.PROBLEM if each.is_error else State.WARNING,
             each.text,
@@ -149,7 +149,7 @@ def judge_recovery(path: str, losses: Sequence[Loss], set_aside: Sequence[str]) 
         shown = ", ".join(set_aside[:SHOWN_MAX])
         more = f" and {len(set_aside) - SHOWN_MAX} more" if len(set_aside) > SHOWN_MAX else ""
         found.append(
-            Judgement(
+            Checked(
                 "damaged files",
                 State.WARNING,
                 f"{path} has damaged bytes that were set aside: {shown}{more}",
@@ -160,7 +160,7 @@ def judge_recovery(path: str, losses: Sequence[Loss], set_aside: Sequence[str]) 
 
 
 def damaged_replicas(metrics: str) -> int | None:
-    """Return how many damaged replicas a broker's metrics page counts; None if it does not say."""
+    """Return the number of damaged replicas in a broker's metrics page; None if it is not there."""
     for line in metrics.splitlines():
         name, _, value = line.partition(" ")
         if name == DAMAGED_METRIC:
@@ -171,61 +171,61 @@ def damaged_replicas(metrics: str) -> int | None:
     return None
 
 
-def judge_damaged(counts: Mapping[int, int | None]) -> list[Judgement]:
-    """Judge damaged replicas by broker; None where a broker does not say."""
+def check_damaged(counts: Mapping[int, int | None]) -> list[Checked]:
+    """Report damaged replicas by broker; None means unknown."""
     known = {broker: count for broker, count in counts.items() if count is not None}
     found = [
-        Judgement(
+        Checked(
             "damaged replicas",
             State.PROBLEM,
             f"broker {broker} has {count} {'replica' if count == 1 else 'replicas'} with damaged "
             "batches that are not repaired yet",
-            "Look for `batch damaged` in its log: it names the file, the offsets and what is done. "
-            "If this does not go away, see docs/replication.md.",
+            "Look for `batch damaged` in its log: it names the file, the offsets and the repair. "
+            "If this persists, see docs/replication.md.",
         )
         for broker, count in sorted(known.items())
         if count
     ]
     if known and not found:
-        found = [Judgement("damaged replicas", State.OK, "no damaged replica is known")]
+        found = [Checked("damaged replicas", State.OK, "no damaged replicas")]
     return found
 
 
-def judge_advertised(reached: Mapping[str, str | None]) -> list[Judgement]:
-    """Judge where brokers say they are: by address, why it was not reached, or None."""
+def check_advertised(reached: Mapping[str, str | None]) -> list[Checked]:
+    """Check the advertised addresses: by address, why it cannot be reached, or None."""
     return [
-        Judgement("advertised address", State.OK, f"{address} is reached")
+        Checked("advertised address", State.OK, f"{address} is reachable")
         if reason is None
-        else Judgement(
+        else Checked(
             "advertised address",
             State.PROBLEM,
-            f"a broker says it is at {address}, and there it is not: {reason}",
-            "Set `advertised.listeners` to a name and port that clients reach.",
+            f"a broker advertises {address}, which cannot be reached: {reason}",
+            "Set `advertised.listeners` to a host and port that clients can reach.",
         )
         for address, reason in reached.items()
     ]
 
 
-def judge_java(path: str | None) -> Judgement:
-    """Judge whether Spark can run."""
+def check_java(path: str | None) -> Checked:
+    """Check whether Java, which Spark needs, is installed."""
     if path is not None:
-        return Judgement("java", State.OK, path)
-    return Judgement(
+        return Checked("java", State.OK, path)
+    return Checked(
         "java",
         State.WARNING,
-        "there is no Java; only pipelines on Spark need it",
+        "Java is not installed; only Spark pipelines need it",
         "Install a JDK 17 or newer (Debian: `apt install openjdk-17-jre-headless`).",
     )
 
 
-def judge_open_files(soft: int, hard: int) -> Judgement:
-    """Judge how many files a process may have open."""
+def check_open_files(soft: int, hard: int) -> Checked:
+    """Check the limit of open files."""
     if soft >= OPEN_FILES_MIN:
-        return Judgement("open files", State.OK, f"up to {soft}")
+        return Checked("open files", State.OK, f"up to {soft}")
     able = f"`ulimit -n {min(hard, 65536)}`" if hard > soft else "`LimitNOFILE` of the service"
-    return Judgement(
+    return Checked(
         "open files",
         State.WARNING,
-        f"a process may have only {soft} open: few partitions and connections",
+        f"the limit is only {soft} open files, enough for few partitions and connections",
         f"Raise it with {able} before starting the node.",
     )

@@ -1,4 +1,4 @@
-"""``ottla doctor``: looks for what commonly goes wrong, and says what to do."""
+"""``ottla doctor``: check for common problems and suggest fixes."""
 
 import asyncio
 import json
@@ -13,19 +13,19 @@ import typer
 
 from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
 from ottla.cli.doctor import (
+    Checked,
     Directory,
-    Judgement,
     Loss,
     Port,
     State,
+    check_advertised,
+    check_damaged,
+    check_directories,
+    check_java,
+    check_open_files,
+    check_port,
+    check_recovery,
     damaged_replicas,
-    judge_advertised,
-    judge_damaged,
-    judge_directories,
-    judge_java,
-    judge_open_files,
-    judge_port,
-    judge_recovery,
 )
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
 from ottla.cli.pages import get_page, page_address
@@ -54,15 +54,16 @@ def doctor(
     context: typer.Context,
     *,
     data: Annotated[
-        Path, typer.Option("--data", "-d", help="What `ottla up` keeps, or a log directory.")
+        Path, typer.Option("--data", "-d", help="Data directory of `ottla up`, or a log directory.")
     ] = Path("ottla-data"),
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="A server.properties, instead of --data.")
+        Path | None,
+        typer.Option("--config", "-c", help="A server.properties file, instead of --data."),
     ] = None,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Look for what commonly goes wrong; exit 1 where something will."""
+    """Check for common problems and suggest fixes; exit 1 if one is found."""
     properties = client_properties()
     addresses = parse_bootstrap(resolve_bootstrap(bootstrap, properties))
     connection = options_of(properties, Options(connect_timeout_ms=_CONNECT_MS))
@@ -76,8 +77,8 @@ def doctor(
         paths = nodes or [data.absolute()]
     found = asyncio.run(_examine(addresses, connection, paths, node_id))
     found += [
-        judge_java(find_java()),
-        judge_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
+        check_java(find_java()),
+        check_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
     ]
     answer(
         context,
@@ -93,7 +94,7 @@ def doctor(
 
 async def _examine(
     addresses: list[Address], connection: Options, paths: list[Path], node_id: int | None
-) -> list[Judgement]:
+) -> list[Checked]:
     options = ClientOptions(connection=connection)
     cluster_id, reached = None, dict[str, str | None]()
     damaged = dict[int, int | None]()
@@ -107,11 +108,11 @@ async def _examine(
         answers = False
     first = addresses[0]
     is_free = not answers and await _is_free(first)
-    found = [judge_port(Port(str(first), is_free, answers))]
-    found += judge_directories([_directory(path) for path in paths], cluster_id, node_id)
+    found = [check_port(Port(str(first), is_free, answers))]
+    found += check_directories([_directory(path) for path in paths], cluster_id, node_id)
     for path in paths:
-        found += judge_recovery(str(path), _losses(path), _damaged_files(path))
-    return found + judge_damaged(damaged) + judge_advertised(reached)
+        found += check_recovery(str(path), _losses(path), _damaged_files(path))
+    return found + check_damaged(damaged) + check_advertised(reached)
 
 
 async def _cluster_id(cluster: Cluster) -> str | None:
@@ -122,7 +123,7 @@ async def _cluster_id(cluster: Cluster) -> str | None:
 
 
 async def _damaged_replicas(cluster: Cluster, broker: NodeId) -> int | None:
-    """Ask a broker's metrics page; None where it has none, or does not answer."""
+    """Read a broker's metrics page; None if it has none or does not answer."""
     try:
         address = await page_address(cluster, broker)
         page = b"" if address is None else await get_page(address, "/metrics")
@@ -132,7 +133,7 @@ async def _damaged_replicas(cluster: Cluster, broker: NodeId) -> int | None:
 
 
 async def _reach(cluster: Cluster, at: Address) -> str | None:
-    """Return why a broker is not where it says; None where it is."""
+    """Return why a broker is not reachable at its advertised address; None if it is."""
     try:
         async with await Cluster.open(cluster.ports, [at], cluster.options):
             return None
@@ -141,7 +142,7 @@ async def _reach(cluster: Cluster, at: Address) -> str | None:
 
 
 async def _is_free(at: Address) -> bool:
-    """Say whether nobody listens there: whoever does would take a connection."""
+    """Return whether the port is free: a listener would accept a connection."""
     try:
         async with asyncio.timeout(_CONNECT_MS / 1000):
             _, writer = await asyncio.open_connection(at.host, at.port)
@@ -154,7 +155,7 @@ async def _is_free(at: Address) -> bool:
 
 
 def _losses(path: Path) -> list[Loss]:
-    """Return what the node has written down of its last start; nothing where it cannot be read."""
+    """Return the recovery report of the last start; nothing if it cannot be read."""
     try:
         rows = json.loads((path / LOSSES_NAME).read_text(encoding="utf-8"))
         return [Loss(row["severity"] == "error", str(row["text"])) for row in rows]
@@ -163,7 +164,7 @@ def _losses(path: Path) -> list[Loss]:
 
 
 def _damaged_files(path: Path) -> list[str]:
-    """Return the files of logs below a log directory that hold damaged bytes."""
+    """Return the files of damaged bytes below a log directory."""
     try:
         found = [each for each in path.glob("*/*.damaged-*") if is_set_aside(each.name)]
     except OSError:
@@ -172,7 +173,7 @@ def _damaged_files(path: Path) -> list[str]:
 
 
 def _directory(path: Path) -> Directory:
-    """Look at a log directory, or at where one would be made."""
+    """Inspect a log directory, or the place where it would be created."""
     there = path
     while not there.exists():
         there = there.parent

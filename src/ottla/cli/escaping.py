@@ -1,8 +1,8 @@
-"""Keeping what records and names contain from steering a terminal.
+"""Escape control characters of records and names before they reach a terminal.
 
-A value may hold any bytes: an escape sequence in it could move the cursor, change the title or
-make a terminal answer as if somebody typed. So control characters are shown, not sent. What goes
-into a file or a pipe stays as it is.
+A value may contain any bytes: an escape sequence could move the cursor, change the title or make
+the terminal send input to the shell. So control characters are printed in escaped form. Output to a
+file or a pipe is not changed.
 """
 
 import unicodedata
@@ -14,7 +14,7 @@ _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def escape(text: str, *, keep: str = "") -> str:
-    r"""Return ``text`` with what is not printable as ``\n``, ``\x1b`` or ``\u202e``.
+    r"""Return ``text`` with unprintable characters as ``\n``, ``\x1b`` or ``\u202e``.
 
     Characters in ``keep`` stay. A backslash stays too: this is for eyes, not to be read back.
     """
@@ -31,5 +31,5 @@ def _escaped(character: str) -> str:
 
 
 def readable(data: bytes) -> str:
-    r"""Return bytes as text; what is no UTF-8 comes out as ``\xff``."""
+    r"""Return bytes as text; bytes that are not UTF-8 become ``\xff``."""
     return data.decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""``ottla format``: makes a node's directories its own, before its first start.
+"""``ottla format``: format a node's log directories before its first start.
 
 The options are those of Kafka's ``kafka-storage format``.
 """
@@ -46,21 +46,25 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
         bool, typer.Option("--no-initial-controllers", "-N", help="Join a quorum later.")
     ] = False,
     feature: Annotated[
-        list[str] | None, typer.Option("--feature", "-f", help="A level: name=level.")
+        list[str] | None,
+        typer.Option("--feature", "-f", help="Feature level: name=level; may be repeated."),
     ] = None,
     release_version: Annotated[
-        str | None, typer.Option("--release-version", "-r", help="Levels of this release.")
+        str | None, typer.Option("--release-version", "-r", help="Feature levels of this release.")
     ] = None,
     add_scram: Annotated[
         list[str] | None,
         typer.Option("--add-scram", "-S", help="SCRAM-SHA-256=[name=...,password=...]"),
     ] = None,
     ignore_formatted: Annotated[
-        bool, typer.Option("--ignore-formatted", "-g", help="Leave formatted directories alone.")
+        bool,
+        typer.Option(
+            "--ignore-formatted", "-g", help="Skip directories that are already formatted."
+        ),
     ] = False,
     output: OutputOption = None,
 ) -> None:
-    """Make the directories of a node its own; it cannot start without."""
+    """Format a node's log directories; required before the first start."""
     loaded = load_settings(config, [])
     quorum = Quorum(standalone, initial_controllers, no_initial_controllers)
     options = FormatOptions(
@@ -80,7 +84,7 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
 
 
 def _carry_out(loaded: Loaded, options: FormatOptions) -> list[tuple[str, str]]:
-    """Format, and return what became of each directory; what else there is to say is said."""
+    """Format the directories and return the result of each; warnings go to stderr."""
     random = SystemRandom()
     try:
         plan = plan_format(loaded, options, random)

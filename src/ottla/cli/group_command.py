@@ -1,4 +1,4 @@
-"""``ottla group``: groups of every kind, where they are, and why they wait."""
+"""``ottla group``: groups of every type, their offsets, lag and rebalances."""
 
 from pathlib import Path
 from typing import Annotated
@@ -47,7 +47,11 @@ from ottla.client.cluster import Cluster, Refused
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import TopicPartition
 
-app = typer.Typer(help="Groups of every kind.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="List, describe, reset and delete groups of every type.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 Name = Annotated[str, typer.Argument(help="The group.")]
 Names = Annotated[list[str], typer.Argument(help="The groups.")]
@@ -58,11 +62,14 @@ def show_list(
     context: typer.Context,
     *,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only those in this state: Stable, Empty.")
+        list[str] | None,
+        typer.Option("--state", help="Show only groups in this state: Stable, Empty, ..."),
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--type", help="Only those of this kind: classic, consumer, share, streams."),
+        typer.Option(
+            "--type", help="Show only groups of this type: classic, consumer, share, streams."
+        ),
     ] = None,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
@@ -80,7 +87,7 @@ def describe(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Show members, what they read, and how far the group is behind."""
+    """Show members, assignments, committed offsets and lag."""
 
     async def work(cluster: Cluster) -> list[Row]:
         return [await described(cluster, name) for name in names]
@@ -96,7 +103,7 @@ def explain(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Say in words why a group rebalanced last, and whom it waits for since when."""
+    """Explain why a group rebalanced last, and which members it waits for and since when."""
     found = with_cluster(bootstrap, lambda cluster: explained(cluster, name))
     if chosen(context, output) is not Output.TABLE:
         answer(context, output, found)
@@ -114,7 +121,7 @@ def delete(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Delete groups without members, and what they have committed."""
+    """Delete groups without members, and their committed offsets."""
     told = with_cluster(bootstrap, lambda cluster: delete_groups(cluster, names))
     answer(context, output, [{"deleted": name} for name, refused in told.items() if not refused])
     refusals = [str(refused) for refused in told.values() if refused]
@@ -129,10 +136,17 @@ def reset_offsets(  # noqa: PLR0913 - one per option
     *,
     topics: Topics = None,
     all_topics: AllTopics = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last.")] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="Move to the first record.")
+    ] = False,
+    to_latest: Annotated[
+        bool,
+        typer.Option(
+            "--to-latest", help="Move to the end of the partition (the next offset to be written)."
+        ),
+    ] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="Where it is, brought into range.")
+        bool, typer.Option("--to-current", help="Keep the committed offset, moved into range.")
     ] = False,
     to_offset: ToOffsetOption = None,
     to_datetime: ToDatetime = None,
@@ -140,13 +154,14 @@ def reset_offsets(  # noqa: PLR0913 - one per option
     shift_by: ShiftByOption = None,
     from_file: FromFileOption = None,
     export: Annotated[
-        Path | None, typer.Option("--export", help="Write the plan to a file for --from-file.")
+        Path | None,
+        typer.Option("--export", help="Also write the plan to a file, for --from-file."),
     ] = None,
     execute: Execute = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Plan where a group shall go on reading; with --execute also do it."""
+    """Plan new committed offsets for a group; with --execute, commit them."""
     wish = Wish(
         is_earliest=to_earliest,
         is_latest=to_latest,
@@ -173,11 +188,11 @@ def reset_offsets(  # noqa: PLR0913 - one per option
     if export is not None:
         export.write_text(written(planned), encoding="utf-8")
     if not execute:
-        say("nothing was changed: this is the plan; --execute carries it out")
+        say("this is only the plan, nothing was changed; use --execute to apply it")
 
 
 async def _check_resettable(cluster: Cluster, name: str) -> None:
-    """Refuse a group with members, which would commit over it. One not there yet may begin so."""
+    """Reject a group with members, which would overwrite the offsets. The group may be new."""
     try:
         found = await find_group(cluster, name)
     except Refused as refused:

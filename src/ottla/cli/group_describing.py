@@ -1,4 +1,4 @@
-"""What ``ottla group`` and ``ottla share`` show of a group."""
+"""Group descriptions for ``ottla group`` and ``ottla share``."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ from ottla.protocol.types import TopicPartition
 
 
 def listed(group: GroupListing) -> Row:
-    """Return a group as a line of a list."""
+    """Return a group as a row of a list."""
     return {
         "group": group.group_id,
         "type": group.type or None,
@@ -31,7 +31,7 @@ def listed(group: GroupListing) -> Row:
 
 
 async def described(cluster: Cluster, group_id: str) -> Row:
-    """Return all that is known of a group: itself, its members, where it is."""
+    """Return a group's description: its state, members and offsets."""
     group = await describe_group(cluster, group_id)
     if group.type == SHARE:
         offsets = await _shared(cluster, group)
@@ -51,7 +51,7 @@ async def described(cluster: Cluster, group_id: str) -> Row:
 
 
 def member_row(member: GroupMember) -> Row:
-    """Return a member as a line of a table."""
+    """Return a member as a row."""
     row: dict[str, Plain] = {
         "member": member.member_id,
         "client": member.client_id,
@@ -67,7 +67,7 @@ def member_row(member: GroupMember) -> Row:
 
 
 async def _committed(cluster: Cluster, group: GroupDescription) -> list[Row]:
-    """Return what is committed and what is assigned, with how far both are behind."""
+    """Return committed and assigned partitions with their lag."""
     committed = await committed_offsets(cluster, group.group_id)
     readers = {} if group.type == STREAMS else _readers(group)
     places = sorted({*committed, *readers})
@@ -111,6 +111,6 @@ async def _shared(cluster: Cluster, group: GroupDescription) -> list[Row]:
 
 
 def _sum(offsets: list[Row]) -> int | None:
-    """Return the lag of all partitions of which it is known."""
+    """Return the total lag of the partitions whose lag is known."""
     known = [lag for each in offsets if isinstance(lag := each["lag"], int)]
     return sum(known) if known else None

@@ -1,7 +1,7 @@
-"""Why a group is as it is: what its coordinator remembers, or else what can be seen of it.
+"""Explain the state of a group from its coordinator's history, or else from its description.
 
-The coordinator's page is on its metrics listener (``ottla.metrics.listener``), which the broker's
-settings name. Where it has none, or does not answer, the members' own state has to do.
+The coordinator serves its history on its metrics listener (``ottla.metrics.listener``). If it has
+none or does not answer, the explanation is made from the description of the members.
 """
 
 import json
@@ -14,23 +14,25 @@ from ottla.client.admin_groups import GroupDescription, describe_group
 from ottla.client.cluster import Cluster
 from ottla.runtime.ports import Address
 
+_FALLBACK = "explaining from the group's description only"
+
 
 async def explained(cluster: Cluster, group_id: str) -> Row:
-    """Return what there is to say of a group; ``sentences`` are for people. Raises `Refused`."""
+    """Return an explanation of a group; ``sentences`` are for people. Raises `Refused`."""
     group = await describe_group(cluster, group_id)
     address = await page_address(cluster, group.coordinator)
     if address is None:
-        say(f"broker {group.coordinator} has no {LISTENER}: only what can be seen is told")
+        say(f"broker {group.coordinator} has no {LISTENER}; {_FALLBACK}")
         return seen(group)
     try:
         return await _page(address, group_id)
     except (OSError, TimeoutError, ValueError) as error:
-        say(f"{address} does not tell: {error}; only what can be seen is told")
+        say(f"{address} does not answer: {error}; {_FALLBACK}")
         return seen(group)
 
 
 async def _page(address: Address, group_id: str) -> Row:
-    """Ask for the page. Raises OSError, TimeoutError; ValueError: it is not there, or no page."""
+    """Fetch the page. Raises OSError, TimeoutError; ValueError: it is missing or malformed."""
     body = await get_page(address, f"/groups/{quote(group_id, safe='')}/explain")
     found = json.loads(body)
     if not isinstance(found, dict) or not isinstance(found.get("sentences"), list):
@@ -39,21 +41,21 @@ async def _page(address: Address, group_id: str) -> Row:
 
 
 def seen(group: GroupDescription) -> Row:
-    """Return what the description alone says. Pure."""
+    """Explain a group from its description alone. Pure."""
     count = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
     told = [f"{group.group_id} is a {group.type} group, {group.state}, with {count}."]
     late = [each for each in group.members if not each.is_settled]
     told += [
         f"It waits for member {each.member_id} (client {each.client_id} at"
-        f" {each.host.removeprefix('/')}), which has not yet what it shall have."
+        f" {each.host.removeprefix('/')}), which does not have its target assignment yet."
         for each in late
     ]
     if not late and group.state == "PreparingRebalance":
         told.append("It waits for members to join again.")
     elif not late and group.state == "CompletingRebalance":
-        told.append("It waits for its leader to say who reads what.")
+        told.append("It waits for its leader to send the assignment.")
     elif not late:
-        told.append("It waits for nobody.")
+        told.append("It waits for no member.")
     return {
         "group": group.group_id,
         "type": group.type,

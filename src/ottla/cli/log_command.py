@@ -1,4 +1,4 @@
-"""``ottla log``: the files of a log directory, looked at while no node runs on them."""
+"""``ottla log``: dump and verify the files of a log directory while its node is stopped."""
 
 import itertools
 import sys
@@ -18,9 +18,11 @@ from ottla.runtime.disk import RealDisk
 from ottla.storage.files import Kind, State, parse_name
 
 _ROWS_AT_ONCE: Final = 500
-app = typer.Typer(help="Files of logs, offline.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Dump and verify log files offline.", no_args_is_help=True, add_completion=False
+)
 
-Paths = Annotated[list[Path], typer.Argument(help="Files, or directories of partitions.")]
+Paths = Annotated[list[Path], typer.Argument(help="Files, or partition directories.")]
 
 
 @app.command("dump")
@@ -29,11 +31,11 @@ def dump(
     paths: Paths,
     *,
     records: Annotated[
-        bool, typer.Option("--records", "-r", help="Every record instead of every batch.")
+        bool, typer.Option("--records", "-r", help="Print every record instead of every batch.")
     ] = False,
     output: OutputOption = None,
 ) -> None:
-    """Show what files hold: segments, indexes, snapshots, checkpoints, the metadata log."""
+    """Print the contents of segments, indexes, snapshots, checkpoints and the metadata log."""
     disk = RealDisk()
     form = chosen(context, output)
     for path in itertools.chain.from_iterable(map(_segments_of, paths)):
@@ -59,7 +61,7 @@ def _segments_of(path: Path) -> list[Path]:
 
 
 def _print(rows: Iterable[Row], form: Output) -> None:
-    """Print rows as they come: a file may be larger than memory."""
+    """Print rows as they are read: a file may be larger than memory."""
     rows = iter(rows)
     while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
         if form is Output.TABLE:
@@ -75,7 +77,7 @@ def check(
     *,
     output: OutputOption = None,
 ) -> None:
-    """Check CRCs, offsets and indexes; exit 1 where something is wrong. Changes nothing."""
+    """Check CRCs, offsets and indexes without changing anything; exit 1 if there is a problem."""
     disk = RealDisk()
     try:
         found = [each for path in paths for each in verify(disk, str(path.absolute()))]
@@ -84,4 +86,4 @@ def check(
     answer(context, output, [each._asdict() for each in found])
     if found:
         raise typer.Exit(1)
-    say("nothing is wrong")
+    say("no problems found")

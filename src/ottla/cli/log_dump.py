@@ -1,10 +1,10 @@
-"""The files of a log directory as rows: what they say, without judging it.
+"""The contents of the files of a log directory as rows, without checking them.
 
     *.log, *.checkpoint (of the metadata log)   batches, or with records every record
     *.index  *.timeindex  *.txnindex  *.snapshot
     *-checkpoint  meta.properties  partition.metadata  quorum-state
 
-Records of the cluster's own topics are decoded; which topic it is shows in the directory's name.
+Records of internal topics are decoded; the directory's name says which topic it is.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ _UNBOUNDED: Final = 2**31 - 1
 
 
 class NotDumpable(ValueError):
-    """A file that is none of a log directory's."""
+    """The file is not one of a log directory."""
 
 
 DAMAGE: Final = (
@@ -50,15 +50,15 @@ DAMAGE: Final = (
     producer_snapshot_format.CorruptSnapshot,
     CorruptIndex,
 )
-"""What reading a damaged file raises; each format has its own."""
+"""Errors of damaged files; each format has its own."""
 
 
 def dump_file(disk: Disk, path: str, *, with_records: bool = False) -> Iterator[Row]:
     """Yield the rows of a file.
 
     Raises:
-        NotDumpable: nothing is known of such files. Fault, CorruptSnapshot and the like: the
-            file is damaged from there on; see ``log verify``. OSError: it cannot be read.
+        NotDumpable: the type of the file is unknown. Fault, CorruptSnapshot and the like: the
+            file is damaged from this row on; see ``log verify``. OSError: it cannot be read.
     """
     directory, _, name = path.rpartition("/")
     found = parse_name(name)
@@ -69,7 +69,7 @@ def dump_file(disk: Disk, path: str, *, with_records: bool = False) -> Iterator[
         return _of_log(disk, path, found.kind, found.offset)
     if name in _TEXTS:
         return iter(_TEXTS[name](disk.read(path)))
-    raise NotDumpable(f"{path}: no file of a log directory")
+    raise NotDumpable(f"{path}: not a file of a log directory")
 
 
 # -- batches -----------------------------------------------------------------------
@@ -133,7 +133,7 @@ def _records(header: BatchHeader, records: list[Record], decode: Decode) -> Iter
 
 
 def _value_of(directory: str) -> Decode:
-    """Return how values of a partition are shown, by its directory's name."""
+    """Return the decoder of a partition's values, chosen by its directory's name."""
     topic = directory.rpartition("-")[0] or directory
     if topic == METADATA_TOPIC:
         return _metadata_value

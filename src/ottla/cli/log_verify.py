@@ -1,10 +1,10 @@
-"""Whether the files of a log hold together: nothing is changed, everything wrong is told.
+"""Check the files of a log for consistency, without changing them.
 
-Of a segment: every batch whole, of the right CRC, with records that unpack and count right, offsets
-that grow from the segment's first on, leader epochs that never fall. Of its indexes: whole entries
-that grow and point at batches that hold what is promised. Of a log: segments that follow each
-other, and leader epochs that agree with the batches. Bytes behind the last batch of the last
-segment are no fault where they are zero: that is room made ahead.
+In a segment, every batch must be complete and have the right CRC, its records must decompress and
+match its record count, offsets must increase from the segment's base offset, and leader epochs must
+not decrease. Index entries must be complete, increase, and point to the batches they describe. In a
+log, segments must follow each other and the leader epochs agree with the batches. Zero bytes after
+the last batch of the last segment are preallocated space, not a problem.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,11 +30,11 @@ from ottla.storage.transaction_index import CorruptIndex
 _UNBOUNDED: Final = 2**31 - 1
 _ZERO_CHUNK: Final = 1 << 20
 FINDINGS_MAX: Final = 1000
-"""Of one file: a file that is wrong everywhere need not be told entry by entry."""
+"""Problems reported for each file at most: a file may be damaged in every entry."""
 
 
-class Finding(NamedTuple):
-    """Something wrong, and where."""
+class LogProblem(NamedTuple):
+    """A problem, and where it is."""
 
     path: str
     where: str
@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """What indexes are checked against."""
+    """The batches that index entries are checked against."""
 
     header: BatchHeader
     max_timestamp_so_far: int
@@ -50,7 +50,7 @@ class _Placed(NamedTuple):
 
 @dataclass(slots=True)
 class _Segment:
-    """What was seen of a segment: batches by position, in order."""
+    """What was read of a segment: batches by position, in order."""
 
     path: str
     base: Offset
@@ -58,19 +58,19 @@ class _Segment:
     batches: dict[int, _Placed] = field(default_factory=dict)
     next_offset: int = 0
     epoch: int = -1
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[LogProblem] = field(default_factory=list)
 
     def tell(self, where: str, problem: str, path: str | None = None) -> None:
-        """Note something wrong."""
+        """Record a problem."""
         if len(self.findings) < FINDINGS_MAX:
-            self.findings.append(Finding(path or self.path, where, problem))
+            self.findings.append(LogProblem(path or self.path, where, problem))
 
 
-def verify(disk: Disk, path: str) -> Iterator[Finding]:
-    """Yield what is wrong with a file, a partition's directory, or a whole log directory.
+def verify(disk: Disk, path: str) -> Iterator[LogProblem]:
+    """Yield the problems of a file, a partition directory, or a whole log directory.
 
     Raises:
-        OSError: something cannot be read.
+        OSError: a file cannot be read.
     """
     if not disk.is_dir(path):
         yield from _verify_file(disk, path)
@@ -86,7 +86,7 @@ def verify(disk: Disk, path: str) -> Iterator[Finding]:
             yield from _verify_readable(disk, inner)
 
 
-def _verify_file(disk: Disk, path: str) -> Iterator[Finding]:
+def _verify_file(disk: Disk, path: str) -> Iterator[LogProblem]:
     found = parse_name(path.rpartition("/")[2])
     if found is not None and found.kind is Kind.LOG:
         yield from _verify_segment(disk, path, found, is_last=True).findings
@@ -94,8 +94,8 @@ def _verify_file(disk: Disk, path: str) -> Iterator[Finding]:
         yield from _verify_readable(disk, path)
 
 
-def verify_partition(disk: Disk, directory: str) -> Iterator[Finding]:
-    """Yield what is wrong with one log, segment by segment and across them."""
+def verify_partition(disk: Disk, directory: str) -> Iterator[LogProblem]:
+    """Yield the problems of one log, segment by segment and across segments."""
     names = disk.list(directory)
     found = [(name, parse_name(name)) for name in names]
     live = [
@@ -121,8 +121,8 @@ def verify_partition(disk: Disk, directory: str) -> Iterator[Finding]:
             yield from _verify_readable(disk, f"{directory}/{name}")
 
 
-def _verify_readable(disk: Disk, path: str) -> Iterator[Finding]:
-    """A small file is right when all of it can be read."""
+def _verify_readable(disk: Disk, path: str) -> Iterator[LogProblem]:
+    """Check a small file by parsing all of it."""
     if path.endswith(".checkpoint"):
         yield from _verify_snapshot(disk, path)
         return
@@ -130,7 +130,7 @@ def _verify_readable(disk: Disk, path: str) -> Iterator[Finding]:
         for _ in dump_file(disk, path):
             pass
     except (NotDumpable, *DAMAGE) as error:
-        yield Finding(path, "", str(error))
+        yield LogProblem(path, "", str(error))
 
 
 # -- one segment -------------------------------------------------------------------
@@ -153,11 +153,11 @@ def _verify_segment(disk: Disk, path: str, name: FileName, *, is_last: bool) -> 
         if disk.exists(index):
             check(disk, index, segment)
         elif kind is not Kind.TXN_INDEX and segment.batches:
-            segment.tell("", "is missing; it is made again when the log is opened", index)
+            segment.tell("", "is missing; it is rebuilt when the log is opened", index)
     return segment
 
 
-def _verify_snapshot(disk: Disk, path: str) -> Iterator[Finding]:
+def _verify_snapshot(disk: Disk, path: str) -> Iterator[LogProblem]:
     segment = _Segment(path, Offset(0), is_last=False)
     file = disk.open(path, OpenMode.READ)
     controls: list[bool] = []
@@ -185,7 +185,7 @@ def _verify_batches(file: File, segment: _Segment, seen: Callable[[BatchHeader],
     except (CorruptBatch, UnsupportedMagic) as error:
         if segment.is_last and _is_zero(file, position, end):
             return
-        ending = "; recovery cuts it off" if segment.is_last else ""
+        ending = "; recovery truncates it" if segment.is_last else ""
         segment.tell(f"position {position}", f"{end - position} bytes: {error}{ending}")
 
 
@@ -227,9 +227,9 @@ def _check_offset_index(disk: Disk, path: str, segment: _Segment) -> None:
     for relative, position in OffsetIndex(disk, path, segment.base, _UNBOUNDED).entries():
         where = f"offset {segment.base + relative}"
         if (relative, position) == (0, 0) and before != (-1, -1):
-            break  # room made ahead
+            break  # preallocated space
         if relative <= before[0] or position <= before[1]:
-            segment.tell(where, "entries do not grow", path)
+            segment.tell(where, "entries do not increase", path)
         placed = segment.batches.get(position)
         if placed is None:
             segment.tell(where, f"no batch begins at position {position}", path)
@@ -247,7 +247,7 @@ def _check_time_index(disk: Disk, path: str, segment: _Segment) -> None:
     for timestamp, relative in TimeIndex(disk, path, segment.base, _UNBOUNDED).entries():
         where = f"timestamp {timestamp}"
         if timestamp <= before[0] or relative < before[1]:
-            segment.tell(where, "entries do not grow", path)
+            segment.tell(where, "entries do not increase", path)
         batch = placed.get(Offset(segment.base + relative))
         if batch is None:
             segment.tell(where, f"no batch ends at offset {segment.base + relative}", path)
@@ -267,7 +267,7 @@ def _check_txn_index(disk: Disk, path: str, segment: _Segment) -> None:
         for txn in dump_file(disk, path):
             offset = txn["last_offset"]
             if offset not in markers:
-                segment.tell(f"offset {offset}", "no abort marker is there", path)
+                segment.tell(f"offset {offset}", "there is no abort marker", path)
     except CorruptIndex as error:
         segment.tell("", str(error), path)
 
@@ -275,7 +275,7 @@ def _check_txn_index(disk: Disk, path: str, segment: _Segment) -> None:
 def _is_whole(disk: Disk, path: str, entry_bytes: int, segment: _Segment) -> bool:
     size = disk.size(path)
     if size % entry_bytes:
-        segment.tell("", f"{size} bytes are no whole number of entries", path)
+        segment.tell("", f"{size} bytes are not a whole number of entries", path)
         return False
     return True
 
@@ -284,20 +284,20 @@ def _is_whole(disk: Disk, path: str, entry_bytes: int, segment: _Segment) -> boo
 
 
 class _Epochs:
-    """The leader-epoch checkpoint of a log, held against its batches."""
+    """The leader-epoch checkpoint of a log, compared with its batches."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[LogProblem] = []
         self._path = f"{directory}/{LEADER_EPOCH}"
         self._epochs: LeaderEpochs | None = None
         try:
             if disk.exists(self._path):
                 self._epochs = LeaderEpochs(read_epochs(disk, directory))
         except (CorruptCheckpoint, Fault) as error:
-            self.findings.append(Finding(self._path, "", str(error)))
+            self.findings.append(LogProblem(self._path, "", str(error)))
 
     def check(self, segment: _Segment, epoch_before: LeaderEpoch) -> None:
-        """Tell where a new epoch begins that the checkpoint does not know."""
+        """Report where an epoch begins that the checkpoint does not contain."""
         if self._epochs is None:
             return
         starts = {entry.epoch: entry.start_offset for entry in self._epochs.entries}

@@ -20,21 +20,28 @@ from ottla.protocol.messages.describe_log_dirs import (
 )
 from ottla.protocol.types import TopicPartition
 
-app = typer.Typer(help="Log directories of brokers.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Describe log directories and move replicas between them.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 
 
 @app.command("list")
 def show_list(
     context: typer.Context,
-    brokers: Annotated[list[int] | None, typer.Argument(help="Of these; else of all.")] = None,
+    brokers: Annotated[
+        list[int] | None,
+        typer.Argument(help="Show only this broker; default: all brokers. May be repeated."),
+    ] = None,
     *,
     partitions: Annotated[
-        bool, typer.Option("--partitions", "-p", help="Every partition in them.")
+        bool, typer.Option("--partitions", "-p", help="Show every partition.")
     ] = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Show what is in the log directories, and how much room is left."""
+    """Show the size, free space and contents of log directories."""
 
     async def work(cluster: Cluster) -> list[Row]:
         rows: list[Row] = []
@@ -89,7 +96,9 @@ def move(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     *,
     broker: Annotated[int, typer.Option("--broker", help="Whose replicas.")],
-    to: Annotated[str, typer.Option("--to", "-t", help="The directory, one of its log.dirs.")],
+    to: Annotated[
+        str, typer.Option("--to", "-t", help="Target directory, one of the broker's log.dirs.")
+    ],
     partition: Partitions = None,
     wait: Wait = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
@@ -126,10 +135,10 @@ def move(
 
 
 async def _wait_moved(cluster: Cluster, broker: int, moving: set[TopicPartition]) -> None:
-    """Wait until none of them is on its way any more.
+    """Wait until all replicas are moved.
 
     Raises:
-        Refused: a directory has failed meanwhile.
+        Refused: a directory failed during the move.
     """
     while True:
         found = await describe_log_dirs(cluster, broker)

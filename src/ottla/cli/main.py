@@ -1,4 +1,4 @@
-"""Entry point of ``ottla``. Says its version without loading anything else."""
+"""Entry point of ``ottla``. Prints the version without loading anything else."""
 
 import sys
 

@@ -1,12 +1,12 @@
-"""How a record is printed: kcat's format strings, and its JSON envelope.
+"""Print records by kcat's format strings, or as its JSON envelope.
 
     %t topic     %p partition   %o offset   %T timestamp, milliseconds
     %k key       %s value       %K %S       their lengths, -1 where there is none
     %h headers: name=value,name=value       %% a percent sign
     \\n \\r \\t \\\\ \\0 \\xHH                   characters
 
-What is not there prints as nothing. Keys and values come out byte for byte, unless they are to be
-shown to a person: then control characters are escaped.
+A missing part prints as nothing. Keys and values are written byte for byte, except to a terminal,
+where control characters are escaped.
 """
 
 import base64
@@ -27,21 +27,21 @@ _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
 
 
 class BadFormat(ValueError):
-    """A format string with something in it that means nothing."""
+    """A format string contains an unknown sequence."""
 
 
 def as_is(data: bytes) -> bytes:
-    """For files and pipes: every byte."""
+    """For files and pipes: write bytes unchanged."""
     return data
 
 
 def for_terminal(data: bytes) -> bytes:
-    """For people: nothing that steers a terminal. Lines and tabs stay."""
+    """For terminals: escape control characters except line ends and tabs."""
     return escape(readable(data), keep="\n\t").encode()
 
 
 def compile_format(text: str, show: Show) -> Printer:
-    """Return what prints a record by a format string. Raises `BadFormat`."""
+    """Return a function that formats a record by a format string. Raises `BadFormat`."""
     parts: list[Printer] = []
     position = 0
     while position < len(text):
@@ -64,10 +64,10 @@ def _escape_at(text: str, position: int) -> tuple[bytes, int]:
     if kind == "x":
         digits = text[position + 2 : position + 4]
         if not _TWO_DIGITS.fullmatch(digits):
-            raise BadFormat(f"{text!r}: \\x must be followed by two digits of 16")
+            raise BadFormat(f"{text!r}: \\x must be followed by two hexadecimal digits")
         return bytes.fromhex(digits), 4
     if kind not in _ESCAPES:
-        raise BadFormat(f"{text!r}: \\{kind} is no character")
+        raise BadFormat(f"{text!r}: \\{kind} is not an escape sequence")
     return _ESCAPES[kind], 2
 
 
@@ -90,7 +90,7 @@ def _field(name: str, show: Show) -> Printer:
     }
     if name not in fields:
         known = " ".join(f"%{each}" for each in fields)
-        raise BadFormat(f"%{name} is nothing; there are {known}")
+        raise BadFormat(f"%{name} is unknown; use one of {known}")
     return fields[name]
 
 
@@ -99,14 +99,14 @@ def _length(data: bytes | None) -> int:
 
 
 def headers_text(headers: tuple[Header, ...]) -> bytes:
-    """Return headers as ``name=value,name=value``; one without a value is its name alone."""
+    """Return headers as ``name=value,name=value``; without a value, the name alone."""
     return b",".join(
         key.encode() if value is None else key.encode() + b"=" + value for key, value in headers
     )
 
 
 def envelope(at: TopicPartition, record: Record) -> dict[str, Plain]:
-    """Return a record as kcat's JSON; what is no UTF-8 is in base64 under ``<name>_base64``."""
+    """Return a record as kcat's JSON; bytes that are not UTF-8 become base64 ``<name>_base64``."""
     found: dict[str, Plain] = {
         "topic": at.topic,
         "partition": at.partition,

@@ -1,8 +1,8 @@
-"""Records as people type them: lines with or without a key, or JSON envelopes.
+"""Parse records from lines, with or without a key, or from JSON envelopes.
 
 A line is a value, or ``key<separator>value``. An envelope is what `ottla consume -J` prints:
 ``{"key": ..., "payload": ..., "headers": [name, value, ...], "partition": ..., "ts": ...}``; every
-part may be left out.
+part is optional.
 """
 
 import base64
@@ -15,16 +15,16 @@ from typing import Final
 from ottla.protocol.records.reader import Header
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
-"""A line longer than this is no record that any broker takes."""
+"""No broker accepts a record longer than this."""
 
 
 class BadInput(ValueError):
-    """A line that is no record; the text says which and why."""
+    """A line is not a record; the message says which line and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A record to be sent. None: as the options say."""
+    """A record to send. None: use the option's value."""
 
     value: bytes | None
     key: bytes | None = None
@@ -34,7 +34,7 @@ class Message:
 
 
 class Splitter:
-    """Cuts a stream into messages at a delimiter. The last one needs none."""
+    """Splits a stream into messages at a delimiter, which the last message may lack."""
 
     def __init__(self, delimiter: bytes, bytes_max: int = MESSAGE_BYTES_MAX) -> None:
         assert delimiter
@@ -43,7 +43,7 @@ class Splitter:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the messages that are whole now. Raises `BadInput` where one grows too long."""
+        """Yield the messages that are complete. Raises `BadInput` if one is too long."""
         searched = max(0, len(self._rest) - len(self._delimiter) + 1)
         self._rest += data
         start = 0
@@ -55,14 +55,14 @@ class Splitter:
             raise BadInput(f"a message of more than {self._bytes_max} bytes")
 
     def finish(self) -> Iterator[bytes]:
-        """Yield what is left."""
+        """Yield the rest as the last message."""
         if self._rest:
             yield bytes(self._rest)
             self._rest.clear()
 
 
 def parse_line(line: bytes, separator: bytes | None, *, is_empty_null: bool = False) -> Message:
-    """Read a line. Without the separator in it there is no key. An empty part may mean null."""
+    """Parse a line. A line without the separator has no key. An empty part may mean null."""
     key: bytes | None = None
     value: bytes | None = line
     if separator is not None:
@@ -75,13 +75,13 @@ def parse_line(line: bytes, separator: bytes | None, *, is_empty_null: bool = Fa
 
 
 def parse_envelope(line: bytes) -> Message:
-    """Read a JSON envelope. Raises `BadInput`."""
+    """Parse a JSON envelope. Raises `BadInput`."""
     try:
         found = json.loads(line)
     except ValueError as error:
-        raise BadInput(f"no JSON: {line[:80]!r} ({error})") from error
+        raise BadInput(f"not JSON: {line[:80]!r} ({error})") from error
     if not isinstance(found, dict):
-        raise BadInput(f"no JSON object: {line[:80]!r}")
+        raise BadInput(f"not a JSON object: {line[:80]!r}")
     return Message(
         value=_bytes(found, "payload"),
         key=_bytes(found, "key"),
@@ -101,7 +101,7 @@ def _bytes(found: dict[str, object], name: str) -> bytes | None:
     value = found.get(name)
     if value is None:
         return None
-    # A payload that is an object was meant as one: kcat's own consumers print it so with -s.
+    # A payload may be a JSON object: kcat prints it so with -s.
     return (value if isinstance(value, str) else json.dumps(value)).encode()
 
 
@@ -110,7 +110,7 @@ def _integer(found: dict[str, object], name: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise BadInput(f"{name} must be a number that is not negative, not {value!r}")
+        raise BadInput(f"{name} must be a non-negative number, not {value!r}")
     return value
 
 
@@ -126,7 +126,7 @@ def _headers(items: object) -> tuple[Header, ...]:
 
 
 def parse_delimiter(text: str) -> bytes:
-    r"""Read a delimiter: ``\n``, ``\t``, ``\0``, ``\xHH`` stand for those characters."""
+    r"""Parse a delimiter, with the escapes ``\n``, ``\t``, ``\0`` and ``\xHH``."""
     try:
         found = text.encode("latin-1", "backslashreplace").decode("unicode_escape").encode()
     except UnicodeDecodeError as error:

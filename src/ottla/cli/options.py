@@ -1,4 +1,4 @@
-"""Options that commands share, and how a command answers."""
+"""Options that commands share, and functions to print answers."""
 
 import sys
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from ottla.cli.output import Output
 from ottla.cli.rendering import Answer, Row, render
 
 BOOTSTRAP_DEFAULT: Final = ""
-"""Not given: taken from the client settings, see `ottla.cli.connection_settings`."""
+"""Not given: use the client settings, see `ottla.cli.connection_settings`."""
 
 OutputOption = Annotated[
-    Output | None, typer.Option("--output", "-o", help="How to print: table, json or yaml.")
+    Output | None, typer.Option("--output", "-o", help="Output format: table, json or yaml.")
 ]
 BootstrapOption = Annotated[
     str,
@@ -23,31 +23,31 @@ BootstrapOption = Annotated[
         "-b",
         envvar="OTTLA_BOOTSTRAP",
         show_default="bootstrap.servers of the client settings, or localhost:9092",
-        help="Brokers to ask: host[:port],... The port is 9092 unless given.",
+        help="Brokers to connect to: host[:port],...; the default port is 9092.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What was given before the command's name."""
+    """Options given before the command's name."""
 
     output: Output | None = None
 
 
 def chosen(context: typer.Context, output: Output | None) -> Output:
-    """Return the output asked for: behind the command, else before it, else a table."""
+    """Return the output format given after the command, else before it, else a table."""
     common = context.find_object(Common)
     return output or (common.output if common else None) or Output.TABLE
 
 
 def answer(context: typer.Context, output: Output | None, found: Answer) -> None:
-    """Print an answer on stdout, in the form asked for."""
+    """Print an answer on stdout, in the requested format."""
     sys.stdout.write(render(found, chosen(context, output)))
 
 
 def answer_each(context: typer.Context, output: Output | None, found: Sequence[Row]) -> None:
-    """Print several documents: one behind the other for eyes, as one list for programs."""
+    """Print several documents: one after the other for people, as one list for programs."""
     if chosen(context, output) is not Output.TABLE:
         answer(context, output, found)
         return
@@ -56,5 +56,5 @@ def answer_each(context: typer.Context, output: Output | None, found: Sequence[R
 
 
 def say(message: str) -> None:
-    """Tell the person something that is no data: on stderr."""
+    """Print a message, which is not part of the answer, on stderr."""
     typer.echo(message, err=True)

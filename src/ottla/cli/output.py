@@ -1,10 +1,10 @@
-"""The forms in which a command prints an answer."""
+"""The output formats of a command's answer."""
 
 import enum
 
 
 class Output(enum.StrEnum):
-    """How to print an answer."""
+    """Output format of an answer."""
 
     TABLE = "table"
     JSON = "json"

@@ -1,4 +1,4 @@
-"""Pages that a broker serves on its metrics listener (``ottla.metrics.listener``)."""
+"""Read pages that a broker serves on its metrics listener (``ottla.metrics.listener``)."""
 
 import asyncio
 from typing import Final
@@ -11,17 +11,17 @@ from ottla.runtime.ports import Address
 
 LISTENER: Final = "ottla.metrics.listener"
 PAGE_BYTES_MAX: Final = 32 << 20
-"""The metrics of 100,000 partitions take about so much."""
+"""The metrics of 100,000 partitions take about this much."""
 PAGE_S_MAX: Final = 10.0
-# As a listener, "here"; for whoever dials, the broker's own host.
+# A listener on all interfaces: clients use the broker's own host.
 _ANYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
 async def page_address(cluster: Cluster, broker: NodeId) -> Address | None:
-    """Return where a broker serves its pages, as its settings say; None if it serves none.
+    """Return the address of a broker's pages, from its settings; None if it serves none.
 
     Raises:
-        Refused, Fault, OSError: it does not say.
+        Refused, Fault, OSError: the settings cannot be read.
     """
     configs = await describe_configs(cluster, Resource.BROKER, str(broker), [LISTENER])
     text = next((each.value for each in configs if each.value), None)
@@ -39,7 +39,7 @@ async def get_page(address: Address, path: str) -> bytes:
     """Return the body of a page.
 
     Raises:
-        OSError, TimeoutError: nobody answers. ValueError: the answer is not 200.
+        OSError, TimeoutError: no answer. ValueError: the status is not 200.
     """
     async with asyncio.timeout(PAGE_S_MAX):
         reader, writer = await asyncio.open_connection(address.host, address.port)

@@ -6,7 +6,7 @@ import typer
 
 
 def parse_pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Read ``key=value`` items; a wrong one is an error of usage. The last of a key counts."""
+    """Parse ``key=value`` items; a malformed one is a usage error. The last value of a key wins."""
     found: dict[str, str] = {}
     for item in items or ():
         key, separator, value = item.partition("=")

@@ -1,4 +1,4 @@
-"""Passwords for a command: from a file, from standard input, or asked for on the terminal."""
+"""Read a password from a file, from standard input, or from a prompt on the terminal."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ from ottla.cli.settings_file import fail
 
 
 def read_password(user: str, file: Path | None) -> str:
-    """Return a password; it is never taken from the command line, where others could see it."""
+    """Return a password. It is never an argument, since other users can see the command line."""
     if file is not None and str(file) != "-":
         try:
             text = file.read_text(encoding="utf-8")

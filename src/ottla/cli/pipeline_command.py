@@ -1,4 +1,4 @@
-"""``ottla pipeline``: projects of Spark Declarative Pipelines, run and watched."""
+"""``ottla pipeline``: create, run and monitor Spark Declarative Pipelines."""
 
 import os
 import signal
@@ -36,29 +36,31 @@ from ottla.pipeline.runner import (
 from ottla.runtime.clock import SystemClock
 
 app = typer.Typer(
-    help="Pipelines on Spark: topics in, tables out.", no_args_is_help=True, add_completion=False
+    help="Run Spark pipelines from topics to tables.", no_args_is_help=True, add_completion=False
 )
 
 ProjectArgument = Annotated[
     Path | None,
-    typer.Argument(help="The project or its specification; this directory or one above it."),
+    typer.Argument(
+        help="Project directory or its specification; default: this directory or one above it."
+    ),
 ]
 _LOOK_EVERY_S = 2.0
 
 
 class _Stopped(Exception):
-    """Somebody asked the run to end."""
+    """The run was asked to stop."""
 
 
 @app.command("init")
 def init(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The project's name, and its new directory.")],
+    name: Annotated[str, typer.Argument(help="Name of the project and of its directory.")],
     *,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Make a project that runs as it is: a topic, a streaming table, a view."""
+    """Create a project that runs as it is: a topic, a streaming table, a view."""
     root = Path(name)
     bootstrap = resolve_bootstrap(bootstrap, client_properties())
     try:
@@ -86,27 +88,29 @@ def run(  # noqa: PLR0913 - one per option
     ] = None,
     full_refresh: Annotated[
         list[str] | None,
-        typer.Option("--full-refresh", help="Compute this dataset anew; may be repeated."),
+        typer.Option("--full-refresh", help="Recompute this dataset; may be repeated."),
     ] = None,
     full_refresh_all: Annotated[
-        bool, typer.Option("--full-refresh-all", help="Compute everything anew.")
+        bool, typer.Option("--full-refresh-all", help="Recompute all datasets.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check every definition, run none.")
+        bool, typer.Option("--dry-run", help="Check the definitions without running them.")
     ] = False,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", "-s", help="A setting, before the project's: key=value."),
+        typer.Option("--set", "-s", help="Setting as key=value; overrides the project's."),
     ] = None,
     every: Annotated[
         float | None,
         typer.Option(
-            "--every", min=0, help="Run again, so many seconds after each run, until stopped."
+            "--every",
+            min=0,
+            help="Repeat the run, this many seconds after each one, until stopped.",
         ),
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Take in everything that is there; the next run goes on from here."""
+    """Process all records up to now; the next run continues from there."""
     request = RunRequest(
         refresh=tuple(refresh or ()),
         full_refresh=tuple(full_refresh or ()),
@@ -149,12 +153,12 @@ def _because(event: FlowEvent) -> str:
 
 @contextmanager
 def _under_way(project: Project) -> Iterator[None]:
-    """Keep ``run.json`` true, and end in order when somebody asks for it."""
+    """Keep ``run.json`` up to date, and stop cleanly on a signal."""
     clock = SystemClock()
     last = project.last_run()
     if last is not None and not last.ended and _is_alive(last.pid):
         raise BadProject(
-            f"{project.name} runs already (process {last.pid}); see `ottla pipeline stop`"
+            f"{project.name} is already running (process {last.pid}); see `ottla pipeline stop`"
         )
     run = Run(os.getpid(), clock.now() / 1000)
     project.write_run(run)
@@ -168,7 +172,7 @@ def _under_way(project: Project) -> Iterator[None]:
         run.outcome = "completed"
     except (_Stopped, KeyboardInterrupt):
         run.outcome = "stopped"
-        say("stopped; the next run goes on from the last finished batch")
+        say("stopped; the next run continues from the last finished batch")
     except BaseException as error:
         run.outcome = f"failed: {error}"
         raise
@@ -180,7 +184,7 @@ def _under_way(project: Project) -> Iterator[None]:
 
 @contextmanager
 def _watched(project: Project, request: RunRequest) -> Iterator[None]:
-    """Show rates and lag on a terminal while a run goes on."""
+    """Show rates and lag on a terminal during a run."""
     if not sys.stderr.isatty():
         yield
         return
@@ -212,11 +216,12 @@ def status(
     project: ProjectArgument = None,
     *,
     bootstrap: Annotated[
-        str | None, typer.Option("--bootstrap", "-b", help="Brokers to ask; else the project's.")
+        str | None,
+        typer.Option("--bootstrap", "-b", help="Brokers to connect to; default: the project's."),
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Show the run, and how far each flow is behind its topics."""
+    """Show the state of the run, and the lag of each flow."""
     options_of(client_properties())  # bad settings are reported here, not as unknown lags
     try:
         found = Project.find(project)
@@ -235,21 +240,21 @@ def _run_line(name: str, last: Run | None) -> str:
         return f"{name}: {last.outcome}"
     if _is_alive(last.pid):
         return f"{name}: running (process {last.pid})"
-    return f"{name}: process {last.pid} is gone without a word; run it again, nothing is lost"
+    return f"{name}: process {last.pid} has ended unexpectedly; run it again, no data is lost"
 
 
 @app.command("stop")
 def stop(
     context: typer.Context, project: ProjectArgument = None, *, output: OutputOption = None
 ) -> None:
-    """End the run that is under way, in order; exit 1 where there is none."""
+    """Stop the current run cleanly; exit 1 if there is none."""
     try:
         found = Project.find(project)
         last = found.last_run()
     except BadProject as error:
         fail(str(error))
     if last is None or last.ended or not _is_alive(last.pid):
-        fail(f"{found.name} does not run")
+        fail(f"{found.name} is not running")
     os.kill(last.pid, signal.SIGTERM)
     answer(context, output, {"pipeline": found.name, "process": last.pid, "state": "stopping"})
 
@@ -267,16 +272,20 @@ def _is_alive(pid: int) -> bool:
 @app.command("table")
 def table(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="A declared table: topic, value, table ...")],
+    file: Annotated[
+        Path, typer.Argument(help="File that declares a table: topic, value, table ...")
+    ],
     *,
     master: Annotated[str, typer.Option("--master", "-m", help="Where Spark runs.")] = "local[*]",
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", "-s", help="A setting of Spark: spark.jars.packages=... and such."),
+        typer.Option(
+            "--set", "-s", help="Spark setting, such as spark.jars.packages=...; may be repeated."
+        ),
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Bring one topic's table up to date, or keep it so, as its file says."""
+    """Update the table of one topic once, or continuously, as its file says."""
     from ottla.cli.pipeline_table import run_declared
 
     answer(context, output, run_declared(file, master, parse_pairs(change, "--set")))

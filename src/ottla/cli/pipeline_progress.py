@@ -1,4 +1,4 @@
-"""How far a pipeline's flows are: batches, rates, and how far behind their topics."""
+"""Progress of a pipeline's flows: batches, rates and lag."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,7 +17,7 @@ _PATIENCE_MS = "3000"
 
 
 def flow_rows(project: Project, bootstrap: str) -> list[Row]:
-    """Return a row for each flow; ``lag`` is None where it reads no topic, or nobody answers."""
+    """Return a row for each flow; ``lag`` is None if it reads no topic or no broker answers."""
     flows = project.flows()
     ends = latest(flows, bootstrap)
     return [
@@ -32,9 +32,9 @@ def flow_rows(project: Project, bootstrap: str) -> list[Row]:
 
 
 def latest(flows: Iterable[FlowProgress], bootstrap: str) -> dict[TopicPartition, int]:
-    """Return where the topics of some flows end now; nothing if no broker answers, or lets us in.
+    """Return the end offsets of the flows' topics; nothing if brokers do not answer or deny access.
 
-    Progress is only shown: a run that goes well must not fail of it.
+    Progress is only displayed: it must not fail a run.
     """
     asked = {partition: LATEST for flow in flows for partition in flow.ends}
     if not asked:
@@ -51,14 +51,14 @@ def latest(flows: Iterable[FlowProgress], bootstrap: str) -> dict[TopicPartition
 
 
 def lag_of(flow: FlowProgress, ends: Mapping[TopicPartition, int]) -> int | None:
-    """Return how many offsets a flow has still to read; None: not known."""
+    """Return the lag of a flow; None if unknown."""
     if not flow.ends or not flow.ends.keys() <= ends.keys():
         return None
     return sum(max(ends[each] - end, 0) for each, end in flow.ends.items())
 
 
 class Lags:
-    """Tells flow by flow what changed since it was asked last."""
+    """Reports what changed in each flow since the last report."""
 
     def __init__(self, project: Project, bootstrap: str, clock: Clock) -> None:
         self._project = project

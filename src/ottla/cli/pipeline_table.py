@@ -1,4 +1,4 @@
-"""``ottla pipeline table``: one declared table in a session of its own."""
+"""``ottla pipeline table``: run one declared table in its own Spark session."""
 
 import signal
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from ottla.pipeline.runner import PipelineFailed, cause_of, check_spark, table_s
 
 
 def run_declared(file: Path, master: str, settings: Mapping[str, str]) -> Row:
-    """Run the table that a file declares; return what it was."""
+    """Run the table that a file declares, and return its declaration."""
     try:
         check_spark()
     except PipelineFailed as error:
@@ -32,7 +32,7 @@ def run_declared(file: Path, master: str, settings: Mapping[str, str]) -> Row:
         ):
             run_table(session, job)
     except KeyboardInterrupt:
-        say("stopped; the next run goes on from the last finished batch")
+        say("stopped; the next run continues from the last finished batch")
     except (BadJob, PipelineFailed) as error:
         fail(str(error))
     except PySparkException as error:

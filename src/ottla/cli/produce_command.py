@@ -1,4 +1,4 @@
-"""``ottla produce``: lines or JSON into a topic."""
+"""``ottla produce``: write lines or JSON to a topic."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ app = typer.Typer(add_completion=False)
 
 
 class Acks(StrEnum):
-    """Who must have a record before it counts as sent."""
+    """Which replicas must have a record before it counts as delivered."""
 
     NONE = "0"
     LEADER = "1"
@@ -47,12 +47,12 @@ class Acks(StrEnum):
 
     @property
     def number(self) -> int:
-        """As the protocol has it."""
+        """The protocol's value."""
         return ACKS_ALL if self is Acks.ALL else int(self)
 
 
 class Codec(StrEnum):
-    """How batches are packed."""
+    """Compression of the batches."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -63,14 +63,14 @@ class Codec(StrEnum):
 
 @dataclass(slots=True)
 class _Tally:
-    """What became of the records."""
+    """Results of the records sent."""
 
     failed: int = 0
     error: Exception | None = None
     partitions: dict[int, list[int]] = field(default_factory=dict)
 
     def take(self, report: Report) -> None:
-        """Count a record whose fate is known."""
+        """Count a record whose result is known."""
         if report.cancelled():
             return
         error = report.exception()
@@ -86,7 +86,7 @@ class _Tally:
             seen[2] = max(seen[2], delivered.offset)
 
     def rows(self) -> list[Row]:
-        """Return where they are, by partition."""
+        """Return the offsets of the delivered records, by partition."""
         return [
             {
                 "partition": partition,
@@ -102,40 +102,45 @@ class _Tally:
 def produce(  # noqa: PLR0913 - one per option
     context: typer.Context,
     topic: Annotated[str, typer.Argument(help="The topic.")],
-    files: Annotated[list[Path] | None, typer.Argument(help="Lines to send; else stdin.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Files to send; default: stdin.")
+    ] = None,
     *,
     key_separator: Annotated[
-        str | None, typer.Option("-K", "--key-separator", help="key<separator>value in a line.")
+        str | None,
+        typer.Option("-K", "--key-separator", help="Separator of key and value."),
     ] = None,
-    key: Annotated[str | None, typer.Option("-k", "--key", help="The key of all.")] = None,
+    key: Annotated[str | None, typer.Option("-k", "--key", help="Key of all records.")] = None,
     header: Annotated[
-        list[str] | None, typer.Option("-H", "--header", help="A header of all: name=value.")
+        list[str] | None,
+        typer.Option("-H", "--header", help="A header, name=value."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("-p", "--partition", min=0, help="The partition of all.")
+        int | None, typer.Option("-p", "--partition", min=0, help="Partition of all records.")
     ] = None,
     json_input: Annotated[
-        bool, typer.Option("-J", "--json", help="Lines are JSON as `consume -J` prints it.")
+        bool, typer.Option("-J", "--json", help="Read JSON lines, as `consume -J` prints them.")
     ] = False,
     null_empty: Annotated[
-        bool, typer.Option("-Z", "--null", help="An empty key or value is null.")
+        bool, typer.Option("-Z", "--null", help="Send an empty key or value as null.")
     ] = False,
     delimiter: Annotated[
-        str, typer.Option("-D", "--delimiter", help="What ends a message.")
+        str, typer.Option("-D", "--delimiter", help="Delimiter of messages.")
     ] = "\\n",
     compression: Annotated[
-        Codec, typer.Option("-z", "--compression", help="How batches are packed.")
+        Codec, typer.Option("-z", "--compression", help="Compression of the batches.")
     ] = Codec.NONE,
-    acks: Annotated[Acks, typer.Option("-a", "--acks", help="Who must have it.")] = Acks.ALL,
+    acks: Annotated[
+        Acks, typer.Option("-a", "--acks", help="Acknowledgements to wait for.")
+    ] = Acks.ALL,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Send records: each line of stdin or of files is one."""
+    """Send each line of stdin or of the files as a record."""
     headers = tuple(
         Header(name, value.encode()) for name, value in parse_pairs(header, "--header").items()
     )
     separator = None if key_separator is None else _delimiter(key_separator, "-K")
-
     defaults = Message(None, None if key is None else key.encode(), headers, partition)
 
     def parse(line: bytes) -> Message:
@@ -165,7 +170,7 @@ def _delimiter(text: str, option: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where messages come from, and how a line becomes one."""
+    """Where messages come from and how they are parsed."""
 
     files: tuple[Path, ...]
     delimiter: bytes
@@ -183,7 +188,7 @@ class _Source:
 
 
 def with_defaults(message: Message, defaults: Message) -> Message:
-    """Add what holds for all. A partition for all counts more than a message's own."""
+    """Apply the options for all records. --partition overrides a message's own."""
     return Message(
         message.value,
         defaults.key if message.key is None else message.key,
@@ -211,7 +216,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 async def _read(descriptor: int) -> bytes:
-    """Read what is there, waiting without holding up the loop; a file never makes one wait."""
+    """Read what is available, waiting without blocking the event loop; files never wait."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:
@@ -229,7 +234,7 @@ async def _send_all(
     cluster: Cluster, topic: str, source: _Source, options: ProducerOptions
 ) -> _Tally:
     tally = _Tally()
-    # On a terminal that is typed into, a line that is written over would be in the way.
+    # A progress line would disturb typing if stdin is a terminal.
     is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
     progress = Progress(SystemClock(), "sent", is_shown=is_shown)
     try:
@@ -238,7 +243,7 @@ async def _send_all(
                 await _send(producer, topic, message, tally)
                 progress.add(len(message.value or b"") + len(message.key or b""))
     except BadInput as error:
-        fail(f"{error}; {progress.records} records before it were taken")
+        fail(f"{error}; {progress.records} records before it were accepted")
     finally:
         progress.clear()
     if sys.stderr.isatty():

@@ -14,12 +14,12 @@ from ottla.cli.settings_file import fail
 from ottla.client.client_security import PROTOCOL, is_secret
 
 app = typer.Typer(
-    help="Named client settings, kept in a file of yours.",
+    help="Manage named client settings.",
     no_args_is_help=True,
     add_completion=False,
 )
 
-NameArgument = Annotated[str, typer.Argument(help="The profile's name.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the profile.")]
 
 
 @app.command("list")
@@ -50,14 +50,14 @@ def change(
     *,
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", help="Take over a file of Kafka client properties."),
+        typer.Option("--file", "-f", help="Import a file of Kafka client properties."),
     ] = None,
     delete: Annotated[
         list[str] | None, typer.Option("--delete", "-d", help="Remove a setting: key.")
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Create a profile, or change settings of one. Use --file for passwords."""
+    """Create or change a profile. Use --file for passwords."""
     profiles = _read()
     changed = dict(profiles.get(name, {}))
     if file is not None:

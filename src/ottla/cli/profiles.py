@@ -5,7 +5,7 @@
     "bootstrap.servers" = "kafka.staging:9093"
     "security.protocol" = "SASL_SSL"
 
-``OTTLA_PROFILES`` names another file; ``XDG_CONFIG_HOME`` another directory than ``~/.config``.
+``OTTLA_PROFILES`` overrides the path of the file, ``XDG_CONFIG_HOME`` replaces ``~/.config``.
 """
 
 import json
@@ -19,11 +19,11 @@ Profiles: TypeAlias = dict[str, dict[str, str]]
 
 
 class BadProfiles(ValueError):
-    """The file cannot be read; the text has no value of it."""
+    """The file cannot be read; the message contains none of its values."""
 
 
 def profiles_path() -> Path:
-    """Return where profiles are kept."""
+    """Return the path of the profiles file."""
     if named := os.environ.get("OTTLA_PROFILES"):
         return Path(named)
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
@@ -63,7 +63,7 @@ def write_profiles(profiles: Profiles) -> None:
 
 
 def _flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Return dotted keys also where a key was written without quotes, as nested tables."""
+    """Flatten nested tables, which TOML makes of keys without quotes, to dotted keys."""
     found: dict[str, str] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""How far it is, on a terminal only: one line on stderr that is written over."""
+"""Progress on a terminal: one line on stderr that is overwritten."""
 
 import sys
 from typing import Final
@@ -10,7 +10,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Progress:
-    """Counts records and bytes; shows them a few times a second where somebody looks."""
+    """Counts records and bytes; shows them a few times per second on a terminal."""
 
     def __init__(self, clock: Clock, verb: str, *, is_shown: bool) -> None:
         self.records = 0
@@ -30,20 +30,20 @@ class Progress:
             sys.stderr.flush()
 
     def text(self) -> str:
-        """Return what was done and how fast."""
+        """Return the totals and the rate."""
         seconds = max(self._clock.monotonic() - self._began, 1) / 1000
         rate = f"{self.records / seconds:,.0f}/s, {human(self.bytes / seconds)}/s"
         return f"{self._verb} {self.records:,} records, {human(self.bytes)} ({rate})"
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._is_shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
 
 def human(size: float) -> str:
-    """Return a number of bytes in the unit that suits it."""
+    """Return a number of bytes in a suitable unit."""
     for unit in _UNITS:
         if size < 1024 or unit == _UNITS[-1]:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

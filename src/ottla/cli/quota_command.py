@@ -1,4 +1,4 @@
-"""``ottla quota``: limits of users, clients and addresses."""
+"""``ottla quota``: quotas of users, client ids and IP addresses."""
 
 from typing import Annotated
 
@@ -12,7 +12,9 @@ from ottla.client.admin_security import Quota, alter_quota, list_quotas
 from ottla.client.cluster import Cluster
 
 app = typer.Typer(
-    help="Limits of users, clients and addresses.", no_args_is_help=True, add_completion=False
+    help="Manage quotas of users, client ids and IP addresses.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 UserOption = Annotated[str | None, typer.Option("--user", help="A user.")]
@@ -49,7 +51,7 @@ def change(  # noqa: PLR0913 - one per option
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Set limits of a user, a client id, both together, or an address."""
+    """Set quotas of a user, a client id, a pair of both, or an IP address."""
     entity = _entity(user, user_default, client, client_default, ip, ip_default)
     wanted: dict[str, float | None] = {}
     for key, text in parse_pairs(limits, "LIMITS").items():
@@ -64,7 +66,7 @@ def change(  # noqa: PLR0913 - one per option
 def remove(  # noqa: PLR0913 - one per option
     context: typer.Context,
     keys: Annotated[
-        list[str] | None, typer.Argument(help="Which limits; all of them unless given.")
+        list[str] | None, typer.Argument(help="Quotas to remove; default: all.")
     ] = None,
     *,
     user: UserOption = None,
@@ -132,7 +134,9 @@ def _entity(
     if not found:
         raise typer.BadParameter("name an entity: --user, --client, --ip, or a default of these")
     if "ip" in found and len(found) > 1:
-        raise typer.BadParameter("--ip stands alone: quotas of addresses limit connections")
+        raise typer.BadParameter(
+            "--ip cannot be combined: quotas of IP addresses limit connections"
+        )
     return found
 
 

@@ -1,7 +1,8 @@
-"""Which brokers get which replicas, moving as few as possible. Pure.
+"""Assign replicas to brokers, moving as few as possible. Pure.
 
-A replica that may stay stays, and the preferred leader too where it can. What has to go, or is
-new, goes to the broker that has the fewest replicas by then, to a rack without one first.
+A replica stays where it is if its broker is allowed, and so does the preferred leader. A replica
+that must move, or is new, goes to the broker with the fewest replicas at that point, in a rack
+without a replica if there is one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,11 @@ Assignment = dict[TopicPartition, tuple[int, ...]]
 
 
 class BadPlan(Exception):
-    """There are not enough brokers for what is wanted; says where."""
+    """There are not enough brokers; the message names the partition."""
 
 
 class Brokers(NamedTuple):
-    """Who may have replicas: broker ids with their racks, and how many each has already."""
+    """Brokers that may have replicas: ids with their racks, and how many replicas each has."""
 
     racks: Mapping[int, str | None]
     load: Mapping[int, int]

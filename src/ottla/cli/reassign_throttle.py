@@ -1,11 +1,11 @@
-"""Which settings hold a reassignment back, as Kafka's tool sets and removes them (KIP-73). Pure.
+"""The settings that throttle a reassignment, as Kafka's tool sets and removes them (KIP-73). Pure.
 
-    topic   leader.replication.throttled.replicas     who has the partition now
-            follower.replication.throttled.replicas   who gets it
-    broker  leader.replication.throttled.rate         bytes a second, of every broker concerned
+    topic   leader.replication.throttled.replicas     current replicas of the partition
+            follower.replication.throttled.replicas   replicas that are added
+    broker  leader.replication.throttled.rate         bytes per second, on every broker involved
             follower.replication.throttled.rate
 
-Replicas are written ``partition:broker``. Who is in sync already is never held back.
+Replicas are written ``partition:broker``. In-sync replicas are never throttled.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ FOLLOWER: Final = "follower.replication.throttled"
 
 
 class Changed(NamedTuple):
-    """What is to be changed of one resource."""
+    """Configuration changes of one resource."""
 
     kind: Resource
     name: str
@@ -27,14 +27,14 @@ class Changed(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A partition that moves: who has it, and who shall."""
+    """A reassigned partition: its current and its target replicas."""
 
     now: Sequence[int]
     wanted: Sequence[int]
 
 
 def limits(moves: Mapping[TopicPartition, Move], rate: int) -> list[Changed]:
-    """Return what holds moves back to ``rate`` bytes a second on every broker; topics first."""
+    """Return changes that limit moves to ``rate`` bytes per second and broker; topics first."""
     topics: dict[str, tuple[list[str], list[str]]] = {}
     brokers: set[int] = set()
     for name, move in sorted(moves.items()):
@@ -57,13 +57,13 @@ def limits(moves: Mapping[TopicPartition, Move], rate: int) -> list[Changed]:
 
 
 def rates(brokers: Iterable[int], rate: int) -> list[Changed]:
-    """Return what sets the rate of brokers."""
+    """Return changes that set the rate of brokers."""
     changes = (Change(f"{LEADER}.rate", str(rate)), Change(f"{FOLLOWER}.rate", str(rate)))
     return [Changed(Resource.BROKER, str(broker), changes) for broker in sorted(brokers)]
 
 
 def no_limits(topics: Iterable[str], brokers: Iterable[int]) -> list[Changed]:
-    """Return what takes all limits away again, brokers first."""
+    """Return changes that remove all throttles, brokers first."""
 
     def without(kind: Resource, name: str, what: str) -> Changed:
         keys = (f"{LEADER}.{what}", f"{FOLLOWER}.{what}")

@@ -1,7 +1,7 @@
-"""One answer, three forms: a table for eyes, JSON and YAML for programs.
+"""Render an answer as a table for people, or as JSON or YAML for programs.
 
-An answer is a list of rows, or one document; both are made of names and plain values. Rows of a
-table have the columns of the first one.
+An answer is a list of rows or one document, both made of names and plain values. The first row
+determines the columns of a table.
 """
 
 import json
@@ -30,13 +30,13 @@ def render(answer: Answer, output: Output) -> str:
 
 
 def render_line(row: Row, output: Output) -> str:
-    """Return one of many answers, each of which is whole as soon as it is printed."""
+    """Return one of a stream of answers; each is complete once it is printed."""
     if output is Output.YAML:
         return "---\n" + render(row, output)
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-# -- for eyes ----------------------------------------------------------------------
+# -- tables ------------------------------------------------------------------------
 
 
 def _table(rows: Sequence[Row]) -> str:
@@ -93,7 +93,7 @@ def _cell(value: Plain) -> str:
 
 
 def _yaml(value: Plain) -> list[str]:
-    """Return lines in block style. Text that is no plain word is quoted, almost as in JSON."""
+    """Return lines in block style. Strings that are not plain words are quoted, like JSON."""
     if isinstance(value, Mapping) and value:
         lines = []
         for name, each in value.items():
@@ -121,7 +121,7 @@ def _scalar(value: object) -> str:
     if isinstance(value, str) and value.replace("_", "").isalpha() and value.isascii():
         return value if value.lower() not in _YAML_WORDS else json.dumps(value)
     if isinstance(value, str):
-        # Beyond 16 bits JSON writes two surrogates, which YAML takes for two characters.
+        # JSON writes code points beyond 16 bits as two surrogates: two characters in YAML.
         return "".join(
             [
                 '"',
@@ -132,5 +132,5 @@ def _scalar(value: object) -> str:
     return json.dumps(value)
 
 
-# Plain words that YAML 1.1 or 1.2 takes for something else.
+# Plain words that YAML 1.1 or 1.2 does not read as strings.
 _YAML_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan"})

@@ -1,4 +1,4 @@
-"""The options of both ``reset-offsets``: exactly one says where to."""
+"""The options of both ``reset-offsets`` commands; exactly one gives the target."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,30 +26,38 @@ from ottla.runtime.clock import SystemClock
 
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", "-t", help="A topic, or some of its partitions: topic:0,2."),
+    typer.Option(
+        "--topic", "-t", help="Topic, or some of its partitions: topic:0,2; may be repeated."
+    ),
 ]
 AllTopics = Annotated[
-    bool, typer.Option("--all-topics", help="Every topic that the group has read.")
+    bool, typer.Option("--all-topics", help="All topics for which the group has offsets.")
 ]
 ToOffsetOption = Annotated[int | None, typer.Option("--to-offset", min=0, help="This offset.")]
 ToDatetime = Annotated[
     str | None,
-    typer.Option("--to-datetime", help="The first record since: 2026-11-16T08:30:00.000."),
+    typer.Option(
+        "--to-datetime", help="Move to the first record since this time: 2026-11-16T08:30:00.000."
+    ),
 ]
 ByDuration = Annotated[
-    str | None, typer.Option("--by-duration", help="The first record of the last P1D, PT2H30M.")
+    str | None,
+    typer.Option("--by-duration", help="Move to the first record of the last P1D, PT2H30M."),
 ]
 ShiftByOption = Annotated[
-    int | None, typer.Option("--shift-by", help="So many records on; below zero, back.")
+    int | None,
+    typer.Option("--shift-by", help="Move forward by this many records; backward if negative."),
 ]
 FromFileOption = Annotated[
-    Path | None, typer.Option("--from-file", help="Lines of topic,partition,offset.")
+    Path | None, typer.Option("--from-file", help="File with lines topic,partition,offset.")
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; else only the plan is shown.")]
+Execute = Annotated[
+    bool, typer.Option("--execute", help="Apply the plan; without it the plan is only shown.")
+]
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """The options as they were given."""
+    """The options as given."""
 
     is_earliest: bool = False
     is_latest: bool = False
@@ -62,7 +70,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(wish: Wish) -> Target:
-    """Return where to; a wrong or ambiguous wish is an error of usage, a bad file ends it."""
+    """Return the target; a wrong or ambiguous one is a usage error, a bad file exits 1."""
     try:
         found = _targets(wish)
     except BadReset as error:
@@ -76,7 +84,7 @@ def target_of(wish: Wish) -> Target:
 
 
 def topics_of(items: list[str] | None) -> dict[str, tuple[int, ...] | None]:
-    """Return the partitions asked for by topic; a wrong one is an error of usage."""
+    """Return the requested partitions by topic; a malformed one is a usage error."""
     try:
         return parse_topics(items or ())
     except BadReset as error:

@@ -1,9 +1,9 @@
-"""Where a group shall go on reading: from what was asked for to offsets. Pure.
+"""Compute the new offsets of a group from the target that was requested. Pure.
 
     topic            all partitions of a topic
     topic:0,2        some of them
 
-A wanted offset is brought into what the partition has, and that is said. Nothing is changed here.
+An offset out of range is moved into it, with a note. Nothing is changed here.
 """
 
 import csv
@@ -19,19 +19,19 @@ from ottla.protocol.types import TopicPartition
 
 
 class BadReset(ValueError):
-    """What was asked for makes no sense; the message says why."""
+    """The request is invalid; the message says why."""
 
 
 class ToEarliest(msgspec.Struct, frozen=True):
-    """The first record that is there."""
+    """The first record."""
 
 
 class ToLatest(msgspec.Struct, frozen=True):
-    """Behind the last record."""
+    """The end of the partition."""
 
 
 class ToCurrent(msgspec.Struct, frozen=True):
-    """Where it is: commits an offset that is out of range anew, within it."""
+    """The committed offset; if it is out of range, the nearest one within."""
 
 
 class ToOffset(msgspec.Struct, frozen=True):
@@ -41,19 +41,19 @@ class ToOffset(msgspec.Struct, frozen=True):
 
 
 class ToTime(msgspec.Struct, frozen=True):
-    """The first record of this time or later, in milliseconds since 1970."""
+    """The first record at or after this time, in milliseconds since 1970."""
 
     timestamp: int
 
 
 class ShiftBy(msgspec.Struct, frozen=True):
-    """So many records on, or back if below zero."""
+    """This many records forward, or backward if negative."""
 
     count: int
 
 
 class FromFile(msgspec.Struct, frozen=True):
-    """What a file says, for each partition by itself."""
+    """The offset that a file gives for each partition."""
 
     offsets: dict[TopicPartition, int]
 
@@ -62,7 +62,7 @@ Target: TypeAlias = ToEarliest | ToLatest | ToCurrent | ToOffset | ToTime | Shif
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What a partition has: its first and its next offset, and that of the time asked for."""
+    """A partition's first and next offset, and the offset at the requested time."""
 
     first: int
     next: int
@@ -70,7 +70,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class PlannedOffset(msgspec.Struct, frozen=True):
-    """What becomes of one partition. ``note`` says where the wish could not be fulfilled."""
+    """The new offset of a partition. ``note`` says why it differs from the requested one."""
 
     place: TopicPartition
     current: int | None
@@ -78,11 +78,11 @@ class PlannedOffset(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-# -- reading what was asked for ----------------------------------------------------------
+# -- parsing the request -----------------------------------------------------------------
 
 
 def parse_topics(items: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
-    """Read ``topic`` or ``topic:0,2`` items; None is all partitions. Raises `BadReset`."""
+    """Parse ``topic`` or ``topic:0,2`` items; None is all partitions. Raises `BadReset`."""
     found: dict[str, tuple[int, ...] | None] = {}
     for item in items:
         name, separator, numbers = item.rpartition(":")
@@ -99,11 +99,11 @@ def parse_topics(items: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
 
 
 def parse_time(text: str) -> int:
-    """Read an ISO 8601 time, UTC unless it says otherwise; return milliseconds since 1970."""
+    """Parse an ISO 8601 time, UTC by default; return milliseconds since 1970."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise BadReset(f"{text!r} must be a time as 2026-11-16T08:30:00.000") from error
+        raise BadReset(f"{text!r} must be a time such as 2026-11-16T08:30:00.000") from error
     aware = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     millis = round(aware.timestamp() * 1000)
     if millis < 0:
@@ -112,15 +112,15 @@ def parse_time(text: str) -> int:
 
 
 def parse_duration(text: str) -> int:
-    """Read an ISO 8601 duration as ``P1DT2H30M``; return milliseconds."""
+    """Parse an ISO 8601 duration such as ``P1DT2H30M``; return milliseconds."""
     found = duration_ms(text)
     if found is None:
-        raise BadReset(f"{text!r} must be a duration as P7D or PT2H30M")
+        raise BadReset(f"{text!r} must be a duration such as P7D or PT2H30M")
     return found
 
 
 def parse_file(text: str) -> dict[TopicPartition, int]:
-    """Read lines ``topic,partition,offset``. Raises `BadReset` with the line."""
+    """Parse lines ``topic,partition,offset``. Raises `BadReset` with the line number."""
     found: dict[TopicPartition, int] = {}
     for number, row in enumerate(csv.reader(io.StringIO(text)), start=1):
         if not row or not "".join(row).strip():
@@ -136,7 +136,7 @@ def parse_file(text: str) -> dict[TopicPartition, int]:
 
 
 def written(planned: Iterable[PlannedOffset]) -> str:
-    """Return a plan as `parse_file` reads it."""
+    """Return a plan in the format that `parse_file` reads."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     for each in planned:
@@ -154,8 +154,8 @@ def plan_reset(
 ) -> list[PlannedOffset]:
     """Return the new offset of every partition in ``bounds``, by name.
 
-    A partition without an offset of the group is shifted from its first record on, and has
-    nothing current to keep: it is left out of `ToCurrent`.
+    A partition without a committed offset is shifted from its first record, and is left out of
+    `ToCurrent`.
     """
     planned = []
     for place in sorted(bounds):
@@ -165,7 +165,7 @@ def plan_reset(
             continue
         new = min(max(wanted, has.first), has.next)
         if new != wanted:
-            note = f"{wanted} is not there: {has.first} to {has.next}"
+            note = f"{wanted} is out of range: {has.first} to {has.next}"
         planned.append(PlannedOffset(place, current.get(place), new, note))
     return planned
 
@@ -183,10 +183,14 @@ def _wanted(
             wanted = offset
         case ToTime():
             wanted = has.next if has.at_time is None else has.at_time
-            note = "" if has.at_time is not None else "no record is so late: the end"
+            note = "" if has.at_time is not None else "no record is that recent: using the end"
         case ShiftBy(count):
             wanted = (has.first if current is None else current) + count
-            note = "" if current is not None else "nothing is committed: from the first record"
+            note = (
+                ""
+                if current is not None
+                else "nothing is committed: counting from the first record"
+            )
         case FromFile(offsets):
             wanted = offsets.get(place)
     return wanted, note

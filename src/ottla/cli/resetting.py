@@ -1,4 +1,4 @@
-"""From a wish to a plan: asks the cluster what partitions there are and what they have."""
+"""Make a reset plan: ask the cluster for the partitions and their offsets."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from ottla.protocol.types import Offset, TopicPartition
 
 
 class Resetting(msgspec.Struct, frozen=True):
-    """What was asked for. ``topics`` are partitions by topic, None for all of them."""
+    """The requested reset. ``topics`` are partitions by topic, None for all of them."""
 
     group_id: str
     target: Target
@@ -22,16 +22,16 @@ class Resetting(msgspec.Struct, frozen=True):
     is_all: bool
 
     def check(self) -> None:
-        """Raise an error of usage where it is not said which partitions are meant."""
+        """Raise a usage error if no partitions are selected."""
         has_own = isinstance(self.target, FromFile)
         if bool(self.topics) + self.is_all + has_own != 1:
-            raise typer.BadParameter("give --topic, --all-topics or --from-file, and one of them")
+            raise typer.BadParameter("give exactly one of --topic, --all-topics and --from-file")
 
 
 async def plan_of(
     cluster: Cluster, resetting: Resetting, current: Mapping[TopicPartition, int]
 ) -> list[PlannedOffset]:
-    """Return what would become of each partition. Raises `Refused`."""
+    """Return the planned offset of each partition. Raises `Refused`."""
     resetting.check()
     places = await _places(cluster, resetting, current)
     bounds = await _bounds(cluster, resetting.target, places)
@@ -45,7 +45,7 @@ async def _places(
         return sorted(resetting.target.offsets)
     if resetting.is_all:
         if not current:
-            why = "it has read nothing; say which topics with --topic"
+            why = "it has no committed offsets; name topics with --topic"
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, resetting.group_id, why)
         return sorted(current)
     found: list[TopicPartition] = []

@@ -1,7 +1,7 @@
 """The arguments of ``ottla server``, read by argparse.
 
-Typer, which reads all other commands, takes as long to load as the broker itself, and a node is
-started often: argparse costs 3 ms. `ottla.cli.server_command` passes its arguments on to here.
+Typer, which parses all other commands, takes as long to load as the broker itself; argparse takes
+3 ms. `ottla.cli.server_command` forwards its arguments to this module.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from ottla.cli.output import Output
 
 
 class ServerArguments(msgspec.Struct, frozen=True):
-    """What a node is started with. ``overrides`` are ``key=value``, in the order given."""
+    """Arguments of a node. ``overrides`` are ``key=value``, in the order given."""
 
     config: str
     overrides: tuple[str, ...] = ()
@@ -24,10 +24,10 @@ class ServerArguments(msgspec.Struct, frozen=True):
 
 
 def parse_arguments(arguments: Sequence[str]) -> ServerArguments:
-    """Read the arguments after ``server``; exits with 2 and a usage line if they are wrong."""
+    """Parse the arguments after ``server``; exits with 2 and a usage line if they are wrong."""
     parser = argparse.ArgumentParser(
         prog="ottla server",
-        description="Run a node; SIGTERM and SIGINT stop it in order.",
+        description="Run a node; SIGTERM and SIGINT stop it cleanly.",
         allow_abbrev=False,
     )
     parser.add_argument("config", metavar="FILE", type=_file, help="the server.properties")
@@ -61,7 +61,7 @@ def parse_arguments(arguments: Sequence[str]) -> ServerArguments:
         "--truncate-metadata-at",
         metavar="OFFSET",
         type=_offset,
-        help="give up all metadata from this offset on, where the log is damaged there",
+        help="discard all metadata from this offset on, if the log is damaged there",
     )
     found = parser.parse_args(arguments)
     return ServerArguments(

@@ -1,4 +1,4 @@
-"""``ottla server`` in the list of commands; `ottla.cli.server_arguments` reads its arguments."""
+"""``ottla server`` in the list of commands; `ottla.cli.server_arguments` parses its arguments."""
 
 import typer
 
@@ -14,5 +14,5 @@ app = typer.Typer(add_completion=False)
     add_help_option=False,
 )
 def serve(context: typer.Context) -> None:
-    """Run a node; SIGTERM and SIGINT stop it in order."""
+    """Run a node; SIGTERM and SIGINT stop it cleanly."""
     serve_node(parse_arguments(context.args))

@@ -1,4 +1,4 @@
-"""Running a node of any role until it is told to stop: what ``ottla server`` does."""
+"""Run a node of any role until a signal stops it, for ``ottla server``."""
 
 import asyncio
 import logging
@@ -21,13 +21,13 @@ from ottla.runtime.event_loop import run
 
 log = logging.getLogger(__name__)
 
-# Kafka's brokers give up a controlled shutdown when the controller stays silent for as long.
+# Kafka's brokers give up a controlled shutdown if the controller does not answer for this long.
 CONTROLLED_SHUTDOWN_S = 30.0
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def serve(arguments: ServerArguments) -> None:
-    """Run a node; SIGTERM and SIGINT stop it in order. Exits 1 with a sentence on a failure."""
+    """Run a node; SIGTERM and SIGINT stop it cleanly. Exits 1 with a message on a failure."""
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     loaded = load_settings(arguments.config, list(arguments.overrides))
 
@@ -62,7 +62,7 @@ async def run_until_stopped(
     is_bound_to_input: bool = False,
     repair: Repair = NO_REPAIR,
 ) -> None:
-    """Start a node and wait for a signal, or for its own end; a second signal is not waited for."""
+    """Start a node and wait until it ends or a signal arrives; a second signal stops it at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -86,13 +86,13 @@ async def run_until_stopped(
 
 
 async def _warm_up() -> None:
-    """Load what was put off; by then all that is there stays, and is not to be looked at again."""
+    """Load lazy modules, then exclude all objects that exist now from garbage collection."""
     await warm()
     settle()
 
 
 async def _end_with(node: Node, stop: asyncio.Event) -> None:
-    """Wake the main task when the node ends by itself."""
+    """Wake the main task when the node stops on its own."""
     try:
         await node.wait_stopped()
     finally:
@@ -104,11 +104,11 @@ async def _stop(node: Node, loaded: Loaded) -> None:
         try:
             await node.controlled_shutdown(CONTROLLED_SHUTDOWN_S)
         except ShutdownTimeout as error:
-            log.warning("stopping without leave: %s", error)
+            log.warning("stopping without a controlled shutdown: %s", error)
 
 
 class _EndOfInput(asyncio.Protocol):
-    """Sets ``stop`` when standard input ends."""
+    """Sets ``stop`` at the end of standard input."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
@@ -121,7 +121,7 @@ class _EndOfInput(asyncio.Protocol):
 
 
 def _greeting(node: Node, output: Output) -> str:
-    """Return the line, or the document, that says where a node serves."""
+    """Return the line, or the JSON document, that lists the addresses of a node."""
     found = _found(node)
     if output is Output.TABLE:
         addresses = " ".join(f"{name}={at}" for name, at in found.items())

@@ -1,4 +1,4 @@
-"""Runs a command against a cluster: connects, works, and reports a failure in one line."""
+"""Run a command against a cluster: connect, do the work, report a failure in one line."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """Read ``host[:port],...``; a wrong one is an error of usage."""
+    """Parse ``host[:port],...``; a malformed one is a usage error."""
     try:
         found = [_parse_broker(each.strip()) for each in text.split(",") if each.strip()]
     except BadAddress as error:
@@ -45,7 +45,7 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 
 def _parse_broker(text: str) -> HostPort:
-    """Read ``host:port`` or ``host``; an IPv6 address without a port is in brackets."""
+    """Parse ``host:port`` or ``host``; an IPv6 address without a port needs brackets."""
     has_port = ":" in text.rpartition("]")[2]
     return parse_host_port(text if has_port else f"{text}:{PORT_DEFAULT}")
 
@@ -56,7 +56,7 @@ def client_ports() -> ClientPorts:
 
 
 def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Do ``work`` with a cluster and return what it returns; exit 1 where that fails."""
+    """Run ``work`` with a cluster and return its result; exit 1 if it fails."""
     properties = client_properties()
     addresses = parse_bootstrap(resolve_bootstrap(bootstrap, properties))
     options = ClientOptions(
@@ -70,7 +70,7 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
     try:
         return asyncio.run(main())
     except BrokenPipeError:
-        raise  # stdout's: whoever reads our answer has gone, the cluster is fine
+        raise  # stdout was closed by its reader; the cluster is fine
     except LoginFailed as error:
         fail(f"login failed: {error}")
     except NoBroker as error:
@@ -82,15 +82,15 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
 
 
 def _advice(failure: str, options: ClientOptions) -> str:
-    """Return what to try next, by what the connection failed of."""
+    """Return what to try next, by the cause of the failed connection."""
     if "CERTIFICATE_VERIFY_FAILED" in failure:
         return (
-            "the broker's certificate is not trusted: name its authority with ssl.ca.location (or "
-            "ssl.truststore.location), and connect by a name that the certificate has"
+            "the broker's certificate is not trusted: set ssl.ca.location (or "
+            "ssl.truststore.location) to its CA, and connect by a name in the certificate"
         )
     is_open = options.connection.tls is None and options.connection.login is None
     if is_open and "closed by peer" in failure:
-        return "if the listener wants TLS or SASL, set security.protocol (see docs/security.md)"
+        return "if the listener requires TLS or SASL, set security.protocol (see docs/security.md)"
     if "SSL" in failure:
         return "if the listener does not use TLS, set security.protocol accordingly"
-    return "start one with `ottla up`, or say where it is with --bootstrap"
+    return "start one with `ottla up`, or set its address with --bootstrap"

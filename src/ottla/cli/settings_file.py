@@ -1,4 +1,4 @@
-"""Reading a ``server.properties`` for a command, or ending it with what is wrong."""
+"""Read a ``server.properties`` for a command, or exit with its errors."""
 
 import os
 import sys
@@ -30,6 +30,6 @@ def _read_text(path: str) -> str:
 
 
 def fail(message: str) -> NoReturn:
-    """Say what is wrong and end with exit code 1."""
+    """Print an error and exit with 1."""
     sys.stderr.write(f"{message}\n")
     sys.exit(1)

@@ -1,4 +1,4 @@
-"""``ottla share``: share groups (KIP-932) and where they are."""
+"""``ottla share``: share groups (KIP-932), their offsets and lag."""
 
 from typing import Annotated
 
@@ -36,7 +36,9 @@ from ottla.client.cluster import Cluster, Refused
 from ottla.protocol.errors import ErrorCode
 
 app = typer.Typer(
-    help="Share groups: queues over topics.", no_args_is_help=True, add_completion=False
+    help="List, describe, reset and delete share groups (queues over topics).",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
@@ -60,7 +62,7 @@ def describe(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Show members, what they read, and how far the group is behind."""
+    """Show members, assignments, start offsets and lag."""
 
     async def work(cluster: Cluster) -> list[Row]:
         for name in names:
@@ -78,7 +80,7 @@ def offsets(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Show where the window of each partition starts, and what is left behind it."""
+    """Show the start offset of each partition, and the lag from there."""
     found = with_cluster(bootstrap, lambda cluster: share_offsets(cluster, name))
     rows: list[Row] = [
         {
@@ -100,15 +102,22 @@ def reset_offsets(  # noqa: PLR0913 - one per option
     *,
     topics: Topics = None,
     all_topics: AllTopics = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last.")] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="Move to the first record.")
+    ] = False,
+    to_latest: Annotated[
+        bool,
+        typer.Option(
+            "--to-latest", help="Move to the end of the partition (the next offset to be written)."
+        ),
+    ] = False,
     to_datetime: ToDatetime = None,
     by_duration: ByDuration = None,
     execute: Execute = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Plan where a share group shall begin anew; with --execute also do it."""
+    """Plan new start offsets for a share group; with --execute, apply them."""
     wish = Wish(
         is_earliest=to_earliest,
         is_latest=to_latest,
@@ -132,7 +141,7 @@ def reset_offsets(  # noqa: PLR0913 - one per option
     planned = with_cluster(bootstrap, work)
     answer(context, output, [planned_row(each) for each in planned])
     if not execute:
-        say("nothing was changed: this is the plan; --execute carries it out")
+        say("this is only the plan, nothing was changed; use --execute to apply it")
 
 
 @app.command("delete-offsets")
@@ -144,7 +153,7 @@ def delete_offsets(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Forget where a group without members is in topics."""
+    """Delete the offsets of a group without members in the given topics."""
     told = with_cluster(bootstrap, lambda cluster: delete_share_offsets(cluster, name, topics))
     _tell(context, output, told)
 
@@ -157,7 +166,7 @@ def delete(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Delete share groups without members, and where they are."""
+    """Delete share groups without members, and their offsets."""
 
     async def work(cluster: Cluster) -> dict[str, Refused | None]:
         for name in names:
@@ -175,7 +184,7 @@ def _tell(context: typer.Context, output: Output | None, told: dict[str, Refused
 
 
 async def _check_shared(cluster: Cluster, name: str, *, is_empty: bool = False) -> None:
-    """Refuse a group of another kind and, where asked for, one with members."""
+    """Reject a group of another type and, if requested, a group with members."""
     found = await find_group(cluster, name)
     if found.type != SHARE:
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, name, f"it is a {found.type} group")

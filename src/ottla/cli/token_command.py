@@ -19,12 +19,12 @@ from ottla.client.admin_security import (
 from ottla.client.cluster import Cluster
 
 app = typer.Typer(
-    help="Delegation tokens: short-lived credentials of a user.",
+    help="Manage delegation tokens, which are short-lived credentials of a user.",
     no_args_is_help=True,
     add_completion=False,
 )
 
-HmacArgument = Annotated[str, typer.Argument(help="The token's HMAC, as `create` printed it.")]
+HmacArgument = Annotated[str, typer.Argument(help="HMAC of the token, as printed by `create`.")]
 
 
 @app.command("create")
@@ -32,13 +32,18 @@ def create(
     context: typer.Context,
     *,
     owner: Annotated[
-        str | None, typer.Option("--owner", help="User:NAME, if not the user who logs in.")
+        str | None,
+        typer.Option(
+            "--owner", help="Owner of the token, User:NAME; default: the authenticated user."
+        ),
     ] = None,
     renewer: Annotated[
-        list[str] | None, typer.Option("--renewer", help="Who may renew it: User:NAME.")
+        list[str] | None,
+        typer.Option("--renewer", help="Principal that may renew it: User:NAME; may be repeated."),
     ] = None,
     max_lifetime_ms: Annotated[
-        int, typer.Option("--max-lifetime-ms", help="At most; else the broker's limit.")
+        int,
+        typer.Option("--max-lifetime-ms", help="Maximum lifetime; default: the broker's limit."),
     ] = NO_LIMIT,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
@@ -69,7 +74,7 @@ def renew(
     hmac: HmacArgument,
     *,
     period_ms: Annotated[
-        int, typer.Option("--period-ms", help="From now on; else the broker's default.")
+        int, typer.Option("--period-ms", help="Time from now; default: the broker's.")
     ] = NO_LIMIT,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
@@ -86,12 +91,12 @@ def expire(
     hmac: HmacArgument,
     *,
     period_ms: Annotated[
-        int, typer.Option("--period-ms", help="From now on; at once unless given.")
+        int, typer.Option("--period-ms", help="Time from now; default: at once.")
     ] = NO_LIMIT,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Let a token expire."""
+    """Expire a token."""
     key = _hmac(hmac)
     expires = with_cluster(bootstrap, lambda cluster: expire_token(cluster, key, period_ms))
     answer(context, output, {"expires_ms": expires})
@@ -101,7 +106,9 @@ def expire(
 def show(
     context: typer.Context,
     *,
-    owner: Annotated[list[str] | None, typer.Option("--owner", help="Only of User:NAME.")] = None,
+    owner: Annotated[
+        list[str] | None, typer.Option("--owner", help="Show only tokens of this owner: User:NAME.")
+    ] = None,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:

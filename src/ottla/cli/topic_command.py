@@ -40,14 +40,19 @@ from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.types import TopicPartition, Uuid
 from ottla.protocol.uuids import uuid_text
 
-app = typer.Typer(help="Topics and their partitions.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Create, list, describe, alter and delete topics.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 app.command("reassign")(reassign)
 app.command("elect")(elect)
 
 Name = Annotated[str, typer.Argument(help="The topic.")]
 Names = Annotated[list[str], typer.Argument(help="The topics.")]
 Configs = Annotated[
-    list[str] | None, typer.Option("--config", "-c", help="A setting of the topic: key=value.")
+    list[str] | None,
+    typer.Option("--config", "-c", help="Topic setting: key=value; may be repeated."),
 ]
 
 
@@ -55,7 +60,7 @@ Configs = Annotated[
 def show_list(
     context: typer.Context,
     *,
-    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
@@ -80,14 +85,22 @@ def create(
     name: Name,
     *,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", help="How many; else as the cluster is set.")
+        int,
+        typer.Option(
+            "--partitions",
+            "-p",
+            help="Number of partitions; default: the cluster's num.partitions.",
+        ),
     ] = DEFAULT,
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", help="Replicas of each partition.")
+        int,
+        typer.Option(
+            "--replication-factor", "-r", help="Replication factor; default: the cluster's."
+        ),
     ] = DEFAULT,
     config: Configs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="One that is there already is fine.")
+        bool, typer.Option("--if-not-exists", help="Do nothing if the topic exists.")
     ] = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
@@ -101,7 +114,7 @@ def create(
         except Refused as refused:
             if not (if_not_exists and refused.code == ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise
-            say(f"{name}: is there already")
+            say(f"{name} already exists")
             (there,) = await describe_topics(cluster, [name])
             replicas = len(there.partitions[0].replica_nodes)
             return _made(name, len(there.partitions), replicas, there.topic_id)
@@ -168,11 +181,11 @@ def alter(
     name: Name,
     *,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", help="How many there shall be in all.")
+        int | None, typer.Option("--partitions", "-p", help="New total number of partitions.")
     ] = None,
     config: Configs = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option("--delete-config", "-d", help="Back to the default: key.")
+        list[str] | None, typer.Option("--delete-config", "-d", help="Key to reset to its default.")
     ] = None,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
@@ -202,7 +215,7 @@ def delete(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Delete topics and everything in them."""
+    """Delete topics with all their records."""
     told = with_cluster(bootstrap, lambda cluster: delete_topics(cluster, names))
     answer(context, output, [{"deleted": name} for name, refused in told.items() if not refused])
     refusals = [str(refused) for refused in told.values() if refused]
@@ -217,7 +230,9 @@ def offsets(
     *,
     time: Annotated[
         str | None,
-        typer.Option("--time", "-t", help="beginning, end, -N or @milliseconds; else both ends."),
+        typer.Option(
+            "--time", "-t", help="beginning, end, -N or @milliseconds; default: both ends."
+        ),
     ] = None,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,

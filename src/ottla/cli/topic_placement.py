@@ -1,4 +1,4 @@
-"""``ottla topic reassign`` and ``elect``: which brokers have replicas, and which of them leads."""
+"""``ottla topic reassign`` and ``elect``: move replicas and elect leaders."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,13 +31,13 @@ Partitions = Annotated[
 ]
 Throttle = Annotated[
     int | None,
-    typer.Option(min=1, help="Bytes a second that each broker may take or give; until --verify."),
+    typer.Option(min=1, help="Limit in bytes per second and broker; --verify removes it."),
 ]
-Wait = Annotated[bool, typer.Option("--wait", "-w", help="Return when it is done.")]
+Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait until it is done.")]
 
 
 def replicas_of(topics: Iterable[MetadataResponseTopic]) -> dict[TopicPartition, list[int]]:
-    """Return who has each partition, the preferred leader first."""
+    """Return the replicas of each partition, the preferred leader first."""
     return {
         TopicPartition(topic.name or "", each.partition_index): each.replica_nodes
         for topic in topics
@@ -46,13 +46,13 @@ def replicas_of(topics: Iterable[MetadataResponseTopic]) -> dict[TopicPartition,
 
 
 def told(refusals: Refusals, rows: Mapping[TopicPartition, Row]) -> tuple[list[Row], list[str]]:
-    """Return the rows of what was granted, and why the rest was not."""
+    """Return rows of the accepted changes, and the errors of the others."""
     granted = [rows[name] for name, refused in refusals.items() if refused is None]
     return granted, [str(refused) for refused in refusals.values() if refused is not None]
 
 
 async def carry_out(cluster: Cluster, changes: Assignment, *, is_waiting: bool) -> Refusals:
-    """Ask for a plan, and wait until it is done if that is wanted."""
+    """Submit a plan, and wait until it is done if requested."""
     if not changes:
         return {}
     refusals = await alter_reassignments(cluster, changes)
@@ -65,13 +65,13 @@ async def carry_out(cluster: Cluster, changes: Assignment, *, is_waiting: bool) 
 
 
 async def hold_back(cluster: Cluster, changed: Sequence[Changed]) -> None:
-    """Set or remove limits, one resource after the other."""
+    """Set or remove throttles, one resource after the other."""
     for each in changed:
         await alter_configs(cluster, each.kind, each.name, each.changes)
 
 
 async def let_go(cluster: Cluster, topics: Iterable[str]) -> None:
-    """Remove the limits of topics and of every broker."""
+    """Remove the throttles of topics and of all brokers."""
     brokers = [each.broker_id for each in (await describe_cluster(cluster)).brokers]
     await hold_back(cluster, no_limits(topics, brokers))
 
@@ -88,23 +88,27 @@ def reassign(  # noqa: PLR0913 - one per option
     context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(help="The topics.")] = None,
     *,
-    to: Annotated[
-        str | None, typer.Option("--to", "-t", help="The brokers that shall have them: 1,2,3.")
-    ] = None,
+    to: Annotated[str | None, typer.Option("--to", "-t", help="Target brokers: 1,2,3.")] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", "-r", help="How many replicas of each.")
+        int | None,
+        typer.Option("--replication-factor", "-r", help="Number of replicas of each partition."),
     ] = None,
     partition: Partitions = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Go back to what was before.")] = False,
+    cancel: Annotated[
+        bool,
+        typer.Option(
+            "--cancel", help="Cancel the reassignment and go back to the previous replicas."
+        ),
+    ] = False,
     throttle: Throttle = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Remove the throttles if nothing is moved any more.")
+        bool, typer.Option("--verify", help="Remove the throttles once all moves are done.")
     ] = False,
     wait: Wait = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Move replicas to other brokers, or show what is being moved."""
+    """Move replicas to other brokers, or show reassignments in progress."""
     if names and not (to or replication_factor or cancel or verify):
         raise typer.BadParameter("give --to, --replication-factor, --cancel or --verify")
     if not names and (to or replication_factor or partition):
@@ -142,7 +146,7 @@ def reassign(  # noqa: PLR0913 - one per option
 
 
 async def _verify(cluster: Cluster, names: Sequence[str] | None) -> list[Row]:
-    """Remove throttles once nothing at all is moved: brokers' rates hold for every move."""
+    """Remove throttles once no move is left at all: the brokers' rates apply to every move."""
     ongoing = await _status(cluster)
     if not ongoing:
         topics = names or [topic.name or "" for topic in await list_topics(cluster)]
@@ -168,7 +172,7 @@ async def _brokers(
     wanted: Sequence[int] | None,
     everywhere: Mapping[TopicPartition, Sequence[int]],
 ) -> Brokers:
-    """Return the brokers that are meant, by default all that serve."""
+    """Return the selected brokers, by default all that are not fenced."""
     serving = await serving_brokers(cluster)
     load = dict.fromkeys(serving, 0)
     for replicas in everywhere.values():
@@ -186,10 +190,10 @@ async def serving_brokers(cluster: Cluster) -> dict[int, str | None]:
 
 
 async def _status(cluster: Cluster, throttle: int | None = None) -> list[Row]:
-    """Return what is being moved; with ``throttle`` from now on at that rate."""
+    """Return the reassignments in progress; with ``throttle``, set their rate."""
     ongoing = await list_reassignments(cluster)
     if not ongoing:
-        say("nothing is being moved")
+        say("no reassignment is in progress")
     if throttle is not None:
         brokers = {broker for row in ongoing.values() for broker in row.replicas}
         await hold_back(cluster, rates(brokers, throttle))
@@ -214,23 +218,26 @@ async def _cancel(
         if (not names or name.topic in names) and _is_meant(name, numbers)
     }
     if not ongoing:
-        say("nothing is being moved")
+        say("no reassignment is in progress")
         return [], []
     return told(await alter_reassignments(cluster, dict.fromkeys(ongoing)), moved(ongoing))
 
 
 def elect(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="The topics; else all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Topics; default: all.")] = None,
     *,
     partition: Partitions = None,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="A replica out of sync may lead: records are lost.")
+        bool,
+        typer.Option(
+            "--unclean", help="Allow a replica that is not in sync to lead; records are lost."
+        ),
     ] = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Let the preferred replicas lead, or any that is alive."""
+    """Elect the preferred replicas as leaders, or any live replica with --unclean."""
     if partition and not names:
         raise typer.BadParameter("name the topic", param_hint="--partition")
 

@@ -1,4 +1,4 @@
-"""``ottla txn``: transactions, and ending those that nobody ends."""
+"""``ottla txn``: list and describe transactions, find and abort hanging ones."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -26,9 +26,9 @@ from ottla.protocol.types import TopicPartition
 app = typer.Typer(help="Transactions.", no_args_is_help=True, add_completion=False)
 
 MINUTES_DEFAULT: Final = 15
-"""``transaction.max.timeout.ms``, as it is unless somebody sets it: nothing is open for longer."""
+"""The default of ``transaction.max.timeout.ms``: no transaction is open for longer."""
 
-Id = Annotated[str, typer.Argument(help="The transactional id.")]
+Id = Annotated[str, typer.Argument(help="Transactional id.")]
 
 
 @app.command("list")
@@ -36,12 +36,13 @@ def show_list(
     context: typer.Context,
     *,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only those in this state: Ongoing, Empty.")
+        list[str] | None,
+        typer.Option("--state", help="Show only transactions in this state: Ongoing, Empty, ..."),
     ] = None,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """List transactional ids and the state of their transaction."""
+    """List transactional ids and the states of their transactions."""
     found = with_cluster(bootstrap, lambda cluster: list_transactions(cluster, state or ()))
     rows: list[Row] = [
         {
@@ -63,7 +64,7 @@ def describe(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Show a transaction: its producer, since when, and what it wrote to."""
+    """Show a transaction's producer, start time and partitions."""
     found = with_cluster(bootstrap, lambda c: describe_transaction(c, transactional_id))
     began = found.transaction_start_time_ms
     answer(
@@ -85,19 +86,19 @@ def describe(
 def abort(
     context: typer.Context,
     transactional_id: Annotated[
-        str | None, typer.Argument(help="The transactional id; else --topic and --start-offset.")
+        str | None, typer.Argument(help="Transactional id; or use --topic and --start-offset.")
     ] = None,
     *,
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", help="One partition, as topic:0.")
+        str | None, typer.Option("--topic", "-t", help="Partition, such as topic:0.")
     ] = None,
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", help="Where the hanging transaction begins.")
+        int | None, typer.Option("--start-offset", help="First offset of the hanging transaction.")
     ] = None,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Abort a transaction by its id, which fences its producer; or a hanging one in a partition."""
+    """Abort a transaction by its id, which fences its producer, or a hanging one in a partition."""
     by_place = topic is not None and start_offset is not None
     if (transactional_id is not None) == by_place or (topic is None) != (start_offset is None):
         raise typer.BadParameter("give a transactional id, or --topic and --start-offset")
@@ -111,7 +112,7 @@ def abort(
 
 
 async def _fenced(cluster: Cluster, transactional_id: str) -> Row:
-    # Asking for an id that nobody has would make it.
+    # InitProducerId would create an unknown id.
     before = await describe_transaction(cluster, transactional_id)
     producer_id, epoch = await fence(cluster, transactional_id)
     return {
@@ -131,7 +132,7 @@ async def _aborted(cluster: Cluster, place: TopicPartition, start_offset: int) -
             await abort_in_partition(cluster, each)
             return {"aborted": str(place), **open_row(each)}
     starts = ", ".join(str(each.start_offset) for each in found) or "nowhere"
-    why = f"no transaction begins at {start_offset}; those that are open begin at: {starts}"
+    why = f"no transaction begins at {start_offset}; open transactions begin at: {starts}"
     raise Refused(ErrorCode.INVALID_TXN_STATE, str(place), why)
 
 
@@ -140,22 +141,28 @@ def show_hanging(
     context: typer.Context,
     *,
     topics: Annotated[
-        list[str] | None, typer.Option("--topic", "-t", help="Only these: topic or topic:0,2.")
+        list[str] | None,
+        typer.Option(
+            "--topic", "-t", help="Only these partitions: topic or topic:0,2; may be repeated."
+        ),
     ] = None,
     minutes: Annotated[
-        int, typer.Option("--older-than", min=0, help="Minutes since the last write to it.")
+        int,
+        typer.Option(
+            "--older-than", min=0, help="Minutes since the last write of the transaction."
+        ),
     ] = MINUTES_DEFAULT,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Find transactions that are open in a partition and that no coordinator knows of."""
+    """Find transactions that are open in a partition but unknown to their coordinator."""
     wanted = topics_of(topics)
 
     async def work(cluster: Cluster) -> list[OpenTransaction]:
         places = await _places(cluster, wanted)
         found, refused = await open_in(cluster, places)
         for each in refused:
-            say(f"not looked at: {each}")
+            say(f"not checked: {each}")
         before = cluster.ports.clock.now() - minutes * 60_000
         known = await known_partitions(cluster, (each.producer_id for each in found))
         return hanging(found, known, before)
@@ -186,7 +193,7 @@ def _place(text: str) -> TopicPartition:
 
 
 def open_row(each: OpenTransaction) -> Row:
-    """Return an open transaction as a line of a table."""
+    """Return an open transaction as a row."""
     return {
         "topic": each.place.topic,
         "partition": each.place.partition,
@@ -198,6 +205,6 @@ def open_row(each: OpenTransaction) -> Row:
 
 
 def time_text(millis: int) -> str:
-    """Return a time as ISO 8601 has it, in UTC."""
+    """Return a time in ISO 8601, in UTC."""
     found = datetime.fromtimestamp(millis / 1000, UTC)
     return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")

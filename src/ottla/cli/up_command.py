@@ -1,4 +1,4 @@
-"""``ottla up``: a local cluster, each node a process of its own, until told to stop."""
+"""``ottla up``: run a local cluster, one process per node, until it is stopped."""
 
 import asyncio
 import os
@@ -45,13 +45,13 @@ PORT_DEFAULT: Final = 9092
 SECURITY_NAME: Final = "security"
 READY_S_MAX: Final = 120.0
 STOP_S_MAX: Final = 20.0
-"""After this a node that was told to stop is killed."""
+"""A node that has not stopped after this time is killed."""
 _LOOK_S: Final = 0.05
 _TAIL_LINES: Final = 15
 
 
 class NodeDied(Exception):
-    """A node ended by itself; the text has the end of what it said."""
+    """A node exited unexpectedly; the message contains the end of its output."""
 
 
 app = typer.Typer(add_completion=False)
@@ -62,24 +62,28 @@ def up(
     context: typer.Context,
     *,
     nodes: Annotated[
-        int | None, typer.Option("--nodes", "-n", help="How many; else those there are, or 1.")
+        int | None,
+        typer.Option(
+            "--nodes", "-n", help="Number of nodes; default: those of an existing cluster, else 1."
+        ),
     ] = None,
     port: Annotated[
-        int, typer.Option("--port", "-p", help="Of the first node; the others count up.")
+        int,
+        typer.Option("--port", "-p", help="Port of the first node; the others use the next ones."),
     ] = PORT_DEFAULT,
-    data: Annotated[Path, typer.Option("--data", "-d", help="Where everything is kept.")] = Path(
-        "ottla-data"
-    ),
+    data: Annotated[
+        Path, typer.Option("--data", "-d", help="Data directory of the cluster.")
+    ] = Path("ottla-data"),
     secure: Annotated[
         bool,
         typer.Option(
             "--secure",
-            help="TLS and passwords on every listener; prints what clients need to connect.",
+            help="Use TLS and passwords on all listeners, and print client settings.",
         ),
     ] = False,
     output: OutputOption = None,
 ) -> None:
-    """Run a local cluster; Ctrl-C or SIGTERM stops it. Its data stays for the next time."""
+    """Run a local cluster; Ctrl-C or SIGTERM stops it. Its data is kept for the next run."""
     root = data.absolute()
     try:
         count = _count_nodes(root, nodes)
@@ -112,16 +116,18 @@ def up(
         fail(str(error))
 
 
-# -- before anything runs ----------------------------------------------------------
+# -- preparation -------------------------------------------------------------------
 
 
 def _count_nodes(root: Path, wanted: int | None) -> int:
-    """Return how many nodes: what a directory was made for can not be changed."""
+    """Return the number of nodes, which cannot change once a directory exists."""
     if (root / "meta.properties").exists():
-        raise BadPlan(f"{root}: is a node's own log directory; take another with --data")
+        raise BadPlan(f"{root}: is the log directory of a single node; use another one with --data")
     there = sum((root / f"node-{n}" / "data" / "meta.properties").exists() for n in range(1, 100))
     if there and wanted is not None and wanted != there:
-        raise BadPlan(f"{root}: holds a cluster of {there}; take another with --data, or remove it")
+        raise BadPlan(
+            f"{root}: contains a cluster of {there}; use another one with --data, or remove it"
+        )
     return wanted or there or 1
 
 
@@ -136,15 +142,14 @@ def _is_free(port: int) -> bool:
 
 
 def _check_security(root: Path, is_secure: bool) -> None:
-    """Refuse to start an open cluster as a secure one, or the other way round."""
+    """Reject --secure for a cluster that was created without it, and the reverse."""
     was_secure = (root / SECURITY_NAME).exists()
     is_new = not (root / "node-1" / "data" / "meta.properties").exists()
     if was_secure and not is_secure:
-        raise BadPlan(f"{root}: holds a secure cluster; start it with --secure")
+        raise BadPlan(f"{root}: contains a secure cluster; start it with --secure")
     if is_secure and not was_secure and not is_new:
         raise BadPlan(
-            f"{root}: holds a cluster without security, whose users are not known; take another "
-            "directory with --data"
+            f"{root}: contains a cluster without security; use another directory with --data"
         )
 
 
@@ -159,7 +164,7 @@ def _write_client_file(security: LocalSecurity, bootstrap: str) -> None:
 
 
 def _prepare(nodes: Sequence[PlannedNode], security: LocalSecurity | None) -> None:
-    """Write every node's settings, and format what is not formatted yet."""
+    """Write every node's settings, and format new log directories."""
     disk, random, clock = RealDisk(), SystemRandom(), SystemClock()
     found = [read_meta_properties(disk, n.data) for n in nodes if disk.exists(n.data)]
     known = next((meta.cluster_id for meta in found if meta is not None), None)
@@ -168,7 +173,7 @@ def _prepare(nodes: Sequence[PlannedNode], security: LocalSecurity | None) -> No
         disk.make_dirs(node.directory)
         own = None if security is None else security.server_settings(SECURE_LISTENER, CONTROLLERS)
         text = settings_of(node, nodes, own)
-        # It may hold passwords.
+        # It may contain passwords.
         write_file(Path(node.settings_file), text.encode(), PRIVATE)
         options = FormatOptions(
             cluster_id=cluster_id,
@@ -178,16 +183,16 @@ def _prepare(nodes: Sequence[PlannedNode], security: LocalSecurity | None) -> No
         format_node(disk, random, clock.now(), plan_format(load(text), options, random))
 
 
-# -- while it runs -----------------------------------------------------------------
+# -- running -----------------------------------------------------------------------
 
 
 async def _run(
     nodes: Sequence[PlannedNode], connection: Options, ready: Callable[[], None]
 ) -> None:
-    """Start, say when all serve, wait for a signal; whatever happens, leave no process behind.
+    """Start the nodes, report when all are ready, wait for a signal, and stop every process.
 
     Raises:
-        NodeDied: one ended by itself.
+        NodeDied: a node exited unexpectedly.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -215,7 +220,7 @@ async def _run(
 
 
 async def _start(node: PlannedNode) -> asyncio.subprocess.Process:
-    """Run a node. Its standard input is a pipe that closes when this process is gone."""
+    """Start a node. Its standard input is a pipe that closes when this process exits."""
     log = os.open(node.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         return await asyncio.create_subprocess_exec(
@@ -228,7 +233,7 @@ async def _start(node: PlannedNode) -> asyncio.subprocess.Process:
             stdin=asyncio.subprocess.PIPE,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is ours to pass on
+            start_new_session=True,  # this process forwards Ctrl-C
         )
     finally:
         os.close(log)
@@ -241,7 +246,7 @@ async def _watch(
     if stop.is_set():
         return
     raise NodeDied(
-        f"node {node.node_id} ended with exit code {code}; the end of {node.log_file}:\n"
+        f"node {node.node_id} exited with code {code}; the end of {node.log_file}:\n"
         f"{_tail(node.log_file)}"
     )
 
@@ -249,7 +254,7 @@ async def _watch(
 async def _wait_ready(
     nodes: Sequence[PlannedNode], connection: Options, stop: asyncio.Event
 ) -> bool:
-    """Return whether every node serves, and knows of all; not where the wait was ended."""
+    """Wait until every node is ready and knows all others; False if the wait was interrupted."""
     try:
         async with asyncio.timeout(READY_S_MAX):
             for node in nodes:
@@ -279,7 +284,7 @@ async def _serves(node: PlannedNode, count: int, connection: Options) -> bool:
 
 
 async def _stop(running: Sequence[asyncio.subprocess.Process]) -> None:
-    """Ask every node to stop, then see to it."""
+    """Terminate every node, and kill those that do not stop in time."""
     left = [process for process in running if process.returncode is None]
     for process in left:
         process.terminate()
@@ -290,7 +295,7 @@ async def _stop(running: Sequence[asyncio.subprocess.Process]) -> None:
     except TimeoutError:
         for process in left:
             if process.returncode is None:
-                say(f"process {process.pid} does not stop; killed")
+                say(f"process {process.pid} did not stop; killed")
                 process.kill()
                 await process.wait()
 

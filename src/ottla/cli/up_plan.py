@@ -1,13 +1,13 @@
-"""A local cluster, from a number of nodes and a port: who listens where, with which settings.
+"""Plan the ports and settings of a local cluster from its number of nodes and first port.
 
     DATA/node-1/server.properties     written at every start
     DATA/node-1/data/                 the log directory, formatted at the first
-    DATA/node-1/node.log              what the node says
+    DATA/node-1/node.log              the node's output
     DATA/security/                    with --secure: certificates and passwords
 
-Every node is broker and controller. Clients' ports are P, P+1, ...; controllers take free ones
-above, and the pages of each node (metrics, why groups wait) the next. The voters are fixed by
-configuration, so ports may differ from one start to the next.
+Every node is broker and controller. Client ports are P, P+1, ...; controllers use free ports
+above those, and the metrics listeners the next ones. The voters are fixed by configuration, so
+ports may differ from one start to the next.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +26,12 @@ NODES_MAX: Final = 9
 
 
 class BadPlan(ValueError):
-    """A cluster that cannot be; the text says why."""
+    """The cluster is not possible; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """One node. ``directory`` is DATA/node-N; without ``metrics_port`` it serves no pages."""
+    """One node. ``directory`` is DATA/node-N. ``metrics_port`` None: no metrics listener."""
 
     node_id: int
     port: int
@@ -41,12 +41,12 @@ class PlannedNode:
 
     @property
     def address(self) -> str:
-        """Where clients find it."""
+        """Address for clients."""
         return f"{HOST}:{self.port}"
 
     @property
     def data(self) -> str:
-        """Its log directory."""
+        """The node's log directory."""
         return f"{self.directory}/data"
 
     @property
@@ -56,17 +56,17 @@ class PlannedNode:
 
     @property
     def log_file(self) -> str:
-        """Where its output goes."""
+        """The file for its output."""
         return f"{self.directory}/node.log"
 
 
 def plan_nodes(
     count: int, port: int, data: str, is_free: Callable[[int], bool]
 ) -> tuple[PlannedNode, ...]:
-    """Give every node its ports. ``is_free`` says whether a port can be bound now.
+    """Assign ports to every node. ``is_free`` says whether a port can be bound now.
 
     Raises:
-        BadPlan: a number out of range, or a client's port that is taken.
+        BadPlan: a number is out of range, or a client port is in use.
     """
     if not 1 <= count <= NODES_MAX:
         raise BadPlan(f"--nodes {count}: must be 1 to {NODES_MAX}")
@@ -76,14 +76,12 @@ def plan_nodes(
     taken = [each for each in ports if not is_free(each)]
     if taken:
         raise BadPlan(
-            f"port {taken[0]} is in use; stop what listens there, or take another with --port"
+            f"port {taken[0]} is in use; stop its listener, or use another port with --port"
         )
     above = (each for each in range(port + count, PORT_MAX + 1) if is_free(each))
     free = list(islice(above, 2 * count))
     if len(free) < count:
-        raise BadPlan(
-            f"no free ports above {port + count - 1} for controllers; take a lower --port"
-        )
+        raise BadPlan(f"no free ports above {port + count - 1} for controllers; use a lower --port")
     pages = [*free[count:], *[None] * count]
     return tuple(
         PlannedNode(at + 1, port + at, free[at], f"{data}/node-{at + 1}", pages[at])
@@ -94,7 +92,7 @@ def plan_nodes(
 def settings_of(
     node: PlannedNode, nodes: Sequence[PlannedNode], security: Mapping[str, str] | None = None
 ) -> str:
-    """Return a node's server.properties; ``security`` has the settings of a secured cluster."""
+    """Return a node's server.properties; ``security`` has the settings of a secure cluster."""
     clients = PLAIN_LISTENER if security is None else SECURE_LISTENER
     replicas = min(3, len(nodes))
     in_sync = max(1, replicas - 1)
@@ -113,9 +111,9 @@ def settings_of(
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync,
-        # All nodes stop together: there is nobody left to move leaderships to.
+        # All nodes stop together: there is no broker to move leaderships to.
         "controlled.shutdown.enable": "false",
-        # Rebalances of a first consumer should not make anybody wait on their own machine.
+        # The first consumer of a local cluster should not wait for others to join.
         "group.initial.rebalance.delay.ms": 0,
     }
     if node.metrics_port is not None:
@@ -130,7 +128,7 @@ def _in_properties(value: str) -> str:
 
 
 def _escaped(path: str) -> str:
-    """A path as a value of Java properties; a comma would end it."""
+    """Return a path as a value of Java properties; a comma would end it."""
     if "," in path:
-        raise BadPlan(f"--data {path}: must have no comma in it")
+        raise BadPlan(f"--data {path}: must not contain a comma")
     return path.replace("\\", "\\\\")

@@ -1,4 +1,4 @@
-"""What ``ottla up --secure`` prints: the settings of clients, ready to paste. Pure."""
+"""The client settings that ``ottla up --secure`` prints, ready to paste. Pure."""
 
 from ottla.security.local_cluster import LocalSecurity
 

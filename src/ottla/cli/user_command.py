@@ -20,22 +20,27 @@ from ottla.client.cluster import Cluster, Refused
 from ottla.protocol.errors import ErrorCode
 from ottla.security.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
 
-app = typer.Typer(help="Users with SCRAM passwords.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Manage users with SCRAM passwords.", no_args_is_help=True, add_completion=False
+)
 
-NameArgument = Annotated[str, typer.Argument(help="The user's name.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the user.")]
 MechanismOption = Annotated[
     list[str] | None,
-    typer.Option("--mechanism", "-m", help="SCRAM-SHA-256 or SCRAM-SHA-512; both unless given."),
+    typer.Option("--mechanism", "-m", help="SCRAM-SHA-256 or SCRAM-SHA-512; default: both."),
 ]
 PasswordOption = Annotated[
     Path | None,
     typer.Option(
         "--password-file",
-        help="A file with the password, '-' for standard input; else it is asked for.",
+        help="File with the password, '-' for standard input; default: prompt for it.",
     ),
 ]
 IterationsOption = Annotated[
-    int, typer.Option("--iterations", min=ITERATIONS_MIN, max=ITERATIONS_MAX, help="Of the hash.")
+    int,
+    typer.Option(
+        "--iterations", min=ITERATIONS_MIN, max=ITERATIONS_MAX, help="Iterations of the hash."
+    ),
 ]
 
 
@@ -50,7 +55,7 @@ def create(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Create a user; the password is asked for, or read from a file or standard input."""
+    """Create a user; the password is prompted for, or read from a file or standard input."""
     mechanisms = _mechanisms(mechanism)
     password = read_password(name, password_file)
 
@@ -78,7 +83,7 @@ def change(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Change a user's password; sessions that are logged in stay so."""
+    """Change a user's password; existing connections stay authenticated."""
     password = read_password(name, password_file)
 
     async def work(cluster: Cluster) -> list[ScramUserInfo]:
@@ -110,7 +115,7 @@ def delete(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Delete a user, or the passwords of some mechanisms."""
+    """Delete a user, or its passwords of some mechanisms."""
 
     async def work(cluster: Cluster) -> None:
         (user,) = await list_users(cluster, [name])

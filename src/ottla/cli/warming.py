@@ -1,9 +1,9 @@
-"""Loads the lazy modules of a node once it serves, one at a time with pauses in between.
+"""Load the lazy modules of a node once it serves, one at a time with pauses in between.
 
-A start loads what its first clients need. The rest would be loaded by the first request that needs
-it, and that request, with all others on the loop, would wait for dozens of modules. So they are
-loaded in advance: one module at a time, packages with few imports first, and more slowly while the
-loop is busy, as when a follower has to catch up.
+The start imports what the first clients need. The rest would be imported by the first request that
+needs it, which would block the event loop for dozens of modules. So they are imported in advance:
+one module at a time, packages with few imports first, and more slowly while the loop is busy, as
+when a follower has to catch up.
 """
 
 import asyncio

@@ -232,7 +232,7 @@ class _Words(NamedTuple):
     def whom(self) -> Iterator[str]:
         """Return what it waits for."""
         if not self.story.waiting:
-            yield "It waits for nobody."
+            yield "It waits for no member."
         for each in self.story.waiting:
             since = "" if each.since is None else f", since {self._ago(each.since)}"
             until = "" if each.until is None else f", until {self.time_words(each.until)}"

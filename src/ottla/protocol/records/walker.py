@@ -300,7 +300,7 @@ def _malformed(index: int, position: int) -> InvalidRecord:
 
 def _check_end(position: int, length: int) -> None:
     if position != length:
-        raise InvalidRecord(f"{length - position} bytes behind the last record")
+        raise InvalidRecord(f"{length - position} bytes after the last record")
 
 
 # -- the common record, in a straight line -----------------------------------
