@@ -1,6 +1,7 @@
 """Error replies for every API and version that has a field for an error."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,27 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
+)
+from ottla.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
 )
 from ottla.protocol.schema import Kind, Message, Type, covers
 
@@ -139,3 +154,44 @@ def test_failed_join_has_a_null_protocol_name_if_the_version_allows(
 ) -> None:
     reply = error_reply(ApiKey.JOIN_GROUP, version, None, CODE)
     assert reply.protocol_name == name  # type: ignore[union-attr]
+
+
+def test_refused_markers_are_one_per_producer_with_each_partition_once() -> None:
+    topics = [WritableTxnMarkerTopic("t", [1, 1]), WritableTxnMarkerTopic("t", [2])]
+    empty = WritableTxnMarker(producer_id=8, topics=[WritableTxnMarkerTopic("t", [])])
+    first = WritableTxnMarker(producer_id=7, topics=[WritableTxnMarkerTopic("u", [0])])
+    request = WriteTxnMarkersRequest(
+        [first, WritableTxnMarker(producer_id=7, topics=topics), empty]
+    )
+    reply: Any = error_reply(ApiKey.WRITE_TXN_MARKERS, 1, request, CODE)
+    found = [
+        (marker.producer_id, topic.name, [p.partition_index for p in topic.partitions])
+        for marker in reply.markers
+        for topic in marker.topics
+    ]
+    assert found == [(7, "t", [1, 2])]
+    assert [marker.producer_id for marker in reply.markers] == [7, 8]
+    assert error_reply(ApiKey.WRITE_TXN_MARKERS, 1, WriteTxnMarkersRequest(), CODE) is not None
+
+
+def test_topics_without_partitions_stay_where_kafka_keeps_them() -> None:
+    request = OffsetCommitRequest(topics=[OffsetCommitRequestTopic(name="t")])
+    reply: Any = error_reply(ApiKey.OFFSET_COMMIT, 8, request, CODE)
+    assert [(topic.name, topic.partitions) for topic in reply.topics] == [("t", [])]
+
+
+def test_error_responses_of_single_apis_have_what_kafkas_have() -> None:
+    quotas: Any = error_reply(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, None, CODE)
+    assert quotas.entries is None
+    users: Any = error_reply(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        0,
+        DescribeUserScramCredentialsRequest([UserName("a")]),
+        CODE,
+    )
+    assert [(row.user, row.error_code) for row in users.results] == [("", CODE)]
+    asked = ListPartitionReassignmentsRequest(topics=[ListPartitionReassignmentsTopics("t", [3])])
+    moves: Any = error_reply(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, asked, CODE)
+    assert [(t.name, [p.partition_index for p in t.partitions]) for t in moves.topics] == [
+        ("t", [3])
+    ]

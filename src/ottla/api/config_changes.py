@@ -26,6 +26,7 @@ from ottla.controller.config_alterations import (
     Operation,
     canonical,
     incremental_changes,
+    refuse_missing_values,
     refuse_operations,
     refuse_repetition,
     whole_changes,
@@ -117,8 +118,12 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
             if at % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
                 await asyncio.sleep(0)
             keys = [config.name for config in resource.configs]
-            refusal = refuse_repetition(times[canonical(_named(resource))], keys)
-            refusal = refusal or refuse_unauthorized(self.access, caller, resource)
+            refusal = (
+                refuse_repetition(times[canonical(_named(resource))], keys)
+                or refuse_missing_values(resource)
+                or refuse_unknown_type(resource)
+                or refuse_unauthorized(self.access, caller, resource)
+            )
             settled.append(refusal or await self._settle(resource, request.validate_only))
         left = [r for r, answer in zip(resources, settled, strict=True) if answer is None]
         found: dict[ConfigResource, Answer] = {}
@@ -166,7 +171,7 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
                 resource, incremental.AlterConfigsResource
             ):
                 return LoggerChanges(self.node_id, self.loggers).change(resource, is_test)
-            case kind:
+            case kind:  # loggers have no AlterConfigs
                 return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
     async def _refuse_own(self, resource: Resource) -> Refusal | None:
@@ -265,11 +270,23 @@ class ControllerConfigChanges(msgspec.Struct, frozen=True):
         return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Authorization failed.")
 
 
-def refuse_unauthorized(access: Access, caller: Caller, resource: Resource) -> Refusal | None:
+def refuse_unknown_type(resource: Resource) -> Refusal | None:
+    """Return the error of a resource of a type that is not configured."""
+    kind = resource.resource_type
+    if kind in ConfigResourceType._value2member_map_:
+        return None
+    return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+
+def refuse_unauthorized(access: Access, caller: Caller, resource: Resource) -> Answer | None:
     """Return the error of a resource that the client may not configure, or None."""
     kind, name = resource.resource_type, resource.resource_name
     code = access.refuse_configs(caller, AclOperation.ALTER_CONFIGS, kind, name)
-    return None if code is None else Refusal(code, "Authorization failed.")
+    if code is None:
+        return None
+    # As in Kafka, log levels are refused without a message.
+    is_logger = kind == ConfigResourceType.BROKER_LOGGER
+    return code, None if is_logger else "Authorization failed."
 
 
 def _named(resource: Resource) -> ConfigResource:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from ottla.api.described_groups import Describing
-from ottla.api.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.group_access import ALLOW_ALL, GroupAccess, message_of
 from ottla.api.groups import asked
 from ottla.api.routes import Caller
 from ottla.coordinators.groups.consumer.describe import describe_consumer_group
@@ -96,4 +96,4 @@ def _topics(group: DescribedGroup) -> list[str]:
 
 
 def _refused(fault: Fault) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=fault.code, error_message=str(fault))
+    return ConsumerGroupHeartbeatResponse(error_code=fault.code, error_message=message_of(fault))

@@ -4,12 +4,14 @@ Each function takes out of a request what its client may not do, and returns the
 the reply; the rest is decided as usual. Kafka's rules: `ottla.api.authorization_rules`.
 """
 
+from collections import Counter
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from ottla.api.access import Access
 from ottla.api.routes import Caller
+from ottla.controller.topic_creation import CLUSTER_METADATA_TOPIC
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import alter_configs, incremental_alter_configs
@@ -23,6 +25,7 @@ from ottla.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from ottla.protocol.types import ZERO_UUID
 from ottla.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 
 _REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -56,9 +59,18 @@ class Describable:
 def authorize_create_topics(
     access: Access, caller: Caller, request: CreateTopicsRequest
 ) -> tuple[CreateTopicsRequest, list[CreatableTopicResult]]:
-    """Take out the topics that the client may not create."""
-    names = dict.fromkeys(topic.name for topic in request.topics)
-    refused = {name for name in names if not access.may_create_topic(caller, name)}
+    """Take out the topics that the client may not create.
+
+    A name that is there twice, or that nobody can create, stays in, and is an invalid request.
+    """
+    names = Counter(topic.name for topic in request.topics)
+    refused = {
+        name
+        for name, times in names.items()
+        if times == 1
+        and name != CLUSTER_METADATA_TOPIC
+        and not access.may_create_topic(caller, name)
+    }
     if not refused:
         return request, []
     results = [
@@ -73,17 +85,17 @@ def authorize_create_topics(
 def authorize_create_partitions(
     access: Access, caller: Caller, request: CreatePartitionsRequest
 ) -> tuple[CreatePartitionsRequest, list[CreatePartitionsTopicResult]]:
-    """Take out the topics that the client may not alter."""
-    names = dict.fromkeys(topic.name for topic in request.topics)
+    """Take out the topics that the client may not alter; one that is there twice stays in."""
+    names = Counter(topic.name for topic in request.topics)
     refused = {
         name
-        for name in names
-        if not access.allows(caller, AclOperation.ALTER, ResourceType.TOPIC, name)
+        for name, times in names.items()
+        if times == 1 and not access.allows(caller, AclOperation.ALTER, ResourceType.TOPIC, name)
     }
     if not refused:
         return request, []
     results = [
-        CreatePartitionsTopicResult(name, _REFUSED, _MESSAGE) for name in names if name in refused
+        CreatePartitionsTopicResult(name, _REFUSED, None) for name in names if name in refused
     ]
     allowed = [topic for topic in request.topics if topic.name not in refused]
     return replace(request, topics=allowed), results
@@ -96,14 +108,20 @@ def authorize_delete_topics(
 
     A client that may describe a name learns that no topic has it. A topic given by an id that no
     topic has stays in as well; the name of one that has is in its error only if the client may
-    describe the topic.
+    describe the topic. What is there twice, or has both a name and an id, stays in, and is an
+    invalid request.
     """
     delete, describe = AclOperation.DELETE, AclOperation.DESCRIBE
     if access.allows(caller, delete, ResourceType.CLUSTER, CLUSTER_NAME, is_audited=False):
         return request, []
     results: list[DeletableTopicResult] = []
+    named = [*map(DeleteTopicState, request.topic_names), *request.topics]
+    times = Counter((item.name, item.topic_id) for item in named)
 
     def is_allowed(item: DeleteTopicState) -> bool:
+        has_both = item.name is not None and item.topic_id != ZERO_UUID
+        if has_both or times[item.name, item.topic_id] > 1:
+            return True
         by_id = image.topics.by_id.get(item.topic_id)
         if item.name is None and by_id is None:
             return True

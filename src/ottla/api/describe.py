@@ -150,12 +150,13 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
             resource_name=resource.resource_name,
         )
         kind, name = resource.resource_type, resource.resource_name
-        code = self.access.refuse_configs(caller, AclOperation.DESCRIBE_CONFIGS, kind, name)
-        if code is not None:
-            result.error_code, result.error_message = code, None
-            return result
         try:
-            entries = self._entries(kind, name)
+            described = _resource(kind, name)
+            code = self.access.refuse_configs(caller, AclOperation.DESCRIBE_CONFIGS, kind, name)
+            if code is not None:
+                result.error_code, result.error_message = code, "Authorization failed."
+                return result
+            entries = self._entries(described)
         except NotDescribed as error:
             result.error_code, result.error_message = error.code, str(error)
             return result
@@ -165,13 +166,9 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
         ]
         return result
 
-    def _entries(self, kind: int, name: str) -> list[Entry]:
-        image = self.image()
+    def _entries(self, resource: ConfigResource) -> list[Entry]:
+        image, name = self.image(), resource.name
         layers = self._layers(image)
-        try:
-            resource = ConfigResource(ConfigResourceType(kind), name)
-        except ValueError:
-            raise NotDescribed(ErrorCode.INVALID_REQUEST, f"no resource type {kind}") from None
         overrides = image.configs.of(resource)
         match resource.type:
             case ConfigResourceType.TOPIC:
@@ -193,7 +190,7 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
                 self._require_own_id(name)
                 return describe_loggers(self.loggers.levels())
             case _:
-                raise AssertionError(f"resource type {kind} has no description")
+                raise AssertionError(f"resource type {resource.type} has no description")
 
     def _require_own_id(self, name: str) -> None:
         """Raise `NotDescribed` unless ``name`` is the id of this broker."""
@@ -207,6 +204,13 @@ class DescribeHandlers(msgspec.Struct, frozen=True):
 
     def _layers(self, image: Image) -> Layers:
         return own_layers(image, self.node_id, self.static)
+
+
+def _resource(kind: int, name: str) -> ConfigResource:
+    try:
+        return ConfigResource(ConfigResourceType(kind), name)
+    except ValueError:
+        raise NotDescribed(ErrorCode.INVALID_REQUEST, f"no resource type {kind}") from None
 
 
 def _require_topic(image: Image, name: str) -> None:

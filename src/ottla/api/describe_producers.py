@@ -51,7 +51,7 @@ class DescribeProducersHandler(msgspec.Struct, frozen=True):
             if not self.may_read(caller, topic):
                 raise TopicNotAuthorized(f"{caller.principal} may not read {topic!r}")
             found = self.partitions.find(topic, index)
-        except InvalidTopic as fault:
+        except (InvalidTopic, TopicNotAuthorized) as fault:
             return PartitionResponse(index, fault.code, error_message=str(fault))
         except Fault as fault:
             return PartitionResponse(index, fault.code)

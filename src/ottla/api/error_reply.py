@@ -15,8 +15,12 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import (
     alter_replica_log_dirs,
     alter_user_scram_credentials,
+    describe_client_quotas,
+    describe_user_scram_credentials,
     response_class,
+    write_txn_markers,
 )
+from ottla.protocol.messages import list_partition_reassignments as reassignments
 from ottla.protocol.messages.fetch import PartitionData
 from ottla.protocol.schema import Field, Kind, Message, covers
 
@@ -53,14 +57,32 @@ _IN_BOTH: Final = frozenset(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     }
 )
-# A request of these that names nothing is answered with nothing.
-_MAY_BE_EMPTY: Final = frozenset(
+_SHARE_STATE: Final = frozenset(
+    {
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    }
+)
+# A topic without partitions stays in the response to these.
+_KEEPS_EMPTY_TOPICS: Final = _SHARE_STATE | frozenset(
     {
         ApiKey.OFFSET_COMMIT,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.WRITE_TXN_MARKERS,
+    }
+)
+# An error of these always has a message.
+_NAMES_ERROR: Final = _SHARE_STATE
+# A request of these that names nothing is answered with nothing.
+_MAY_BE_EMPTY: Final = _KEEPS_EMPTY_TOPICS | frozenset(
+    {
         ApiKey.CREATE_ACLS,
         ApiKey.DELETE_ACLS,
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
-        ApiKey.ELECT_LEADERS,
         ApiKey.ALTER_CLIENT_QUOTAS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     }
@@ -77,11 +99,66 @@ def error_reply(
     ``request`` is None when it was never decoded; only a top-level code can be set then.
     ``message`` is sent where the version has a field for it.
     """
+    if message is None and key in _NAMES_ERROR:
+        message = code.name
+    response = _reply(key, version, request, code, message)
+    if response is not None:
+        _finish(response, request)
+    return response
+
+
+def _finish(response: Message, request: Message | None) -> None:
+    """Change what Kafka's error responses of single APIs have besides the error."""
+    match response:
+        case describe_client_quotas.DescribeClientQuotasResponse():
+            response.entries = None
+        case describe_user_scram_credentials.DescribeUserScramCredentialsResponse():
+            for result in response.results:
+                result.user = ""
+        case write_txn_markers.WriteTxnMarkersResponse():
+            last = {marker.producer_id: marker for marker in response.markers}
+            response.markers = list(last.values())
+            for marker in response.markers:
+                marker.topics = _merged(marker.topics)
+        case reassignments.ListPartitionReassignmentsResponse():
+            assert request is None or isinstance(
+                request, reassignments.ListPartitionReassignmentsRequest
+            )
+            response.topics = [
+                reassignments.OngoingTopicReassignment(
+                    topic.name,
+                    [
+                        reassignments.OngoingPartitionReassignment(index)
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in (() if request is None else request.topics or ())
+            ]
+        case _:
+            pass
+
+
+def _merged(
+    topics: list[write_txn_markers.WritableTxnMarkerTopicResult],
+) -> list[write_txn_markers.WritableTxnMarkerTopicResult]:
+    """Return every topic that has partitions once, with each of them once."""
+    found: dict[str, dict[int, write_txn_markers.WritableTxnMarkerPartitionResult]] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            found.setdefault(topic.name, {})[partition.partition_index] = partition
+    result = write_txn_markers.WritableTxnMarkerTopicResult
+    return [result(name, list(partitions.values())) for name, partitions in found.items()]
+
+
+def _reply(
+    key: ApiKey, version: int, request: Message | None, code: ErrorCode, message: str | None
+) -> Message | None:
     response = response_class(key)()
     at_top = _set_code(response, version, code, message)
     if request is None or key is _NOT_MIRRORED or (at_top and key not in _IN_BOTH):
         return response if at_top else None
-    mirrored = _mirror(_lined_up(key, request), response, version, (code, message))
+    keeps_empty = key in _KEEPS_EMPTY_TOPICS
+    mirrored = _mirror(_lined_up(key, request), response, version, (code, message), keeps_empty)
     return response if at_top or mirrored or key in _MAY_BE_EMPTY else None
 
 
@@ -121,9 +198,16 @@ def _set_code(target: Message, version: int, code: ErrorCode, message: str | Non
 
 
 def _mirror(
-    source: Message, target: Message, version: int, error: tuple[ErrorCode, str | None]
+    source: Message,
+    target: Message,
+    version: int,
+    error: tuple[ErrorCode, str | None],
+    keeps_empty: bool,
 ) -> bool:
-    """Fill the array of ``target`` that has an error code; say whether there is one."""
+    """Fill the array of ``target`` that has an error code; say whether there is one.
+
+    ``keeps_empty`` keeps elements that have no place for the code, since nothing is below them.
+    """
     into = next((f for f in _fields(target, version) if _leads_to_code(f, version)), None)
     if into is None or into.type.element is None or into.type.element.struct is None:
         return False
@@ -132,7 +216,8 @@ def _mirror(
         element = into.type.element.struct()
         _name_it(element, item, version)
         if _set_code(element, version, *error) or (
-            isinstance(item, Message) and _mirror(item, element, version, error)
+            isinstance(item, Message)
+            and (_mirror(item, element, version, error, keeps_empty) or keeps_empty)
         ):
             elements.append(element)
     setattr(target, into.name, elements)

@@ -9,7 +9,7 @@ import msgspec
 
 from ottla.api.authorized_operations import GROUP_OPERATIONS
 from ottla.api.routes import Caller
-from ottla.protocol.faults import NotAuthorized, TopicNotAuthorized
+from ottla.protocol.faults import Fault, NotAuthorized, TopicNotAuthorized
 
 May: TypeAlias = Callable[[Caller, str], bool]
 """Whether a caller is authorized, by the name of the group, topic or transactional id."""
@@ -47,6 +47,12 @@ class GroupAccess(msgspec.Struct, frozen=True):
         for topic in dict.fromkeys(topics):
             if not self.describe_topic(caller, topic):
                 raise TopicNotAuthorized(f"{caller.principal} may not describe {topic!r}")
+
+
+def message_of(fault: Fault) -> str | None:
+    """Return the message of a refused heartbeat; as in Kafka, a denial has none."""
+    is_denial = isinstance(fault, NotAuthorized | TopicNotAuthorized)
+    return None if is_denial else str(fault)
 
 
 ALLOW_ALL: Final = GroupAccess()

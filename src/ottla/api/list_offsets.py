@@ -29,6 +29,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from ottla.protocol.types import NO_EPOCH, NO_TIMESTAMP, LeaderEpoch, Millis, Offset
@@ -74,7 +75,11 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
     ) -> Steps[ListOffsetsResponse]:
         """Find an offset in each partition; one requested twice is rejected, once."""
         asked: dict[str, dict[int, ListOffsetsPartition | None]] = {}
+        refused: list[ListOffsetsTopic] = []
         for count, topic in enumerate(request.topics):
+            if not self.may_describe(caller, topic.name):
+                refused.append(topic)
+                continue
             known = asked.setdefault(topic.name, {})
             for group in batched(topic.partitions):
                 for each in group:
@@ -85,26 +90,25 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
         for name, of in asked.items():
             if not of:
                 continue  # Kafka builds the answer from partitions: a topic without any is left out
-            rows = self._rows(caller, request, version, name, of)
+            rows = self._rows(request, version, name, of)
             topics.append(ListOffsetsTopicResponse(name, (yield from collect(rows))))
             if not len(topics) % ITEMS_PER_STEP:
                 yield
+        for topic in refused:
+            refusals = map(_refusal, topic.partitions)
+            topics.append(ListOffsetsTopicResponse(topic.name, (yield from collect(refusals))))
         return ListOffsetsResponse(topics=topics)
 
     def _rows(
         self,
-        caller: Caller,
         request: ListOffsetsRequest,
         version: int,
         topic: str,
         asked: dict[int, ListOffsetsPartition | None],
     ) -> Iterable[ListOffsetsPartitionResponse]:
-        may = self.may_describe(caller, topic)
         for index, each in asked.items():
             row = ListOffsetsPartitionResponse(index)
-            if not may:
-                row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif each is None or request.isolation_level not in _ISOLATION_LEVELS:
+            if each is None or request.isolation_level not in _ISOLATION_LEVELS:
                 row.error_code = ErrorCode.INVALID_REQUEST
             elif each.timestamp < 0 and version < _SINCE.get(each.timestamp, 2**15):
                 row.error_code = ErrorCode.UNSUPPORTED_VERSION
@@ -136,6 +140,12 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
         if is_client:
             partition.check_offset_available()
         return _NOTHING
+
+
+def _refusal(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    """Return the row of a topic that the client may not describe, one for each that asks."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ListOffsetsPartitionResponse(asked.partition_index, code)
 
 
 def _isolation(request: ListOffsetsRequest, *, is_client: bool) -> Isolation:

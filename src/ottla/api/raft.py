@@ -426,14 +426,14 @@ def _message(reply: core.VoterChangeReply) -> str | None:
 def _unknown_partitions(
     asked: Iterable[tuple[str, list[int]]],
 ) -> describe_quorum.DescribeQuorumResponse:
-    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Only the metadata log has a quorum"
     return describe_quorum.DescribeQuorumResponse(
         error_message=None,
         topics=[
             describe_quorum.ResponseTopicData(
                 name,
                 [
-                    describe_quorum.ResponsePartitionData(partition, error, None)
+                    describe_quorum.ResponsePartitionData(partition, error, message)
                     for partition in partitions
                 ],
             )

@@ -147,10 +147,12 @@ class ShareHandlers(msgspec.Struct, frozen=True):
     def _key(
         self, caller: Caller, group_id: str | None, member_id: str | None
     ) -> SessionKey | ErrorCode:
-        if not group_id or not member_id or len(member_id) > MEMBER_ID_MAX:
+        if group_id is None:
             return ErrorCode.INVALID_REQUEST
         if not self.sources.access.read_group(caller, group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if not group_id or not member_id or len(member_id) > MEMBER_ID_MAX:
+            return ErrorCode.INVALID_REQUEST
         return SessionKey(group_id, member_id)
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from ottla.api.described_groups import Describing
-from ottla.api.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.group_access import ALLOW_ALL, GroupAccess, message_of
 from ottla.api.routes import Caller
 from ottla.coordinators.groups.service import Client
 from ottla.coordinators.groups.share.service import ShareGroups
@@ -35,7 +35,8 @@ class ShareGroupHandlers(msgspec.Struct, frozen=True):
             client = Client(caller.client_id or "", f"/{caller.peer.host}")
             return await self.shares.heartbeat(request, client)
         except Fault as fault:
-            return ShareGroupHeartbeatResponse(error_code=fault.code, error_message=str(fault))
+            message = message_of(fault)
+            return ShareGroupHeartbeatResponse(error_code=fault.code, error_message=message)
 
     def on_describe(
         self, caller: Caller, request: ShareGroupDescribeRequest, version: int

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import msgspec
 
 from ottla.api.described_groups import Describing
-from ottla.api.group_access import ALLOW_ALL, GroupAccess, May, everybody
+from ottla.api.group_access import ALLOW_ALL, GroupAccess, May, everybody, message_of
 from ottla.api.groups import asked
 from ottla.api.routes import Caller
 from ottla.coordinators.groups.epoch_group.enabled import check_enabled
@@ -161,4 +161,4 @@ def _tell(response: StreamsGroupHeartbeatResponse, detail: str) -> None:
 
 
 def _refused(fault: Fault) -> StreamsGroupHeartbeatResponse:
-    return StreamsGroupHeartbeatResponse(error_code=fault.code, error_message=str(fault))
+    return StreamsGroupHeartbeatResponse(error_code=fault.code, error_message=message_of(fault))

@@ -93,7 +93,7 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
                 break
             if not count % ITEMS_PER_STEP:
                 yield
-        return page.response
+        return page.finish()
 
 
 def _sorted_from(names: Iterable[str], first: str) -> Steps[Iterator[str]]:
@@ -117,13 +117,17 @@ class _Page:
         self._listener = listener
         self._room = room
         self._operations = operations
+        self._refused: list[DescribeTopicPartitionsResponseTopic] = []
 
     def refuse(self, name: str) -> None:
-        """Add a topic that the client may not describe."""
+        """Add a topic that the client may not describe: nothing but its name is told."""
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        self.response.topics.append(
-            DescribeTopicPartitionsResponseTopic(code, name, is_internal=is_internal(name))
-        )
+        self._refused.append(DescribeTopicPartitionsResponseTopic(code, name))
+
+    def finish(self) -> DescribeTopicPartitionsResponse:
+        """Return the response: the described topics, then, as in Kafka, the refused ones."""
+        self.response.topics += self._refused
+        return self.response
 
     def take(self, name: str, start: int, *, is_all: bool) -> bool:
         """Add a topic from partition ``start`` on; say whether the page has room left."""

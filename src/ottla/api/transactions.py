@@ -92,11 +92,11 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
         """Add all partitions or none to one transaction; return an error code for each."""
         places = [TopicPartition(t.name, index) for t in wanted.topics for index in t.partitions]
         transactional_id = wanted.transactional_id
-        if not transactional_id:
-            return _all_alike(wanted, ErrorCode.INVALID_REQUEST)
         is_client = version < BROKERS_SINCE
         if is_client and not self.access.write_transactional_id(caller, transactional_id):
             return _all_alike(wanted, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not transactional_id:
+            return _all_alike(wanted, ErrorCode.INVALID_REQUEST)
         refused = self._refused(caller, places, is_client=is_client)
         if refused:
             return _by_topic(dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)

@@ -119,9 +119,9 @@ def whole_changes(
     resource: alter_configs.AlterConfigsResource, old: Mapping[str, str]
 ) -> Changes | Refusal:
     """Return the changes that an AlterConfigs makes to the keys set so far."""
-    nameless = [c.name for c in resource.configs if c.value is None]
-    if nameless:
-        return _refuse_null(nameless)
+    refusal = refuse_missing_values(resource)
+    if refusal is not None:
+        return refusal
     new: Changes = {c.name: c.value for c in resource.configs}
     return new | {name: None for name in sorted(old) if name not in new}
 
@@ -244,14 +244,28 @@ def refuse_operations(configs: Iterable[AlterableConfig]) -> Refusal | None:
         if config.config_operation not in Operation._value2member_map_:
             message = f"Unknown operation {config.config_operation} on {config.name}"
             return Refusal(ErrorCode.INVALID_REQUEST, message)
-    nameless = [
+    return _refuse_null(
         c.name for c in configs if c.value is None and c.config_operation != Operation.DELETE
-    ]
-    return _refuse_null(nameless) if nameless else None
+    )
 
 
-def _refuse_null(names: list[str]) -> Refusal:
-    return Refusal(ErrorCode.INVALID_REQUEST, f"A value is missing for {', '.join(names)}")
+def refuse_missing_values(
+    resource: alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource,
+) -> Refusal | None:
+    """Return an error if a key that is not deleted has no value."""
+    if isinstance(resource, alter_configs.AlterConfigsResource):
+        return _refuse_null(c.name for c in resource.configs if c.value is None)
+    delete = Operation.DELETE
+    return _refuse_null(
+        c.name for c in resource.configs if c.value is None and c.config_operation != delete
+    )
+
+
+def _refuse_null(names: Iterable[str]) -> Refusal | None:
+    missing = list(names)
+    if not missing:
+        return None
+    return Refusal(ErrorCode.INVALID_REQUEST, f"A value is missing for {', '.join(missing)}")
 
 
 def _incremental(

@@ -73,6 +73,9 @@ def decide_create_delegation_token(
 
     Whether the requester may do so is decided before. ``token_id`` is random.
     """
+    if any(renewer.principal_type != USER for renewer in request.renewers):
+        code = ErrorCode.INVALID_PRINCIPAL_TYPE
+        return Decision([], refuse_create(request, context.requester, code))
     owner = owner_of(request, context.requester)
     reply = CreateDelegationTokenResponse(
         principal_type=owner.type,
@@ -81,8 +84,6 @@ def decide_create_delegation_token(
         token_requester_principal_name=context.requester.name,
     )
     reply.error_code = _disabled(image, context)
-    if any(renewer.principal_type != USER for renewer in request.renewers):
-        reply.error_code = reply.error_code or ErrorCode.INVALID_PRINCIPAL_TYPE
     if reply.error_code or context.secret is None:
         return Decision([], reply)
     lifetime = context.lifetime_ms_max

@@ -82,7 +82,8 @@ class SaslSession:
         offered = list(self._mechanisms)
         if self.is_under_way or self._is_too_soon():
             code = ErrorCode.ILLEGAL_SASL_STATE
-            return SaslReply(SaslHandshakeResponse(code, offered), close=self.login is None)
+            shown = offered if self.login is None else []
+            return SaslReply(SaslHandshakeResponse(code, shown), close=self.login is None)
         make = self._mechanisms.get(request.mechanism)
         if make is None:
             return SaslReply(
