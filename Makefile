@@ -79,8 +79,8 @@ conformance: setup ## test every client and Apache Kafka's tools; missing ones a
 	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance tests/mixed
 	$(BIN)/python -m tools.compatibility
 
-differential: setup ## send the same requests to a node and to Apache Kafka and compare; ONLY="fetch topics" MATCH=text LIST=1
-	$(BIN)/python -m tests.differential $(if $(ONLY),--only $(ONLY)) $(if $(MATCH),--match $(MATCH)) $(if $(LIST),--list) $(if $(DENIED),--denied)
+differential: setup ## send the same requests to a node and to Apache Kafka and compare; ONLY="fetch topics" MATCH=text RIGHTS=none LIST=1
+	$(BIN)/python -m tests.differential $(if $(ONLY),--only $(ONLY)) $(if $(MATCH),--match $(MATCH)) $(if $(LIST),--list) $(if $(DENIED),--rights none) $(if $(RIGHTS),--rights $(RIGHTS))
 
 docs: setup ## regenerate the generated pages and the tree in ARCHITECTURE.md
 	$(BIN)/python -m tools.draw_tree

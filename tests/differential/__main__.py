@@ -1,6 +1,6 @@
 """Sends the same requests to Apache Kafka and to a node of ours, and compares the answers.
 
-    python -m tests.differential [--only FAMILY ...] [--match TEXT] [--list] [--write-docs]
+    python -m tests.differential [--only FAMILY ...] [--match TEXT] [--rights NAME]
 
 Exit code 1 when an answer differs and no row of ``deliberate.toml`` allows it, or when a row
 allows nothing any more.
@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.differential import page
+from tests.differential import page, rights
 from tests.differential.catalogue import Family, families
 from tests.differential.deliberate import load
 from tests.differential.peers import Missing, both, stop
@@ -35,7 +35,10 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="directory to leave logs and data in")
     parser.add_argument("--write-docs", action="store_true", help="write docs/differences.md only")
     parser.add_argument(
-        "--denied", action="store_true", help="with an authorizer, as a user without any rights"
+        "--rights",
+        choices=rights.NAMES,
+        default=rights.ALL,
+        help="what the user of the requests may do; other than all turns an authorizer on",
     )
     options = parser.parse_args()
     chosen = [f for f in families() if not options.only or f.name in options.only]
@@ -52,25 +55,26 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="differential-") as temporary:
         try:
             directory = options.keep or Path(temporary)
-            return _play(chosen, options.match, directory, is_denied=options.denied)
+            return _play(chosen, options.match, directory, user=options.rights)
         except Missing as error:
             print(f"skipped: {error}")
             return 0
 
 
-def _play(chosen: list[Family], match: list[str], directory: Path, *, is_denied: bool) -> int:
+def _play(chosen: list[Family], match: list[str], directory: Path, *, user: str) -> int:
     """Play each family on peers of its own, so that none meets what another left behind."""
-    runner = Runner(load())
+    is_limited = user != rights.ALL
+    runner = Runner(load(), user)
     supply = ThreadPoolExecutor(1)  # starts the next pair while one is in use
     with ExitStack() as stack:
         pairs = [
-            supply.submit(stack.enter_context, both(directory / family.name, is_denied=is_denied))
+            supply.submit(stack.enter_context, both(directory / family.name, is_limited=is_limited))
             for family in chosen[:1]
         ]
         for number, family in enumerate(chosen):
             kafka, ottla = pairs[number].result()
             for following in chosen[number + 1 : number + 2]:
-                context = both(directory / following.name, is_denied=is_denied)
+                context = both(directory / following.name, is_limited=is_limited)
                 pairs.append(supply.submit(stack.enter_context, context))
             runner.use(kafka, ottla)
             try:
@@ -86,7 +90,8 @@ def _play(chosen: list[Family], match: list[str], directory: Path, *, is_denied:
         print(f"slow: {took:.1f} s {name}")
     played = {family.name for family in chosen} - set(runner.result.broken)
     names = played if match == [""] and not runner.result.broken else set()
-    return _report(runner.result, runner.result.stale(runner.rows, names))
+    expected = [row for row in runner.rows if row.rights == user]
+    return _report(runner.result, runner.result.stale(expected, names))
 
 
 def _play_family(runner: Runner, family: Family, match: list[str]) -> None:
@@ -103,6 +108,8 @@ def _play_family(runner: Runner, family: Family, match: list[str]) -> None:
 
 
 def _report(result: Result, stale: list) -> int:
+    for row, times in result.allowed.items():
+        print(f"allowed {times} times: {row.request}, {row.situation}")
     for heading, lines in grouped(result.findings).items():
         print(f"\n{heading}")
         print("\n".join(f"    {line}" for line in lines[:12]))

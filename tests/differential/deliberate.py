@@ -9,7 +9,8 @@ from tests.differential.compare import Difference
 
 LIST = Path(__file__).with_name("deliberate.toml")
 FIELDS = {"request", "situation", "kafka", "ottla", "reason", "cases", "paths"}
-OPTIONAL = {"kafka_value", "ottla_value"}
+OPTIONAL = {"kafka_value", "ottla_value", "rights"}
+ALL_RIGHTS, NO_RIGHTS = "all", "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,10 @@ class Deliberate:
     paths: tuple[str, ...]
     kafka_value: str = "*"
     ottla_value: str = "*"
+    rights: str = ALL_RIGHTS
+    """The rights of the user in whose runs the row must be of use (`tests.differential.rights`).
+
+    A row for all rights applies to every user, one for no rights to every other user."""
 
     def covers(self, case: str, difference: Difference) -> bool:
         """Say whether this row allows a difference."""
@@ -38,6 +43,12 @@ class Deliberate:
             and matches(self.kafka_value, difference.kafka)
             and matches(self.ottla_value, difference.ottla)
         )
+
+    def applies_to(self, user: str) -> bool:
+        """Say whether the row is for a user with these rights."""
+        if self.rights == NO_RIGHTS:
+            return user != ALL_RIGHTS
+        return self.rights in (ALL_RIGHTS, user)
 
     def family(self) -> set[str]:
         """Return the families the row speaks of."""

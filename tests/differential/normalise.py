@@ -94,6 +94,9 @@ UNORDERED: dict[tuple[str, str], tuple[str, ...]] = {
     ("describe_share_group_offsets", "partitions"): ("partition_index",),
     ("describe_producers", "active_producers"): ("producer_epoch", "last_sequence"),
 }
+# Lists in which the refused items (TOPIC_AUTHORIZATION_FAILED) have the order of a hash table.
+REFUSED_UNORDERED = {("describe_topic_partitions", "topics"): "name"}
+_REFUSED = 29
 _EMPTY = (None, "", -1, 0, wire.ZERO_UUID)
 
 
@@ -127,6 +130,8 @@ class Normaliser:
             if (api, spec.name) in IGNORED or ("*", spec.name) in IGNORED:
                 continue
             result[spec.name] = self._field(api, spec, values.get(spec.name, spec.default))
+            if spec.name == "error_message" and result[spec.name] and values["error_code"] == 0:
+                result[spec.name] = "a message without error"
         # Tagged fields that kio does not know, and the version that was answered.
         result.update({name: values[name] for name in values if name.startswith("_")})
         return result
@@ -137,6 +142,7 @@ class Normaliser:
         if spec.is_array:
             keys = UNORDERED.get((api, spec.name))
             if keys is None:
+                value = _refused_sorted(value, REFUSED_UNORDERED.get((api, spec.name)))
                 return [self._one(api, spec, item) for item in value]
             ordered = sorted(value, key=lambda item: (_name(item, keys), repr(item)))
             return _keyed([(_name(item, keys), self._one(api, spec, item)) for item in ordered])
@@ -171,6 +177,14 @@ class Normaliser:
         for word, name in self.words.items():
             value = value.replace(word, name)
         return value
+
+
+def _refused_sorted(items: list, key: str | None) -> list:
+    """Sort the refused items among themselves; they keep their places in the list."""
+    if key is None:
+        return items
+    refused = iter(sorted((i for i in items if i["error_code"] == _REFUSED), key=lambda i: i[key]))
+    return [next(refused) if item["error_code"] == _REFUSED else item for item in items]
 
 
 def _name(item: dict[str, object], keys: tuple[str, ...]) -> str:

@@ -38,7 +38,7 @@ group.consumer.min.session.timeout.ms=6000
 group.min.session.timeout.ms=100
 """
 # With an authorizer: the peers and the set-up are ANONYMOUS, who may do everything; the requests
-# come from a user without any rights.
+# come from a user whose rights are limited.
 AUTHORIZED = """authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
 inter.broker.listener.name=INTERNAL
@@ -58,12 +58,12 @@ rootLogger.appenderRef.console.ref=console
 
 
 class Ports(NamedTuple):
-    """Where a peer listens; ``is_denied``: its clients have no rights."""
+    """Where a peer listens; ``is_limited``: its clients log in, and an authorizer is on."""
 
     client: int
     controller: int
     internal: int
-    is_denied: bool
+    is_limited: bool
 
 
 class Missing(Exception):
@@ -110,10 +110,10 @@ def classpath() -> str:
 
 
 @contextmanager
-def both(directory: Path, *, is_denied: bool = False) -> Iterator[tuple[Peer, Peer]]:
+def both(directory: Path, *, is_limited: bool = False) -> Iterator[tuple[Peer, Peer]]:
     """Start both peers, each in a directory of its own; stop them at the end.
 
-    With ``is_denied`` they have an authorizer, and clients log in as a user without rights.
+    With ``is_limited`` they have an authorizer, and clients log in as a user with limited rights.
     """
     jars = classpath()
     starts = {
@@ -122,7 +122,7 @@ def both(directory: Path, *, is_denied: bool = False) -> Iterator[tuple[Peer, Pe
     }
     peers: dict[str, Peer] = {}
     held = free_ports(6)
-    if is_denied:
+    if is_limited:
         LOGIN_PORTS.update((held[0], held[3]))
 
     def start(name: str, ports: Ports) -> None:
@@ -131,8 +131,8 @@ def both(directory: Path, *, is_denied: bool = False) -> Iterator[tuple[Peer, Pe
         peers[name] = starts[name](at, ports)
 
     threads = [
-        threading.Thread(target=start, args=("kafka", Ports(*held[:3], is_denied))),
-        threading.Thread(target=start, args=("ottla", Ports(*held[3:], is_denied))),
+        threading.Thread(target=start, args=("kafka", Ports(*held[:3], is_limited))),
+        threading.Thread(target=start, args=("ottla", Ports(*held[3:], is_limited))),
     ]
     try:
         for thread in threads:
@@ -158,7 +158,7 @@ def stop(*peers: Peer) -> None:
 def _properties(at: Path, ports: Ports) -> str:
     path = at / "server.properties"
     text = PROPERTIES.format(port=ports.client, controller_port=ports.controller, data=at / "data")
-    if ports.is_denied:
+    if ports.is_limited:
         internal = f"listeners=INTERNAL://127.0.0.1:{ports.internal},"
         text = text.replace("listeners=", internal, 1) + AUTHORIZED
     path.write_text(text)
@@ -191,7 +191,7 @@ def _run(command: list[str]) -> None:
 def _spawn(name: str, command: list[str], at: Path, ports: Ports) -> Peer:
     with (at / "server.out").open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-    internal = ports.internal if ports.is_denied else None
+    internal = ports.internal if ports.is_limited else None
     return Peer(name, ports.client, ports.controller, internal, at, process)
 
 

@@ -14,6 +14,8 @@ CLOSED = "connection closed"
 NO_ANSWER = "no answer"
 PATIENCE_S = 8.0
 POLL_S = 0.1
+LIMITED_PATIENCE_S = 1.0
+REFUSALS = (29, 30, 31, 53)
 
 Reply = dict[str, object]
 
@@ -178,9 +180,11 @@ class Script:
         **values: object,
     ) -> Reply:
         """Repeat a request until its reply meets a condition; record the last reply only."""
-        if self.setup is not None:  # a refusal stays one
-            return self.call(api, version, label, **values)
-        outcome = self._repeat(condition, api, version, values)
+        if self.setup is None:
+            outcome = self._repeat(condition, api, version, values, None, self.patience_s)
+        else:  # a refusal stays one, and what is filtered out does not come
+            patience_s = min(self.patience_s, LIMITED_PATIENCE_S)
+            outcome = self._repeat(condition, api, version, values, self.connection, patience_s)
         self.steps.append(Step(label or api, api, version, outcome))
         return outcome if isinstance(outcome, dict) else {}
 
@@ -192,7 +196,7 @@ class Script:
         Raises:
             TimeoutError: it never did.
         """
-        outcome = self._repeat(condition, api, version, values)
+        outcome = self._repeat(condition, api, version, values, self.setup, self.patience_s)
         if isinstance(outcome, dict) and condition(outcome):
             return outcome
         raise TimeoutError(f"set-up: {api} v{version} {values}: {outcome}")
@@ -203,12 +207,14 @@ class Script:
         api: str,
         version: int,
         values: dict[str, object],
+        over: Connection | None,
+        patience_s: float,
     ) -> "Reply | str":
-        deadline = time.monotonic() + self.patience_s
+        deadline = time.monotonic() + patience_s
         while True:
-            outcome = self.ask(api, version, values, other=self.setup)
+            outcome = self.ask(api, version, values, other=over)
             is_met = isinstance(outcome, dict) and condition(outcome)
-            if is_met or time.monotonic() > deadline:
+            if is_met or _is_refused(outcome) or time.monotonic() > deadline:
                 return outcome
             time.sleep(POLL_S)
 
@@ -220,6 +226,16 @@ class Script:
     def another(self) -> Connection:
         """Return a second connection to the same listener."""
         return Connection(self.connection.port)
+
+
+def _is_refused(outcome: object) -> bool:
+    """Say whether a reply holds the error code of a missing right."""
+    if isinstance(outcome, list):
+        return any(map(_is_refused, outcome))
+    return isinstance(outcome, dict) and any(
+        value in REFUSALS if name.endswith("error_code") else _is_refused(value)
+        for name, value in outcome.items()
+    )
 
 
 def _decoded(api: str, version: int, raw: bytes, correlation: int) -> "Reply | str":
