@@ -8,6 +8,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import request_class
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicState
 from ottla.protocol.messages.describe_configs import DescribeConfigsResource
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.records.reader import Record
@@ -128,6 +129,9 @@ def special(key: ApiKey, index: int, version: int, topic_id: Uuid) -> tuple[Mess
         case ApiKey.TXN_OFFSET_COMMIT, _:
             request.member_id, request.generation_id = "", -1
             request.group_instance_id = None
+        case ApiKey.DELETE_TOPICS, _:
+            request.topics = [DeleteTopicState(name=TOPIC)]
+            request.topic_names = []
         case ApiKey.CREATE_ACLS, _:
             request.creations[0].resource_type = 0
         case _:
