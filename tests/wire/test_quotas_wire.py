@@ -1,9 +1,11 @@
 """Client quotas against a whole node, with librdkafka and with plain requests."""
 
+import re
 import socket
 import struct
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +38,9 @@ VALUE = bytes(1000)
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
     root: Path = tmp_path_factory.mktemp("quotas")
-    with one_node(settings(root, listeners=_LISTENERS)) as running:
+    # Two windows: a second is saved up instead of ten, so that a rate can be measured soon.
+    extra = ("quota.window.num=2", "ottla.metrics.listener=127.0.0.1:0")
+    with one_node(settings(root, *extra, listeners=_LISTENERS)) as running:
         admin = AdminClient({"bootstrap.servers": str(running.address)})
         topics = [NewTopic(name, 1, 1) for name in ("slow", "fast", "read", "raw")]
         for future in admin.create_topics(topics).values():
@@ -146,6 +150,13 @@ def test_producer_keeps_to_its_quota_and_another_is_not_affected(node: OneNode) 
         each.join()
     assert rates["slow-producer"] == pytest.approx(RATE, rel=0.10)
     assert rates["fast-producer"] > 5 * RATE
+    with urllib.request.urlopen(f"http://{node.node.metrics_addr}/metrics", timeout=20) as page:
+        shown = page.read().decode()
+    label = '{client_id="slow-producer",user=""}'
+    assert f"kafka_server_produce_byte_rate{label}" in shown
+    throttled = re.search(rf"kafka_server_produce_throttle_time{label} ([\d.]+)", shown)
+    assert throttled is not None and float(throttled[1]) > 0
+    assert "fast-producer" not in shown, "it has no quota"
 
 
 def test_consumer_keeps_to_its_quota(node: OneNode) -> None:

@@ -203,7 +203,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     request."""
 
     quota_window_num: int = 11
-    """``quota.window.num``: The number of samples kept for client quotas."""
+    """``quota.window.num``: The number of samples of client quotas; an idle client may use all but
+    one at once."""
 
     quota_window_size_seconds: int = 1
     """``quota.window.size.seconds``: The time span of one sample for client quotas."""

@@ -7,6 +7,8 @@ runs. A node has the parts of its roles:
     broker       quorum replica (observer unless combined), lifecycle, partitions, client listeners
 """
 
+from functools import partial
+
 import msgspec
 
 from ottla.metadata.image_watch import ImageWatch
@@ -30,7 +32,7 @@ from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.meters import Meters
 from ottla.node.metrics import NodeView, build_metrics
 from ottla.node.quorum import NodeQuorum, build_quorum, voter_address
-from ottla.node.quotas import QuotaPublisher, build_throttling
+from ottla.node.quotas import QuotaPublisher, build_throttling, quota_families
 from ottla.node.security_port import Security
 from ottla.node.snapshotter import Snapshotter
 from ottla.observability.http_service import HttpService
@@ -100,7 +102,7 @@ def build_node(context: NodeContext) -> NodeParts:
         security=context.security,
         metrics=build_metrics(
             context,
-            _view(context, quorum, watch, controller, broker),
+            _with_quotas(context, shared, _view(context, quorum, watch, controller, broker)),
             None if broker is None else broker.coordinators.group_page,
         ),
     )
@@ -174,3 +176,9 @@ def _view(
             sources=(broker.telemetry.collect,),
         )
     return view
+
+
+def _with_quotas(context: NodeContext, shared: SharedResources, view: NodeView) -> NodeView:
+    """Return a view that also has the metrics of client quotas."""
+    quotas = partial(quota_families, shared.throttling.quotas, context.ports.clock.monotonic)
+    return msgspec.structs.replace(view, sources=(*view.sources, quotas))

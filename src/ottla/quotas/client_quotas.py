@@ -8,9 +8,9 @@ set applies, in Kafka's order; clients with the same quota entity share one buck
     client id, any client id
 
 What a request cost is known after it was served, so a bucket keeps a debt: the client is throttled
-until the debt is paid at the rate of the quota. What flows in during one window
-(``quota.window.size.seconds``) can be saved up; ``quota.window.num`` has no meaning here, since
-nothing is averaged over samples.
+until the debt is paid at the rate of the quota. What flows in during all windows but one
+(``quota.window.num``, ``quota.window.size.seconds``) can be saved up: Kafka averages over as many,
+so that an idle client may use as much at once, and is throttled for as long afterwards.
 
 Amounts are bytes, milliseconds of request time for a percentage, or changed partitions. Times are
 monotonic.
@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from ottla.protocol.types import Millis
+from ottla.quotas.usage import SECOND, Usage, Window
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -32,6 +33,8 @@ THROTTLE_MS_MAX: Final = 60_000
 LOOKUPS_MAX: Final = 50_000
 IDLE_MS: Final = 60_000
 """A bucket without debt that was not used for so long is dropped."""
+BUCKETS_MAX: Final = 50_000
+"""Buckets of all kinds; above it those without debt are dropped, then the oldest."""
 
 
 class QuotaKind(enum.Enum):
@@ -64,11 +67,21 @@ def quota_client(principal: str, client_id: str | None) -> tuple[str, str]:
     return principal.partition(":")[2], client_id or ""
 
 
+class ClientUsage(NamedTuple):
+    """What the clients of one bucket used lately: per second, and the average throttle time."""
+
+    user: str
+    client_id: str
+    rate: float
+    throttle_ms: float
+
+
 class _Bucket:
-    __slots__ = ("at", "balance", "used_at")
+    __slots__ = ("at", "balance", "usage", "used_at")
 
     def __init__(self, balance: float, now: Millis) -> None:
         self.balance = balance
+        self.usage = Usage()
         self.at = self.used_at = now
 
     def settle(self, rate: float, saved_s_max: float, now: Millis) -> None:
@@ -80,8 +93,9 @@ class _Bucket:
 class ClientQuotas:
     """The quotas of one broker, and what their clients used. Every broker enforces its own."""
 
-    def __init__(self, saved_s_max: float = 1.0) -> None:
-        self._saved_s_max = saved_s_max
+    def __init__(self, window: Window = SECOND) -> None:
+        self._window = window
+        self._saved_s_max = window.credit_s
         self._limits: dict[QuotaKind, dict[Entity, float]] = {kind: {} for kind in QuotaKind}
         self._found: dict[tuple[QuotaKind, str, str], Limit | None] = {}
         self._applied: dict[tuple[str, str | None], bool] = {}
@@ -137,7 +151,9 @@ class ClientQuotas:
         bucket.balance -= amount
         bucket.used_at = now
         self._sweep(now)
-        return self._bounded(kind, _throttle_ms(bucket, limit))
+        throttle_ms = self._bounded(kind, _throttle_ms(bucket, limit))
+        bucket.usage.record(self._window, amount, throttle_ms, now)
+        return throttle_ms
 
     def throttle_ms(self, kind: QuotaKind, client: tuple[str, str], now: Millis) -> int:
         """Return for how long a client is over its quota; 0 for not at all."""
@@ -146,16 +162,35 @@ class ClientQuotas:
             return 0
         return self._bounded(kind, _throttle_ms(self._bucket(kind, limit, now), limit))
 
+    def usage(self, kind: QuotaKind, now: Millis, clients_max: int) -> list[ClientUsage]:
+        """Return what clients with a quota used lately: the last ones that used anything.
+
+        A name is empty where the quota is not by user, or not by client id.
+        """
+        found = [(key[1], bucket) for key, bucket in self._buckets.items() if key[0] is kind]
+        found.sort(key=lambda each: each[1].used_at, reverse=True)
+        return [
+            ClientUsage(
+                user or "",
+                client_id or "",
+                bucket.usage.rate(self._window, now),
+                bucket.usage.throttle_ms(self._window, now),
+            )
+            for (user, client_id), bucket in found[:clients_max]
+        ]
+
     def _bounded(self, kind: QuotaKind, throttle_ms: int) -> int:
         """Bound the throttle time for request time by one window, as Kafka does."""
         if kind is QuotaKind.REQUEST:
-            return min(throttle_ms, int(self._saved_s_max * 1000))
+            return min(throttle_ms, self._window.size_ms)
         return throttle_ms
 
     def _bucket(self, kind: QuotaKind, limit: Limit, now: Millis) -> _Bucket:
         key = (kind, limit.entity)
         bucket = self._buckets.get(key)
         if bucket is None:
+            if len(self._buckets) >= BUCKETS_MAX:
+                self._make_room()
             bucket = self._buckets[key] = _Bucket(limit.rate * self._saved_s_max, now)
         bucket.settle(limit.rate, self._saved_s_max, now)
         return bucket
@@ -184,6 +219,14 @@ class ClientQuotas:
         ]
         for key in idle:
             del self._buckets[key]
+
+    def _make_room(self) -> None:
+        """Drop the buckets without debt; if all have one, the older half."""
+        kept = {key: bucket for key, bucket in self._buckets.items() if bucket.balance < 0}
+        if len(kept) >= BUCKETS_MAX:
+            newest = sorted(kept, key=lambda key: kept[key].used_at)[BUCKETS_MAX // 2 :]
+            kept = {key: kept[key] for key in newest}
+        self._buckets = kept
 
 
 def _throttle_ms(bucket: _Bucket, limit: Limit) -> int:

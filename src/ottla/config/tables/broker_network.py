@@ -89,7 +89,7 @@ BROKER_NETWORK: tuple[Key, ...] = (
     Key("max.request.partition.size.limit", INT, 2000, at_least(1), MEDIUM, READ_ONLY,
         "The maximum number of partitions in a response to one request."),
     Key("quota.window.num", INT, 11, at_least(1), LOW, READ_ONLY,
-        "The number of samples kept for client quotas."),
+        "The number of samples of client quotas; an idle client may use all but one at once."),
     Key("quota.window.size.seconds", INT, 1, at_least(1), LOW, READ_ONLY,
         "The time span of one sample for client quotas."),
     Key("controller.quota.window.num", INT, 11, at_least(1), LOW, READ_ONLY,
