@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scramp import ScramClient as OtherClient
 
+from ottla.metadata.access import ScramCredential, ScramUser
+from ottla.node.scram_accounts import decoys_like
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -17,6 +19,9 @@ from ottla.security.sasl import plain
 from ottla.security.sasl.exchange import Challenge, Exchange, Login, Rejection
 from ottla.security.sasl.plain import PlainExchange
 from ottla.security.sasl.scram import (
+    DECOY_SALT_BYTES,
+    ITERATIONS_MIN,
+    Decoys,
     ScramAccount,
     ScramClient,
     ScramExchange,
@@ -88,7 +93,7 @@ def exchange(
             return owner if user == "token-id" else None
         return ScramAccount(Principal("User", user), keys[user]) if user in keys else None
 
-    return ScramExchange(mechanism, lookup, "server-nonce", b"server secret")
+    return ScramExchange(mechanism, lookup, "server-nonce", Decoys(b"server secret"))
 
 
 @pytest.mark.parametrize("mechanism", list(ScramMechanism))
@@ -213,6 +218,39 @@ def test_scram_answers_unknown_users_like_known_ones() -> None:
     other = exchange().step(b"n,,n=nobody2,r=client-nonce")
     assert isinstance(other, Challenge) and other.token != replies[0]
     assert replies[0].endswith(b"i=4096")
+
+
+def credentials(*rows: tuple[str, int, int]) -> dict[ScramUser, ScramCredential]:
+    return {
+        ScramUser(1, name): ScramCredential(
+            bytes(salt_bytes), name.encode(), name.encode(), iterations
+        )
+        for name, iterations, salt_bytes in rows
+    }
+
+
+def test_decoys_look_like_most_credentials_of_the_mechanism() -> None:
+    rows = [("a", 8192, 20), ("b", 8192, 20), ("c", 4096, 24)]
+    found = decoys_like(credentials(*rows), ScramMechanism.SCRAM_SHA_256, b"of this node")
+    assert (found.iterations, found.salt_bytes) == (8192, 20)
+    mechanism = ScramMechanism.SCRAM_SHA_256
+    exchanged = ScramExchange(mechanism, lambda name, is_token: None, "n", found)
+    step = exchanged.step(b"n,,n=nobody,r=x")
+    assert isinstance(step, Challenge)
+    fields = dict(part.split("=", 1) for part in step.token.decode().split(","))
+    assert (fields["i"], len(base64.b64decode(fields["s"]))) == ("8192", 20)
+    found = decoys_like(credentials(*rows), ScramMechanism.SCRAM_SHA_512, b"of this node")
+    assert (found.iterations, found.salt_bytes) == (ITERATIONS_MIN, DECOY_SALT_BYTES)
+
+
+def test_decoys_are_the_same_on_every_node_once_there_are_users() -> None:
+    mechanism = ScramMechanism.SCRAM_SHA_256
+    users = credentials(*((f"user-{number:02}", 4096, 24) for number in range(20)))
+    one, other = (decoys_like(users, mechanism, node) for node in (b"one", b"other"))
+    assert one == other
+    renewed = users | credentials(("user-15", 8192, 24))
+    assert decoys_like(renewed, mechanism, b"one") == one, "nor do they change with every user"
+    assert decoys_like({}, mechanism, b"one") != decoys_like({}, mechanism, b"other")
 
 
 def test_scram_refuses_a_credential_with_few_iterations() -> None:

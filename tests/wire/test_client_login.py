@@ -22,7 +22,7 @@ from ottla.security.sasl.credentials import Credentials, LoginFailed
 from ottla.security.sasl.exchange import Exchange
 from ottla.security.sasl.oauthbearer import OAuthBearerExchange
 from ottla.security.sasl.plain import PlainExchange
-from ottla.security.sasl.scram import ScramAccount, ScramExchange, ScramMechanism, keys_of
+from ottla.security.sasl.scram import Decoys, ScramAccount, ScramExchange, ScramMechanism, keys_of
 from ottla.security.sasl.session import SaslSession
 from ottla.server.events import NoEvents
 from ottla.server.sasl_authenticator import SaslAuthenticator
@@ -39,7 +39,7 @@ def scram(mechanism: ScramMechanism) -> Exchange:
     def lookup(user: str, is_token: bool) -> ScramAccount | None:
         return ScramAccount(Principal("User", user), keys) if user == "alice" else None
 
-    return ScramExchange(mechanism, lookup, "snonce", b"secret of the server")
+    return ScramExchange(mechanism, lookup, "snonce", Decoys(b"secret of the server"))
 
 
 def claims(token: str) -> JwtClaims:

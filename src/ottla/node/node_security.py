@@ -118,7 +118,7 @@ class NodeSecurity:
         self._loaded = loaded
         self._clock = clock
         self._random = random
-        # Salts of unknown users depend on it; a node that restarts may change them.
+        # Salts of unknown users depend on it while the cluster has no SCRAM user.
         self._scram_secret = random.bytes(32)
         self._peers: dict[str, Options] = {}
         self._contexts: list[TlsContexts] = []

@@ -33,6 +33,7 @@ CLIENT_ITERATIONS_MAX: Final = 1_000_000
 
 # As long as the salts that ``kafka-configs`` and ``ottla user`` make.
 DECOY_SALT_BYTES: Final = 24
+_DECOY_SALT_BYTES_MAX: Final = 64
 FAILED: Final = "Authentication failed during authentication due to invalid credentials"
 _PRINTABLE: Final = re.compile(r"[\x21-\x2b\x2d-\x7e]+\Z")
 _CLIENT_FIRST: Final = re.compile(
@@ -136,20 +137,28 @@ class _Begun(NamedTuple):
     """The first messages of both sides, as they are signed."""
 
 
-class ScramExchange:
-    """The server's side.
+class Decoys(NamedTuple):
+    """How the challenges of unknown users look: like those of most users.
 
-    ``nonce`` is fresh and printable. ``secret`` makes the salts of unknown users: the same on
-    every attempt, and indistinguishable from real ones without the secret.
+    ``secret`` makes their salts: the same on every attempt, and indistinguishable from real ones
+    without the secret.
     """
 
+    secret: bytes
+    iterations: int = ITERATIONS_MIN
+    salt_bytes: int = DECOY_SALT_BYTES
+
+
+class ScramExchange:
+    """The server's side. ``nonce`` is fresh and printable."""
+
     def __init__(
-        self, mechanism: ScramMechanism, lookup: Lookup, nonce: str, secret: bytes
+        self, mechanism: ScramMechanism, lookup: Lookup, nonce: str, decoys: Decoys
     ) -> None:
         self._mechanism = mechanism
         self._lookup = lookup
         self._nonce = nonce
-        self._secret = secret
+        self._decoys = decoys
         self._begun: _Begun | None = None
 
     def step(self, token: bytes) -> Step:
@@ -187,9 +196,12 @@ class ScramExchange:
 
     def _decoy(self, user: str) -> Keys:
         """Return keys for an unknown user that no password fits."""
-        digest = hmac.digest(self._secret, user.encode(), "sha512")
+        decoys, name = self._decoys, user.encode()
+        salt = hmac.digest(decoys.secret, b"salt " + name, "sha512")
+        digest = hmac.digest(decoys.secret, b"keys " + name, "sha512")
         size = hashlib.new(self._mechanism.hash_name).digest_size
-        return Keys(digest[:DECOY_SALT_BYTES], digest[-size:], digest[:size], ITERATIONS_MIN)
+        salt_bytes = min(decoys.salt_bytes, _DECOY_SALT_BYTES_MAX)
+        return Keys(salt[:salt_bytes], digest[-size:], digest[:size], decoys.iterations)
 
     def _final(self, begun: _Begun, text: str) -> Step:
         found = _CLIENT_FINAL.match(text)
