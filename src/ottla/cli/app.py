@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "cert": "ottla.cli.cert_command",
     "profile": "ottla.cli.profile_command",
     "pipeline": "ottla.cli.pipeline_command",
+    "migrate": "ottla.cli.migrate_command",
     "logdir": "ottla.cli.logdir_command",
     "log": "ottla.cli.log_command",
     "doctor": "ottla.cli.doctor_command",
