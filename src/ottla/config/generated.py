@@ -999,6 +999,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ottla_metrics_listener: str | None = None
     """``ottla.metrics.listener``: The host:port that serves /metrics; disabled if not set."""
 
+    ottla_consumer_lag_interval_ms: int = 15000
+    """``ottla.consumer.lag.interval.ms``: How often the lag of groups coordinated here is measured
+    for /metrics; 0 disables it."""
+
     ottla_metrics_ssl_enable: bool = False
     """``ottla.metrics.ssl.enable``: Serve /metrics over TLS, with ssl.* or
     listener.name.metrics.ssl.* of the node."""

@@ -173,7 +173,7 @@ def _view(
             disk_sizes=broker.disk_sizes,
             scrubbed=broker.scrubbed,
             recovery_cuts=broker.recovery_cuts,
-            sources=(broker.telemetry.collect,),
+            sources=(broker.telemetry.collect, broker.coordinators.collect),
         )
     return view
 

@@ -5,7 +5,7 @@ without them. So they are constructed when it first leads one, or with the first
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,6 +19,7 @@ from ottla.metadata.publishing import Publisher
 from ottla.node.context import NodeContext
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.replica_manager import ReplicaManager
+from ottla.observability.exposition import Family
 from ottla.observability.http import Page
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, TopicPartition
@@ -26,8 +27,15 @@ from ottla.runtime.lazy import Lazy, LazyModule
 from ottla.runtime.supervisor import Service, supervise
 
 if TYPE_CHECKING:
-    from ottla.node import group_pages, group_services, share_services, transaction_services
+    from ottla.node import (
+        consumer_lag,
+        group_pages,
+        group_services,
+        share_services,
+        transaction_services,
+    )
 else:
+    consumer_lag = LazyModule("ottla.node.consumer_lag")
     group_pages = LazyModule("ottla.node.group_pages")
     group_services = LazyModule("ottla.node.group_services")
     share_services = LazyModule("ottla.node.share_services")
@@ -42,11 +50,14 @@ class CoordinatorServices(msgspec.Struct, frozen=True):
     groups: "group_services.GroupServices"
     transactions: "transaction_services.TransactionServices"
     shares: "share_services.ShareServices"
+    lag: "consumer_lag.ConsumerLag | None" = None
+    """Measures the lag of groups; None where no metrics are served."""
 
     @property
     def services(self) -> tuple[Service, ...]:
         """All of their services, in the order they start."""
-        return (*self.groups.services, *self.transactions.services, *self.shares.services)
+        lag = () if self.lag is None else (self.lag,)
+        return (*self.groups.services, *self.transactions.services, *self.shares.services, *lag)
 
     @property
     def publishers(self) -> tuple[Publisher, ...]:
@@ -94,7 +105,29 @@ class Coordinators:
             dependencies, groups.coordinator, transactions.links
         )
         self._is_built.set()
-        return CoordinatorServices(groups, transactions, shares)
+        return CoordinatorServices(groups, transactions, shares, self._lag(groups, shares))
+
+    def _lag(
+        self, groups: "group_services.GroupServices", shares: "share_services.ShareServices"
+    ) -> "consumer_lag.ConsumerLag | None":
+        dependencies = self._dependencies
+        config = dependencies.context.loaded.broker
+        interval_ms = config.ottla_consumer_lag_interval_ms
+        if config.ottla_metrics_listener is None or interval_ms == 0:
+            return None
+        sources = consumer_lag.LagSources(
+            groups.coordinator.runtime.views,
+            shares.ends,
+            shares.shares,
+            dependencies.image,
+            dependencies.context.ports.clock,
+        )
+        return consumer_lag.ConsumerLag(sources, interval_ms)
+
+    def collect(self) -> Iterable[Family]:
+        """Yield the lag of groups, once a coordinator exists."""
+        lag = self.get().lag if self._built.is_made else None
+        return () if lag is None else lag.collect()
 
     def _on_led(self, topic: str, index: int, epoch: LeaderEpoch) -> None:
         """Construct the coordinators; each one looks up which partitions this broker leads."""

@@ -5,13 +5,21 @@ values are consistent. Hosted partitions are walked once for all gauges, and tho
 cluster only on the active controller.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from ottla.metadata.image import Image
-from ottla.observability.exposition import Family, Kind, Labels, Sample, counter, gauge
+from ottla.observability.exposition import (
+    Family,
+    Kind,
+    Labels,
+    Sample,
+    counter,
+    gauge,
+    label_text,
+)
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import NO_LEADER, NodeId, TopicPartition
 from ottla.raft.core.view import QuorumView
@@ -31,8 +39,22 @@ class HostedLog(Protocol):
         ...
 
     @property
+    def high_watermark(self) -> int:
+        """The end of what consumers can read."""
+        ...
+
+    @property
     def size(self) -> int:
         """Its bytes on disk."""
+        ...
+
+
+class MinIsr(Protocol):
+    """The setting of a topic that gauges need."""
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """``min.insync.replicas``."""
         ...
 
 
@@ -54,6 +76,11 @@ class Hosted(Protocol):
     @property
     def is_under_min_isr(self) -> bool:
         """Whether acks=all is refused."""
+        ...
+
+    @property
+    def config(self) -> MinIsr:
+        """Its settings."""
         ...
 
 
@@ -114,37 +141,84 @@ def broker_families(counts: BrokerCounts) -> Iterable[Family]:
     )
 
 
-def partition_families(hosted: Iterable[Hosted]) -> Iterable[Family]:
-    """Yield the gauges of each partition that is led here."""
-    led = sorted((p for p in hosted if p.is_leader), key=lambda p: (p.topic, p.index))
+class PartitionRow(NamedTuple):
+    """The values of one hosted partition and its log at the moment of a scrape."""
 
-    def family(name: str, help_text: str, values: Iterable[int]) -> Family:
-        samples = tuple(Sample(_at(p), v) for p, v in zip(led, values, strict=True))
-        return Family(f"kafka_cluster_partition_{name}", Kind.GAUGE, help_text, samples)
+    labels: str
+    is_leader: bool
+    replicas: int
+    in_sync: int
+    is_under_min_isr: bool
+    is_at_min_isr: bool
+    leader: int
+    is_led_by_preferred: bool
+    size: int
+    log_start: int
+    log_end: int
+    high_watermark: int
 
-    yield family("replicascount", "Replicas.", (len(p.replicas) for p in led))
-    yield family("insyncreplicascount", "In-sync replicas.", (len(p.isr) for p in led))
-    yield family(
-        "underreplicated",
-        "1 if replicas are not in sync.",
-        (int(len(p.isr) < len(p.replicas)) for p in led),
-    )
-    yield family("underminisr", "1 if acks=all is refused.", (int(p.is_under_min_isr) for p in led))
 
-
-def log_families(logs: Iterable[tuple[Hosted, HostedLog]]) -> Iterable[Family]:
-    """Yield the gauges of each log."""
+def partition_rows(logs: Iterable[tuple[Hosted, HostedLog]]) -> list[PartitionRow]:
+    """Return a row for each partition, sorted by topic and number."""
     found = sorted(logs, key=lambda each: (each[0].topic, each[0].index))
+    return [
+        PartitionRow(
+            label_text(_at(partition)),
+            partition.is_leader,
+            len(partition.replicas),
+            len(partition.isr),
+            partition.is_under_min_isr,
+            _is_at_min_isr(partition),
+            int(partition.leader_id),
+            partition.leader_id == partition.replicas[0] if partition.replicas else False,
+            log.size,
+            log.log_start_offset,
+            log.log_end_offset,
+            log.high_watermark,
+        )
+        for partition, log in found
+    ]
 
-    def family(name: str, help_text: str, values: Iterable[int]) -> Family:
-        samples = tuple(Sample(_at(p), v) for (p, _), v in zip(found, values, strict=True))
-        return Family(f"kafka_log_log_{name}", Kind.GAUGE, help_text, samples)
 
-    yield family("size", "Bytes of batches on disk.", (log.size for _, log in found))
-    starts = (log.log_start_offset for _, log in found)
-    yield family("logstartoffset", "The first offset that can be read.", starts)
-    ends = (log.log_end_offset for _, log in found)
-    yield family("logendoffset", "The offset of the next record.", ends)
+def partition_families(rows: Sequence[PartitionRow]) -> Iterable[Family]:
+    """Yield the gauges of each partition that is led here, and of each log.
+
+    The names that begin with ``kafka_topic_`` are those of kafka-exporter.
+    """
+    led = [row for row in rows if row.is_leader]
+
+    def family(
+        name: str, help_text: str, of: Sequence[PartitionRow], value: Callable[[PartitionRow], int]
+    ) -> Family:
+        samples = (Sample(row.labels, value(row)) for row in of)
+        return Family(name, Kind.GAUGE, help_text, samples)
+
+    name = "kafka_cluster_partition_"
+    yield family(f"{name}replicascount", "Replicas.", led, lambda p: p.replicas)
+    yield family(f"{name}insyncreplicascount", "In-sync replicas.", led, lambda p: p.in_sync)
+    lacking = "1 if replicas are not in sync."
+    yield family(f"{name}underreplicated", lacking, led, lambda p: int(p.in_sync < p.replicas))
+    refused = "1 if acks=all is refused."
+    yield family(f"{name}underminisr", refused, led, lambda p: int(p.is_under_min_isr))
+    barely = "1 if one more lost replica has acks=all refused."
+    yield family(f"{name}atminisr", barely, led, lambda p: int(p.is_at_min_isr))
+    name = "kafka_log_log_"
+    yield family(f"{name}size", "Bytes of batches on disk.", rows, lambda p: p.size)
+    first = "The first offset that can be read."
+    yield family(f"{name}logstartoffset", first, rows, lambda p: p.log_start)
+    following = "The offset of the next record."
+    yield family(f"{name}logendoffset", following, rows, lambda p: p.log_end)
+    name = "kafka_topic_partition_"
+    current = "The high watermark: consumers can read up to here."
+    yield family(f"{name}current_offset", current, led, lambda p: p.high_watermark)
+    yield family(f"{name}oldest_offset", first, led, lambda p: p.log_start)
+    yield family(f"{name}in_sync_replica", "In-sync replicas.", led, lambda p: p.in_sync)
+    yield family(f"{name}replicas", "Replicas.", led, lambda p: p.replicas)
+    yield family(f"{name}leader", "The broker that leads it.", led, lambda p: p.leader)
+    preferred = "1 if its preferred replica leads it."
+    yield family(f"{name}leader_is_preferred", preferred, led, lambda p: int(p.is_led_by_preferred))
+    under = f"{name}under_replicated_partition"
+    yield family(under, lacking, led, lambda p: int(p.in_sync < p.replicas))
 
 
 def isr_families(shrinks: int, expands: int) -> Iterable[Family]:
@@ -209,6 +283,10 @@ def disk_families(sizes: Mapping[TopicPartition, int]) -> Iterable[Family]:
     )
     if samples:
         yield Family("partition_disk_bytes", Kind.GAUGE, "Bytes of all its files.", samples)
+
+
+def _is_at_min_isr(partition: Hosted) -> bool:
+    return len(partition.isr) == min(partition.config.min_insync_replicas, len(partition.replicas))
 
 
 def _at(partition: Hosted) -> Labels:

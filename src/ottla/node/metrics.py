@@ -24,15 +24,15 @@ from ottla.node.gauges import (
     count_hosted,
     disk_families,
     isr_families,
-    log_families,
     partition_families,
+    partition_rows,
     quorum_families,
     recovery_families,
     scrub_families,
 )
 from ottla.node.meters import Meters
 from ottla.observability.exposition import CONTENT_TYPE, Family, Registry, Source, gauge
-from ottla.observability.http import Page, plain
+from ottla.observability.http import Page, SlicedPage, plain
 from ottla.observability.http_service import Credentials, HttpService
 from ottla.observability.process_metrics import ProcessMetrics
 from ottla.protocol.types import NodeId, TopicPartition
@@ -85,11 +85,11 @@ class NodeMetrics(msgspec.Struct, frozen=True):
             sources.append(self._broker)
         return Registry(sources)
 
-    def pages(self) -> Mapping[str, Callable[[], Page]]:
+    def pages(self) -> Mapping[str, Callable[[], Page | SlicedPage]]:
         """Return the pages by path."""
         registry = self.registry()
         return {
-            "/metrics": lambda: Page(200, CONTENT_TYPE, registry.render()),
+            "/metrics": lambda: SlicedPage(CONTENT_TYPE, registry.pieces()),
             "/healthz": self._health,
             "/readyz": self._readiness,
         }
@@ -116,8 +116,7 @@ class NodeMetrics(msgspec.Struct, frozen=True):
         hosted = [partition for partition, _ in logs]
         counts = count_hosted(self.view.image(), self.view.node_id, hosted)
         yield from broker_families(counts)
-        yield from partition_families(hosted)
-        yield from log_families(logs)
+        yield from partition_families(partition_rows(logs))
         yield from isr_families(*self.view.isr_changes())
         yield from disk_families(self.view.disk_sizes())
         yield from scrub_families(self.view.scrubbed())

@@ -52,6 +52,8 @@ class ShareServices(msgspec.Struct, frozen=True):
     group_handlers: ShareGroupHandlers
     state_handlers: ShareStateHandlers
     offset_handlers: ShareOffsetHandlers
+    shares: ShareGroups
+    ends: LeaderHighWatermarks
     services: tuple[Service, ...]
     publishers: tuple[Publisher, ...]
 
@@ -96,6 +98,7 @@ def build_share_services(
             led, sessions, clock, dependencies.image, config.fetch_max_bytes, access=access
         )
     )
+    ends = LeaderHighWatermarks(int(context.node_id), partitions, links)
     context.close_hooks.add(handlers.on_connection_closed)
     groups.before_delete.append(shares.delete_state)
     return ShareServices(
@@ -104,10 +107,12 @@ def build_share_services(
         ShareStateHandlers(coordinator, access=access),
         ShareOffsetHandlers(
             shares,
-            LeaderHighWatermarks(int(context.node_id), partitions, links),
+            ends,
             dependencies.image,
             access=access,
         ),
+        shares,
+        ends,
         (coordinator.runtime, led, _pruning(dependencies, coordinator)),
         (coordinator,),
     )

@@ -5,12 +5,15 @@
     name{label="value",other="value"} 12
 
 Pure. Every component with metrics is a `Source`, which is called when metrics are scraped, so that
-a counter on a hot path is a plain integer of its owner.
+a counter on a hot path is a plain integer of its owner. All sources are called at one moment. The
+samples of a large family may be an iterator over values taken then: the page is rendered in pieces,
+with other work of the node in between.
 """
 
 import enum
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -29,21 +32,28 @@ class Kind(enum.Enum):
 Labels = tuple[tuple[str, str], ...]
 
 
-class Sample(msgspec.Struct, frozen=True):
-    """One number. ``suffix`` is ``_count`` or ``_sum`` of a summary, else empty."""
+PIECE_LINES: Final = 500
+"""The lines of one piece of a page: well below a millisecond of work."""
 
-    labels: Labels
+
+class Sample(msgspec.Struct, frozen=True, gc=False):
+    """One number. ``suffix`` is ``_count`` or ``_sum`` of a summary, else empty.
+
+    ``labels`` are pairs, or the text of `label_text`, which families of the same labels share.
+    """
+
+    labels: Labels | str
     value: float
     suffix: str = ""
 
 
 class Family(msgspec.Struct, frozen=True):
-    """All samples of one name."""
+    """All samples of one name. An iterator of samples can be rendered once."""
 
     name: str
     kind: Kind
     help: str
-    samples: tuple[Sample, ...]
+    samples: Iterable[Sample]
 
 
 Source = Callable[[], Iterable[Family]]
@@ -66,23 +76,41 @@ class Registry(msgspec.Struct, frozen=True):
 
     def render(self) -> bytes:
         """Call every source and return the whole page."""
+        return b"".join(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        """Call every source, then yield the page in pieces of about `PIECE_LINES` lines."""
         found: dict[str, Family] = {}
         for source in self.sources:
             for family in source():
                 assert family.name not in found, f"{family.name} comes from two sources"
                 found[family.name] = family
-        return "".join(line for name in sorted(found) for line in _lines(found[name])).encode()
+        lines: list[str] = []
+        for name in sorted(found):
+            for line in _lines(found[name]):
+                lines.append(line)
+                if len(lines) >= PIECE_LINES:
+                    yield "".join(lines).encode()
+                    lines.clear()
+        yield "".join(lines).encode()
+
+
+def label_text(labels: Labels) -> str:
+    """Return labels as they stand between braces."""
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels)
 
 
 def _lines(family: Family) -> Iterator[str]:
-    if not family.samples:
-        return
-    yield f"# HELP {family.name} {_escaped(family.help, quotes=False)}\n"
-    yield f"# TYPE {family.name} {family.kind.value}\n"
+    name, is_first = family.name, True
     for sample in family.samples:
-        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels)
-        around = f"{{{labels}}}" if labels else ""
-        yield f"{family.name}{sample.suffix}{around} {_number(sample.value)}\n"
+        if is_first:
+            yield f"# HELP {name} {_escaped(family.help, quotes=False)}\n"
+            yield f"# TYPE {name} {family.kind.value}\n"
+            is_first = False
+        labels = sample.labels
+        text = labels if isinstance(labels, str) else label_text(labels)
+        around = f"{{{text}}}" if text else ""
+        yield f"{name}{sample.suffix}{around} {_number(sample.value)}\n"
 
 
 def _escaped(text: str, *, quotes: bool = True) -> str:

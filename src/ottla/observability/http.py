@@ -6,6 +6,7 @@
 rejected and its connection closed, so that the body cannot be parsed as another request.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -49,6 +50,13 @@ class Page(msgspec.Struct, frozen=True):
     status: int
     content_type: str
     body: bytes
+
+
+class SlicedPage(msgspec.Struct, frozen=True):
+    """A page whose body is made piece by piece, with other work in between."""
+
+    content_type: str
+    pieces: Iterator[bytes]
 
 
 def parse(head: bytes) -> Get | BadRequest:

@@ -22,6 +22,7 @@ from ottla.observability.http import (
     BadRequest,
     Get,
     Page,
+    SlicedPage,
     parse,
     plain,
     response,
@@ -33,8 +34,15 @@ log = logging.getLogger(__name__)
 CONNECTIONS_MAX: Final = 64
 IDLE_S: Final = 75.0
 HANDSHAKE_S: Final = 10.0
+SLICE_S: Final = 0.004
+"""How long a page may be made before other work of the node goes on."""
+
+AnyPage = Page | SlicedPage
 OPEN_PAGES: Final = frozenset({"/healthz", "/readyz"})
 """Pages for probes, which rarely have credentials; they show nothing but the state of the node."""
+
+
+_FAILED: Final = plain(503, "internal error; see the log of the node")
 
 
 class SocketNetwork(Protocol):
@@ -73,7 +81,8 @@ class HttpService:
     """`Service` that is ready once it is bound. ``pages`` are rendered for every request.
 
     ``trees`` serve all pages below a path and get the rest of the path. If a page raises, the
-    error is logged, and the client gets 503 without details.
+    error is logged, and the client gets 503 without details. A `SlicedPage` is made a little in
+    each iteration of the event loop.
 
     ``tls`` returns the context of a handshake that begins now; None serves plain HTTP.
     ``credentials`` None admits all; otherwise only `OPEN_PAGES` are served without them.
@@ -85,7 +94,7 @@ class HttpService:
         self,
         network: Network,
         where: Address,
-        pages: Mapping[str, Callable[[], Page]],
+        pages: Mapping[str, Callable[[], AnyPage]],
         *,
         bound: socket.socket | None = None,
         trees: Mapping[str, Callable[[str], Page]] = MappingProxyType({}),
@@ -155,7 +164,7 @@ class HttpService:
         finally:
             self._handshaking -= 1
 
-    def _page(self, request: Get) -> Page:
+    def _page(self, request: Get) -> AnyPage:
         path = request.path
         if path not in OPEN_PAGES and not self._admits(request):
             return plain(401, "authentication required")
@@ -166,12 +175,12 @@ class HttpService:
             return page()
         except Exception:
             log.exception("page failed path=%s", path)
-            return plain(503, "internal error; see the log of the node")
+            return _FAILED
 
     def _admits(self, request: Get) -> bool:
         return self._credentials is None or self._credentials.admit(request.authorization)
 
-    def _below(self, path: str) -> Callable[[], Page] | None:
+    def _below(self, path: str) -> Callable[[], AnyPage] | None:
         for root, tree in self._trees.items():
             if path.startswith(root):
                 return partial(tree, path.removeprefix(root))
@@ -199,12 +208,13 @@ class _Detaching(asyncio.Protocol):
 class _Connection(asyncio.Protocol):
     """The connection of one HTTP client."""
 
-    def __init__(self, others: "set[_Connection]", page: Callable[[Get], Page]) -> None:
+    def __init__(self, others: "set[_Connection]", page: Callable[[Get], AnyPage]) -> None:
         self._others = others
         self._page = page
         self._received = bytearray()
         self._transport: asyncio.Transport
         self._idle: asyncio.TimerHandle | None = None
+        self._slice: asyncio.Handle | None = None  # of the page that is being made
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -216,20 +226,55 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        while (at := self._received.find(END)) >= 0 and not self._transport.is_closing():
+        if self._slice is not None and len(self._received) > HEAD_BYTES_MAX:
+            self._transport.pause_reading()
+        self._serve()
+
+    def _serve(self) -> None:
+        """Answer the complete requests, one after the other."""
+        while (at := self._received.find(END)) >= 0 and self._may_answer():
             head = bytes(self._received[:at])
             del self._received[: at + len(END)]
             self._answer(BadRequest(431) if len(head) > HEAD_BYTES_MAX else parse(head))
-        if len(self._received) > HEAD_BYTES_MAX:
+        if len(self._received) > HEAD_BYTES_MAX and self._may_answer():
             self._answer(BadRequest(431))
+
+    def _may_answer(self) -> bool:
+        return self._slice is None and not self._transport.is_closing()
 
     def _answer(self, request: Get | BadRequest) -> None:
         if isinstance(request, BadRequest):
-            page = plain(request.status, "only GET and HEAD requests without a body are supported")
-            self._transport.write(response(page, keeps_alive=False))
+            text = "only GET and HEAD requests without a body are supported"
+            self._transport.write(response(plain(request.status, text), keeps_alive=False))
             self._transport.close()
             return
         page = self._page(request)
+        if isinstance(page, SlicedPage):
+            self._make_slice(request, page, [])
+        else:
+            self._send(request, page)
+
+    def _make_slice(self, request: Get, page: SlicedPage, made: list[bytes]) -> None:
+        """Make the page for `SLICE_S`, and then go on in the next iteration or send it."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SLICE_S
+        try:
+            for piece in page.pieces:
+                made.append(piece)
+                if loop.time() >= until:
+                    self._slice = loop.call_soon(self._make_slice, request, page, made)
+                    return
+            finished = Page(200, page.content_type, b"".join(made))
+        except Exception:
+            log.exception("page failed path=%s", request.path)
+            finished = _FAILED
+        was_sliced, self._slice = self._slice is not None, None
+        self._send(request, finished)
+        if was_sliced and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._serve()
+
+    def _send(self, request: Get, page: Page) -> None:
         keeps = request.keeps_alive
         self._transport.write(response(page, keeps_alive=keeps, is_head=request.is_head))
         if keeps:
@@ -246,8 +291,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._others.discard(self)
-        if self._idle is not None:
-            self._idle.cancel()
+        for timer in (self._idle, self._slice):
+            if timer is not None:
+                timer.cancel()
 
     def end(self) -> None:
         self._transport.abort()

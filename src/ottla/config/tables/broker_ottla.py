@@ -40,6 +40,8 @@ BROKER_OTTLA: tuple[Key, ...] = (
         "Close a connection to a SASL listener that has not logged in for this long."),
     Key("ottla.metrics.listener", STRING, None, HostPorts(), MEDIUM, READ_ONLY,
         "The host:port that serves /metrics; disabled if not set."),
+    Key("ottla.consumer.lag.interval.ms", INT, 15_000, at_least(0), LOW, READ_ONLY,
+        "How often the lag of groups coordinated here is measured for /metrics; 0 disables it."),
     Key("ottla.metrics.ssl.enable", BOOLEAN, False, None, MEDIUM, READ_ONLY,
         "Serve /metrics over TLS, with ssl.* or listener.name.metrics.ssl.* of the node."),
     Key("ottla.metrics.user", STRING, None, NonEmpty(), LOW, READ_ONLY,

@@ -65,6 +65,10 @@ class Group(Protocol):
         """Whether it has no members."""
         ...
 
+    def member_count(self) -> int:
+        """Return how many members it has."""
+        ...
+
     def check_offset_commit(self, committer: Committer) -> ErrorCode | PartitionCheck:
         """Check an offset commit; return an error, or a check for each partition."""
         ...

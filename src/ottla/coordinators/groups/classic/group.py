@@ -124,6 +124,10 @@ class ClassicGroup(msgspec.Struct):
         """Return the protocol type of its members; empty for a simple group."""
         return self.protocol_type_or_none or ""
 
+    def member_count(self) -> int:
+        """Return how many members it has."""
+        return len(self.members)
+
     def is_empty(self) -> bool:
         """Whether it has no members; during a rebalance it has."""
         return self.state is ClassicState.EMPTY

@@ -40,6 +40,10 @@ class EpochGroup(msgspec.Struct, Generic[MemberT, TargetT], frozen=True):
         """Whether it has no members."""
         return not self.members
 
+    def member_count(self) -> int:
+        """Return how many members it has."""
+        return len(self.members)
+
     def check_delete(self) -> ErrorCode:
         """Return NON_EMPTY_GROUP for a group with members; any other may be deleted."""
         return ErrorCode.NONE if not self.members else ErrorCode.NON_EMPTY_GROUP
