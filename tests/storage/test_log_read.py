@@ -273,4 +273,16 @@ def test_damaged_header_is_reported_to_the_reader() -> None:
     size = log.segments[0].size // 5
     disk.rot(log.segments[0].path, 2 * size + 8)  # the length
     with pytest.raises(CorruptBatch):
+        log.read(2, ALL, upto=5)
+
+
+def test_damaged_header_is_reported_to_a_reader_that_scans_over_it() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LogConfig(index_interval_bytes=1 << 20))
+    fill(log, 5)
+    size = log.segments[0].size // 5
+    disk.rot(log.segments[0].path, 2 * size + 8)  # the length
+    assert log.read(4, ALL, upto=5).position == 4 * size  # one of the newest: no scan
+    log.segments[0].forget_recent()
+    with pytest.raises(CorruptBatch):
         log.read(4, ALL, upto=5)

@@ -7,10 +7,11 @@ from log_fixtures import NOW, batch_of
 
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import read_header
-from ottla.runtime.ports import OpenMode
+from ottla.runtime.ports import File, OpenMode
 from ottla.storage.files import Kind, LogFiles, State, file_name, parse_name
 from ottla.storage.log_config import LogConfig
 from ottla.storage.segment import Segment
+from ottla.storage.segment_tail import RECENT_MAX
 from simulation.disk import SimDisk
 
 SPARSE = (Kind.OFFSET_INDEX, Kind.TIME_INDEX)
@@ -311,3 +312,145 @@ def test_deleted_segment_stays_readable() -> None:
     assert len(file.pread(segment.size, 0)) == segment.size
     segment.remove()
     assert where.disk.list("/log") == []
+
+
+# -- the newest batches --------------------------------------------------------------------------
+
+
+class CountedReads:
+    """A segment's file that counts its reads."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.reads: list[int] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def pread(self, size: int, position: int) -> bytes:
+        self.reads.append(size)
+        return self._file.pread(size, position)
+
+
+def growing(where: LogFiles, count: int) -> tuple[Segment, CountedReads]:
+    segment = Segment.create(where, BASE, CONFIG, now=NOW)
+    for at in range(count):
+        put(segment, BASE + at * 2, b"a%04d" % at, b"b")
+    counted = CountedReads(segment.file)
+    segment._file = counted
+    return segment, counted
+
+
+def test_newest_batch_is_found_with_one_read_of_its_own_bytes() -> None:
+    segment, counted = growing(files(), 60)
+    size = segment.size // 60
+    found = segment.find(BASE + 2 * 59 + 1)
+    assert found is not None
+    assert found.position == 59 * size
+    assert counted.reads == [size]
+
+
+def test_end_of_a_read_at_a_new_batch_is_found_without_a_read() -> None:
+    segment, counted = growing(files(), 60)
+    size = segment.size // 60
+    assert [segment.position_of(BASE + 2 * at) for at in (45, 59)] == [45 * size, 59 * size]
+    assert counted.reads == []
+
+
+def test_batches_older_than_the_remembered_ones_are_found_in_the_file() -> None:
+    segment, counted = growing(files(), 60)
+    size = segment.size // 60
+    oldest = 60 - RECENT_MAX  # where the one before it ends is forgotten
+    assert segment.position_of(BASE + 2 * oldest) == oldest * size
+    assert counted.reads
+    counted.reads.clear()
+    assert segment.position_of(BASE + 2 * oldest + 2) == (oldest + 1) * size
+    assert counted.reads == []
+
+
+def test_offset_after_the_last_batch_has_no_batch() -> None:
+    segment, _ = growing(files(), 3)
+    assert segment.find(BASE + 6) is None
+    assert segment.position_of(BASE + 6) == segment.size
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("append"), st.integers(1, 40), st.integers(0, 2)),
+            st.tuples(st.just("truncate"), st.integers(0, 120), st.just(0)),
+            st.tuples(st.just("undo"), st.integers(1, 3), st.just(0)),
+            st.tuples(st.just("rebuild"), st.just(0), st.just(0)),
+            st.tuples(st.just("repair"), st.just(0), st.just(0)),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_newest_batches_are_found_where_the_file_has_them(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    where = files()
+    segment = Segment.create(where, BASE, CONFIG, now=NOW)
+    end = BASE
+    for what, amount, gap in steps:
+        if what == "append":
+            for at in range(amount):
+                values = [b"x" * (at % 7)] * (1 + (amount + at) % 4)
+                put(segment, end + gap, *values)
+                end += gap + len(values)
+        elif what == "truncate":
+            segment.truncate_to(BASE + amount)
+            end = segment.next_offset()
+        elif what == "undo":  # a write that failed after some of its batches were noted
+            before = segment.size
+            for at in range(amount):
+                put(segment, end + 2 * at, b"never", b"acknowledged")
+            segment.size = before
+            segment.drop_unnoted()
+            segment.rebuild_indexes()
+        elif what == "rebuild":
+            segment.rebuild_indexes()
+        else:
+            segment.recheck_indexes()
+        on_disk = opened(where)
+        for offset in range(BASE, end + 3):
+            expected = on_disk.find(offset)
+            assert segment.find(offset) == expected, offset
+            at = on_disk.size if expected is None else expected.position
+            assert segment.position_of(offset) == at, offset
+
+
+def test_batch_after_a_truncation_is_not_sought_among_the_newest_of_before() -> None:
+    segment, _ = growing(files(), 5)
+    size = segment.size // 5
+    segment.truncate_to(BASE + 4)
+    put(segment, BASE + 4, *[b"a"] * 20)
+    put(segment, BASE + 24, b"b")
+    assert segment.position_of(BASE + 7) == 2 * size
+
+
+def test_older_batches_are_not_taken_for_the_newest_after_a_truncation() -> None:
+    segment, _ = growing(files(), 5)
+    size = segment.size // 5
+    segment.truncate_to(BASE + 8)
+    put(segment, BASE + 8, b"a")
+    assert segment.position_of(BASE + 2) == size
+
+
+def test_newest_batch_whose_stored_offset_has_changed_is_not_returned() -> None:
+    segment, _ = growing(files(), 3)
+    size = segment.size // 3
+    segment.file.pwrite(bytes(8), 2 * size)
+    assert segment.find(BASE + 5) is None
+
+
+def test_rewritten_bytes_are_not_taken_for_the_batch_that_was_there() -> None:
+    where = files()
+    segment, _ = growing(where, 3)
+    size = segment.size // 3
+    disk = where.disk
+    assert isinstance(disk, SimDisk)
+    disk.rot(segment.path, 2 * size + 8)  # the length
+    with pytest.raises(CorruptBatch):
+        segment.find(BASE + 5)

@@ -1,6 +1,5 @@
 """What tests of the reading APIs share: a broker's partitions, an image around them, a Fetch."""
 
-import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from itertools import count
@@ -12,6 +11,7 @@ from partition_fixtures import Machine, registration
 from ottla.api.fetch import FetchHandlers
 from ottla.api.fetch_read import ReadSources
 from ottla.api.fetch_sessions import Sessions
+from ottla.api.replies import LaterReply
 from ottla.api.routes import Caller
 from ottla.config.generated import TopicConfig
 from ottla.metadata.image import Image
@@ -124,7 +124,7 @@ class Broker:
 
     async def wait(self, reply: object, version: int = 12) -> fetch.FetchResponse:
         """Wait for a reply that was not given at once."""
-        assert isinstance(reply, asyncio.Future)
+        assert isinstance(reply, LaterReply)
         assert isinstance(reply, Awaitable)
         return response_of(await reply, version)
 

@@ -9,7 +9,7 @@ from fetch_world import Broker, id_of, only, part, records_in, response_of, rows
 from msgspec.structs import replace
 from partition_fixtures import append, batch_of, registration
 
-from ottla.api.replies import Answer
+from ottla.api.replies import Answer, LaterReply
 from ottla.config.generated import TopicConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import StorageFailed
@@ -411,13 +411,54 @@ async def test_fetch_returns_after_max_wait() -> None:
 
 
 @on_a_loop
+async def test_waiting_fetch_is_answered_in_the_iteration_of_the_append_by_one_read() -> None:
+    broker = Broker()
+    partition = broker.host()
+    sent: list[object] = []
+    reply = broker.ask(want(part(), max_wait_ms=SOON))
+    assert isinstance(reply, LaterReply)
+    reply.when_done(sent.append)
+    reads = 0
+    read = partition.log.read
+
+    def counted(*args: object, **named: object) -> object:
+        nonlocal reads
+        reads += 1
+        return read(*args, **named)  # type: ignore[arg-type]
+
+    partition.log.read = counted  # type: ignore[method-assign, assignment]
+    append(partition, b"a")
+    assert not sent, "other requests of this iteration may still append"
+    await asyncio.sleep(0)
+    assert len(sent) == 1
+    assert reads == 1
+
+
+@on_a_loop
+async def test_fetch_that_ends_inside_of_a_batch_goes_on_waiting() -> None:
+    broker = Broker()
+    partition = broker.host(replicas=THREE)
+    reply = broker.ask(want(part(), max_wait_ms=SOON))
+    assert isinstance(reply, LaterReply)
+    append(partition, b"a", b"b")
+    partition.log.set_high_watermark(Offset(1))
+    partition.wake_readers()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not reply.done()
+    for follower in (1, 2):
+        partition.follower_fetched(follower, Offset(2), log_start=Offset(0))
+    assert values_of(only(await broker.wait(reply))) == [b"a", b"b"]
+
+
+@on_a_loop
 async def test_fetch_waits_for_min_bytes() -> None:
     broker = Broker()
     partition = broker.host()
     append(partition, b"a")
     one = batch_size(broker)
     reply = broker.ask(want(part(), max_wait_ms=SOON, min_bytes=2 * one + 1))
-    assert isinstance(reply, asyncio.Future)
+    assert isinstance(reply, LaterReply)
     append(partition, b"b")
     for _ in range(5):
         await asyncio.sleep(0)
@@ -461,7 +502,7 @@ async def test_invisible_records_do_not_complete_a_fetch() -> None:
     broker = Broker()
     partition = broker.host(replicas=THREE)
     reply = broker.ask(want(part(), max_wait_ms=SOON))
-    assert isinstance(reply, asyncio.Future)
+    assert isinstance(reply, LaterReply)
     append(partition, b"a")
     for _ in range(5):
         await asyncio.sleep(0)
@@ -511,7 +552,7 @@ async def test_disconnected_client_leaves_no_waiter() -> None:
     broker = Broker()
     partition = broker.host()
     reply = broker.ask(want(part(), max_wait_ms=SOON))
-    assert isinstance(reply, asyncio.Future)
+    assert isinstance(reply, LaterReply)
     reply.cancel()
     await asyncio.sleep(0)
     assert len(partition._wakers) == 0

@@ -8,6 +8,7 @@ from fetch_world import Broker, only, part, rows, values_of, want
 from msgspec.structs import replace
 from partition_fixtures import LAG_MS, append, registration
 
+from ottla.api.replies import LaterReply
 from ottla.protocol.messages import fetch
 from ottla.protocol.types import Offset
 from ottla.replication.partition import Partition
@@ -222,7 +223,7 @@ def test_fetch_with_only_resting_partitions_waits_and_wakes() -> None:
         partitions = hosted(broker)
         consumer = settled(broker)
         reply = broker.ask(consumer.request(max_wait_ms=SOON), 16)
-        assert isinstance(reply, asyncio.Future)
+        assert isinstance(reply, LaterReply)
         append(partitions[2], b"late")
         for replica in (1, 2):
             partitions[2].follower_fetched(replica, Offset(1), log_start=Offset(0))
@@ -270,7 +271,7 @@ def test_cancelled_fetch_is_not_woken() -> None:
         partitions = hosted(broker)
         consumer = settled(broker)
         reply = broker.ask(consumer.request(max_wait_ms=SOON), 16)
-        assert isinstance(reply, asyncio.Future)
+        assert isinstance(reply, LaterReply)
         reply.cancel()
         await asyncio.sleep(0)
         session = broker.sessions.get(consumer.session_id)

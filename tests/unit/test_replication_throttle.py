@@ -9,6 +9,7 @@ from partition_fixtures import HandClock, append, batch_of
 from replicas_fixtures import BROKER, NODE, image_of, partition_of
 from test_fetch import as_follower
 
+from ottla.api.replies import LaterReply
 from ottla.config.generated import TopicConfig
 from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY
@@ -153,7 +154,7 @@ def test_throttled_follower_is_not_woken_by_growth() -> None:
         broker, _, _ = leading(SLOW)
         sizes(broker, 1)
         reply = broker.ask(as_follower(part(log_start_offset=0), max_wait_ms=50), 17)
-        assert isinstance(reply, asyncio.Future)
+        assert isinstance(reply, LaterReply)
         append(broker.partitions.find("orders", 0), b"more")
         assert not reply.done()
         assert only(await broker.wait(reply, 17)).records == b""

@@ -28,6 +28,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import Request
 from ottla.quotas.client_quotas import ClientQuotas, QuotaKind, quota_client
 from ottla.replication.partition import Partition
+from ottla.replication.partition_reads import ReadResult
 from ottla.runtime.ports import Clock
 
 
@@ -95,10 +96,10 @@ class _Fetch:
         is_hopeless = not done.watched and (session is None or not session.partitions.resting)
         if done.is_due or is_hopeless or done.size >= bytes_min or fetch.wait_ms_max <= 0:
             return self._answer(done)
-        waiting = FetchWait(bytes_min, self._reading.look_again, self._read_again)
+        waiting = FetchWait(bytes_min, self)
         partitions = None if session is None else session.partitions
         waiting.start(watched, rows, fetch.wait_ms_max, partitions)
-        return waiting.future
+        return waiting.reply
 
     def _look_at_all_anew(self, session: Session) -> None:
         """Mark all partitions as active if the state that their rows depend on has changed."""
@@ -125,9 +126,29 @@ class _Fetch:
 
         return session.partitions.rest(fetched, partition, woken)
 
-    def _read_again(self) -> list[Chunk]:
-        fetched = list(self._context.fetched)
-        return self._answer(self._reading.read(fetched, self._bytes_max, is_first=False))
+    # -- called by the wait ------------------------------------------------------
+
+    def is_readable(self, fetched: FetchedPartition, partition: Partition) -> bool:
+        """Whether the partition seems to have records for the request."""
+        return self._reading.is_readable(fetched, partition)
+
+    def look_again(self, fetched: FetchedPartition, partition: Partition) -> ReadResult:
+        """Read one partition again. Raises a `Fault` if it can no longer be read."""
+        return self._reading.look_again(fetched, partition)
+
+    def answer_if_enough(self, bytes_min: int) -> list[Chunk] | None:
+        """Read all partitions; return the reply if it is due or has ``bytes_min``."""
+        done = self._read_all()
+        return self._answer(done) if done.is_due or done.size >= bytes_min else None
+
+    def answer(self) -> list[Chunk]:
+        """Read all partitions and return the reply."""
+        return self._answer(self._read_all())
+
+    def _read_all(self) -> Pass:
+        return self._reading.read(list(self._context.fetched), self._bytes_max, is_first=False)
+
+    # -- the reply ---------------------------------------------------------------
 
     def _answer(self, done: Pass) -> list[Chunk]:
         finished = self._context.finish(done.results, self._handlers.clock.monotonic())

@@ -229,6 +229,13 @@ class Reading:
         asks = (fetch.replica_id, fetch.replica_epoch, fetch.is_read_committed, fetch.version)
         return (*map(id, known), known, *asks, self._caller.principal)
 
+    def is_readable(self, fetched: FetchedPartition, partition: Partition) -> bool:
+        """Return whether there seem to be records at the requested offset, without a read.
+
+        The end of what may be read can be inside of a batch, which is then not sent.
+        """
+        return partition.readable_end(self._isolation) > fetched.requested.offset
+
     def look_again(self, fetched: FetchedPartition, partition: Partition) -> ReadResult:
         """Read one partition again.
 

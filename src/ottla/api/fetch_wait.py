@@ -2,44 +2,64 @@
 
 No polling. Each partition that was read notifies the wait when its log grows or its leader changes,
 and so does an idle one of the session (`fetch_partitions.py`). Partitions that changed in one
-iteration of the event loop are read together, so that a write to many partitions makes one reply.
-Only those are read again: the sizes of the others are kept.
+iteration of the event loop are read together, so that a write to many partitions makes one reply;
+it is sent in that iteration.
+
+A fetch that any batch satisfies is read once, for its reply. One that waits for many bytes reads
+only the partitions that changed, and keeps the sizes of the others, until it has enough.
 """
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from ottla.api.fetch_partitions import FetchedPartition, SessionPartitions
 from ottla.api.fetch_reply import Row
-from ottla.api.replies import Result
+from ottla.api.replies import LaterReply, Result
 from ottla.protocol.faults import Fault
+from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.replication.partition import Partition
 from ottla.replication.partition_reads import ReadResult
 from ottla.replication.waiters import Unsubscribe
 
-Look = Callable[[FetchedPartition, Partition], ReadResult]
-"""Reads one partition again; raises a `Fault` if it can no longer be read."""
+
+class FetchRead(Protocol):
+    """The request that waits, as far as the wait needs it."""
+
+    def is_readable(self, fetched: FetchedPartition, partition: Partition) -> bool:
+        """Whether the partition seems to have records for the request."""
+        ...
+
+    def look_again(self, fetched: FetchedPartition, partition: Partition) -> ReadResult:
+        """Read one partition again. Raises a `Fault` if it can no longer be read."""
+        ...
+
+    def answer_if_enough(self, bytes_min: int) -> Result | None:
+        """Read all partitions; return the reply unless it is better to wait."""
+        ...
+
+    def answer(self) -> Result:
+        """Read all partitions and return the reply."""
+        ...
 
 
 class FetchWait:
-    """One waiting fetch. ``future`` gets the result of ``answer``, once.
+    """One waiting fetch. ``reply`` gets its result once.
 
-    Cancelling the future removes every subscription.
+    Cancelling the reply removes every subscription.
     """
 
-    def __init__(self, bytes_min: int, look: Look, answer: Callable[[], Result]) -> None:
+    def __init__(self, bytes_min: int, request: FetchRead) -> None:
         self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Result] = self._loop.create_future()
+        self.reply = LaterReply(self._end)
         self._bytes_min = bytes_min
-        self._look = look
-        self._answer = answer
+        self._request = request
         self._sizes: dict[FetchedPartition, int] = {}
         self._size = 0
         self._woken: dict[FetchedPartition, Partition] = {}
         self._unsubscribes: list[Unsubscribe] = []
         self._session: SessionPartitions | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.future.add_done_callback(self._end)
 
     def start(
         self,
@@ -52,7 +72,7 @@ class FetchWait:
 
         A session has one request in progress: a later one takes over the notifications.
         """
-        self._timer = self._loop.call_later(wait_ms / 1000, self._finish)
+        self._timer = self._loop.call_later(wait_ms / 1000, self._time_out)
         if session is not None:
             self._session = session
             session.on_roused = self._wake
@@ -71,36 +91,53 @@ class FetchWait:
         self._woken[fetched] = partition
 
     def _consider(self) -> None:
-        """Read the partitions that changed; reply if that is enough."""
-        if self.future.done():
+        """Reply if the partitions that changed have enough."""
+        if self.reply.done():
             return
         woken, self._woken = self._woken, {}
+        try:
+            result = self._answer_at_once(woken)
+            if result is None and self._is_enough(woken):
+                result = self._request.answer()
+        except Exception as error:  # noqa: BLE001 - the reply carries it
+            self.reply.fail(error)
+            return
+        if result is not None:
+            self.reply.answer(result)
+
+    def _answer_at_once(self, woken: dict[FetchedPartition, Partition]) -> Result | None:
+        """Return the reply if any batch is enough and there is one."""
+        if self._bytes_min > HEADER_BYTES:
+            return None
+        if not any(self._request.is_readable(*each) for each in woken.items()):
+            return None
+        return self._request.answer_if_enough(self._bytes_min)
+
+    def _is_enough(self, woken: dict[FetchedPartition, Partition]) -> bool:
+        """Read the partitions that changed; return whether to reply."""
         for fetched, partition in woken.items():
             try:
-                found = self._look(fetched, partition)
+                found = self._request.look_again(fetched, partition)
             except Fault:
-                self._finish()
-                return
+                return True
             if found.diverging is not None:
-                self._finish()
-                return
+                return True
             if fetched not in self._sizes:
                 # It was idle: its subscription ended when it changed.
                 self._unsubscribes.append(partition.on_appended(self._waker(fetched, partition)))
             self._size += found.slice.length - self._sizes.get(fetched, 0)
             self._sizes[fetched] = found.slice.length
-        if self._size >= self._bytes_min:
-            self._finish()
+        return self._size >= self._bytes_min
 
-    def _finish(self) -> None:
-        if self.future.done():
-            return
+    def _time_out(self) -> None:
         try:
-            self.future.set_result(self._answer())
-        except Exception as error:  # noqa: BLE001 - the future carries it
-            self.future.set_exception(error)
+            result = self._request.answer()
+        except Exception as error:  # noqa: BLE001 - the reply carries it
+            self.reply.fail(error)
+        else:
+            self.reply.answer(result)
 
-    def _end(self, future: "asyncio.Future[Result]") -> None:
+    def _end(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for unsubscribe in self._unsubscribes:

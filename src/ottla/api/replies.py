@@ -85,6 +85,73 @@ class Holding:
 
 
 Result: TypeAlias = Body | NoReply | Answer
+
+
+class LaterReply:
+    """A reply that a callback makes later. It is sent within `answer`, not one iteration later.
+
+    An asyncio future would schedule its callbacks, and the event loop would poll all sockets before
+    they run. So `answer` and `fail` must be called from a callback of the loop itself, not from
+    within the processing of another request. ``on_end`` is called once before anything is sent.
+    """
+
+    __slots__ = ("_done", "_on_end", "_outcome")
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
+        self._outcome: Result | BaseException | None = None
+        self._done: Callable[[Result | BaseException], None] | None = None
+
+    def when_done(self, done: "Callable[[Result | BaseException], None]") -> None:
+        """Call ``done`` once with the result, or with the error in its place; maybe at once."""
+        assert self._done is None, "a reply has one receiver"
+        self._done = done
+        if self._outcome is not None:
+            done(self._outcome)
+
+    def done(self) -> bool:
+        """Whether the request has its result, or was cancelled."""
+        return self._outcome is not None
+
+    def answer(self, result: "Result") -> None:
+        """Send the result, unless the request was cancelled."""
+        self._end(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Send the error reply, unless the request was cancelled."""
+        self._end(error)
+
+    def cancel(self) -> None:
+        """End the wait; the receiver gets a `CancelledError`."""
+        self._end(asyncio.CancelledError())
+
+    def _end(self, outcome: "Result | BaseException") -> None:
+        if self._outcome is not None:
+            return
+        self._outcome = outcome
+        self._on_end()
+        if self._done is not None:
+            self._done(outcome)
+
+    def __await__(self) -> "Generator[object, None, Result]":
+        """Wait for the result in a task."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Result | BaseException) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self.when_done(done)
+        try:
+            return (yield from future.__await__())
+        finally:
+            self.cancel()
+
+
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
 """Work that yields often, so that other requests can be served in between; it returns its result.

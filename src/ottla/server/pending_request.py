@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from ottla.api.replies import Result, is_file, length_of
+from ottla.api.replies import LaterReply, Result, is_file, length_of
 from ottla.api.routes import Caller
 from ottla.server.dispatch import Call, Outgoing
 from ottla.server.reply_order import ReplySlot
@@ -27,7 +27,7 @@ class PendingRequest(msgspec.Struct, eq=False):
     size: int = 0
     spent_s: float = 0.0
     is_charged: bool = False
-    work: "asyncio.Future[Result] | asyncio.Task[None] | None" = None
+    work: "asyncio.Future[Result] | asyncio.Task[None] | LaterReply | None" = None
 
     def spend(self, seconds: float) -> None:
         """Add to the time that the request has kept the event loop busy."""

@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from ottla.api.replies import Answer, Handled, Holding, NoReply, Reply, Result, Steps
+from ottla.api.replies import Answer, Handled, Holding, LaterReply, NoReply, Reply, Result, Steps
 from ottla.api.routes import ANONYMOUS, Caller
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.frames import client_field
@@ -294,7 +294,10 @@ class RequestRunner:
 
     def _await(self, pending: PendingRequest, reply: Handled) -> None:
         self._pending[pending] = None
-        if isinstance(reply, asyncio.Future):
+        if isinstance(reply, LaterReply):
+            pending.work = reply
+            reply.when_done(lambda outcome: self._outcome(pending, outcome))
+        elif isinstance(reply, asyncio.Future):
             # The future is completed elsewhere: waiting for it needs no task.
             pending.work = reply
             reply.add_done_callback(lambda done: self._future_done(pending, done))
@@ -333,6 +336,12 @@ class RequestRunner:
             self._fail(pending, error)
         else:
             self._finish(pending, done.result())
+
+    def _outcome(self, pending: PendingRequest, outcome: Result | BaseException) -> None:
+        if isinstance(outcome, BaseException):
+            self._fail(pending, outcome)
+        else:
+            self._finish(pending, outcome)
 
     def _fail(self, pending: PendingRequest, error: BaseException) -> None:
         if self._state.is_ended:

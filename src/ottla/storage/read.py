@@ -70,7 +70,7 @@ def find_slice(segments: Segments, wanted: SliceRequest, log_end: Offset) -> Sli
         if first is not None:
             end = segment.size
             if segments.end_of(segment, log_end) > wanted.upto:
-                end = _position_of(segment, wanted.upto)
+                end = segment.position_of(wanted.upto)
             return _slice(segment, first, end, wanted)
     return empty_slice(segments, wanted.offset)
 
@@ -78,12 +78,6 @@ def find_slice(segments: Segments, wanted: SliceRequest, log_end: Offset) -> Sli
 def empty_slice(segments: Segments, offset: Offset) -> Slice:
     """Return an empty slice."""
     return Slice(segments.active.file, 0, 0, offset)
-
-
-def _position_of(segment: Segment, upto: Offset) -> int:
-    """Return the position of the first batch that is not entirely below ``upto``."""
-    found = segment.find(upto)
-    return segment.size if found is None else found.position
 
 
 def _slice(segment: Segment, first: LocatedBatch, end: int, wanted: SliceRequest) -> Slice:

@@ -60,6 +60,7 @@ class Segment(SegmentTail):
         self._reserved = 0
         self._bytes_since_index = 0
         self._are_offsets_checked = False
+        self.forget_recent()
         self._largest = None  # None: not known yet
         self._first_timestamp = None
         self.base_offset = base_offset
@@ -206,15 +207,48 @@ class Segment(SegmentTail):
         Raises:
             CorruptBatch, UnsupportedMagic: the file is damaged before that batch.
         """
+        recent = self._find_recent(offset)
+        if recent is not None:
+            return recent
         self._check_offsets()
         entry_offset, position = self.offset_index.lookup(offset)
-        if not self._is_entry_true(entry_offset, position):
-            self.rebuild_indexes()
-            position = self.offset_index.lookup(offset)[1]
-        for found in headers(self.file, position, self.size):
+        batches = headers(self.file, position, self.size)
+        if position != 0:
+            first = self._checked_first(batches, entry_offset, position)
+            if first is None:
+                self.rebuild_indexes()
+                batches = headers(self.file, self.offset_index.lookup(offset)[1], self.size)
+            elif first.header.last_offset >= offset:
+                return first
+        for found in batches:
             if found.header.last_offset >= offset:
                 return found
         return None
+
+    def position_of(self, offset: Offset) -> int:
+        """Return the position of the batch that `find` returns; the segment's size if none is.
+
+        Raises:
+            CorruptBatch, UnsupportedMagic: as `find`; a recent batch is not read.
+        """
+        recent = self.find_recent(offset)
+        if recent is not None:
+            return recent[0]
+        found = self.find(offset)
+        return self.size if found is None else found.position
+
+    def _find_recent(self, offset: Offset) -> LocatedBatch | None:
+        """Read the header of a recent batch; None if it is another, or is damaged."""
+        recent = self.find_recent(offset)
+        if recent is None:
+            return None
+        position, size = recent
+        try:
+            found = next(headers(self.file, position, position + size))
+        except (CorruptBatch, UnsupportedMagic):
+            return None
+        is_whole = found.header.size == size and found.header.last_offset >= offset
+        return found if is_whole else None
 
     def batches_from(self, position: int) -> Iterator[LocatedBatch]:
         """Yield the batches from ``position`` on; one must begin there."""
@@ -259,6 +293,7 @@ class Segment(SegmentTail):
     def recheck_indexes(self) -> None:
         """Check the offset index again before its next use: the batches were repaired."""
         self._are_offsets_checked = False
+        self.forget_recent()
 
     def _are_offsets_plausible(self) -> bool:
         try:
@@ -287,13 +322,23 @@ class Segment(SegmentTail):
         """Whether a batch begins at ``position`` that starts at or below ``offset``."""
         if position == 0:
             return True
+        batches = headers(self.file, position, self.size)
+        return self._checked_first(batches, offset, position) is not None
+
+    def _checked_first(
+        self, batches: Iterator[LocatedBatch], offset: Offset, position: int
+    ) -> LocatedBatch | None:
+        """Return the first of the batches from ``position`` on; None if an index entry is wrong.
+
+        The entry claims that a batch begins at ``position`` that starts at or below ``offset``.
+        """
         if not 0 < position < self.size:
-            return False
+            return None
         try:
-            found = next(headers(self.file, position, self.size))
+            found = next(batches)
         except (CorruptBatch, UnsupportedMagic):
-            return False
-        return self.base_offset <= found.header.base_offset <= offset
+            return None
+        return found if self.base_offset <= found.header.base_offset <= offset else None
 
     def _is_time_true(self, entry: TimestampOffset) -> bool:
         """Whether the batch at the entry's offset has the entry's timestamp."""
@@ -326,6 +371,7 @@ class Segment(SegmentTail):
         """
         size = self.size
         self.restart_indexes()
+        self.forget_recent()
         try:
             for found in headers(self.file, 0, size):
                 header = found.header

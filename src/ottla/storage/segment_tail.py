@@ -5,6 +5,7 @@ Every append of every partition passes through here, so this module is compiled 
 variables. Everything else of a segment is in `segment.py`.
 """
 
+from array import array
 from typing import TYPE_CHECKING, Final
 
 from ottla.protocol.types import Buffer, Millis, Offset
@@ -24,12 +25,20 @@ else:
 _RESERVE_BYTES: Final = 1 << 26
 _RELATIVE_MAX: cython.longlong = RELATIVE_OFFSET_MAX
 
+RECENT_MAX: Final = 16
+"""Batches at the end of a segment that are found without reading the file."""
+_RECENT: cython.longlong = RECENT_MAX
+
 
 @cython.cclass
 class SegmentTail:
     """The state of a segment's end. Bytes after ``size`` are not part of the segment.
 
     `Segment` initializes every field, and implements the properties that are declared here.
+
+    The newest batches are remembered, so that a reader at the end of the log causes no read of the
+    file. Invariant: ``_recent_end`` is the size after the last `note`. If ``size`` differs, it was
+    changed by other means (a truncation, a failed write), and nothing that is remembered counts.
     """
 
     size = cython.declare(cython.longlong, visibility="public")
@@ -48,6 +57,9 @@ class SegmentTail:
     _has_largest: cython.bint
     _largest_timestamp: cython.longlong
     _largest_offset: cython.longlong
+    _recent = cython.declare(object, visibility="public")
+    _recent_count: cython.longlong
+    _recent_end: cython.longlong
 
     @property
     def _largest(self) -> TimestampOffset | None:
@@ -141,7 +153,57 @@ class SegmentTail:
             self._bytes_since_index = 0
             self._is_full = None
         self._bytes_since_index += size
+        self._remember(last_offset, size)
         self.size += size
+        return None
+
+    @cython.cfunc
+    def _remember(self, last_offset: cython.longlong, size: cython.longlong) -> object:
+        """Remember the batch that was written at the end, in the place of the oldest one."""
+        recent: array[int] | None = self._recent
+        if recent is None:
+            recent = self._recent = array("q", bytes(16 * RECENT_MAX))
+        if self._recent_end != self.size:
+            self._recent_count = 0
+        at: cython.longlong = self._recent_count % _RECENT
+        recent[at] = self.size
+        recent[at + _RECENT] = last_offset
+        self._recent_count += 1
+        self._recent_end = self.size + size
+        return None
+
+    def forget_recent(self) -> None:
+        """Forget the newest batches: the next readers look into the file."""
+        self._recent = None
+        self._recent_count = 0
+        self._recent_end = -1
+
+    def find_recent(self, offset: Offset) -> tuple[int, int] | None:
+        """Return the position and size of the first batch that ends at or above ``offset``.
+
+        None: it is not one of the newest batches, or there is none.
+        """
+        recent: array[int] | None = self._recent
+        if recent is None or self._recent_end != self.size:
+            return None
+        count: cython.longlong = self._recent_count
+        oldest: cython.longlong = max(0, count - _RECENT)
+        wanted: cython.longlong = offset
+        end: cython.longlong = self._recent_end
+        at: cython.longlong = count - 1
+        if recent[at % _RECENT + _RECENT] < wanted:
+            return None  # after the last batch
+        while at >= oldest:
+            start: cython.longlong = recent[at % _RECENT]
+            before: cython.longlong = self.base_offset - 1
+            if start:
+                if at == oldest:
+                    return None  # where the batch before it ends is not known
+                before = recent[(at - 1) % _RECENT + _RECENT]
+            if before < wanted:
+                return start, end - start
+            end = start
+            at -= 1
         return None
 
     @property
