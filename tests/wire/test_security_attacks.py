@@ -223,7 +223,7 @@ def test_26_old_tls_is_refused(secure: SecureNode, version: ssl.TLSVersion) -> N
     context.set_ciphers("ALL:@SECLEVEL=0")
     context.minimum_version = context.maximum_version = version
     plain = socket.create_connection(("localhost", secure.ports["TLS"]), SECONDS_MAX)
-    with plain, pytest.raises((ssl.SSLError, ConnectionError), match=r"(?i)version|reset|eof"):
+    with plain, pytest.raises((ssl.SSLError, ConnectionError), match=r"(?i)alert protocol version"):
         context.wrap_socket(plain)
 
 
@@ -234,37 +234,45 @@ def test_26_unknown_server_name_gets_the_same_certificate(secure: SecureNode) ->
         context.wrap_socket(plain, server_hostname="other.example")
 
 
-def mutual_answer(secure: SecureNode, certificate: Path | None) -> bytes:
-    """The first bytes of a reply to a client with a certificate; empty where it is refused.
+def mutual_answer(
+    secure: SecureNode, certificate: Path | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+) -> str:
+    """What a client with a certificate sees: a reply, or the alert that tells it why not.
 
     TLS 1.3: the client learns of it when it first reads.
     """
     context = ssl.create_default_context(cafile=str(secure.ca_file))
+    context.maximum_version = version
     if certificate is not None:
         context.load_cert_chain(certificate)
     plain = socket.create_connection(("localhost", secure.ports["MUTUAL"]), SECONDS_MAX)
     try:
         with plain, context.wrap_socket(plain, server_hostname="localhost") as line:
             line.sendall(HELLO)
-            return line.recv(4)
-    except (ssl.SSLError, ConnectionError):
-        return b""
+            return "a reply" if line.recv(4) else "closed"
+    except ssl.SSLError as error:
+        return error.reason
+    except ConnectionError as error:
+        return str(error)
 
 
 def test_26_client_certificates_are_verified(
     secure: SecureNode, authority: Authority, tmp_path: Path
 ) -> None:
     for below in (0, 3):
-        assert mutual_answer(secure, authority.client(tmp_path / "good.pem", below=below))
+        certificate = authority.client(tmp_path / "good.pem", below=below)
+        assert mutual_answer(secure, certificate) == "a reply"
     stranger = trustme.CA().issue_cert("client", common_name="carol")
     stranger.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "stranger.pem"))
-    for bad in (
-        None,
-        tmp_path / "stranger.pem",
-        authority.client(tmp_path / "expired.pem", days=-1),
-        authority.client(tmp_path / "long.pem", below=110),
+    for bad, alert in (
+        (None, "CERTIFICATE_REQUIRED"),
+        (tmp_path / "stranger.pem", "UNKNOWN_CA"),
+        (authority.client(tmp_path / "expired.pem", days=-1), "CERTIFICATE_EXPIRED"),
+        (authority.client(tmp_path / "long.pem", below=110), "ALERT"),
     ):
-        assert not mutual_answer(secure, bad)
+        told = mutual_answer(secure, bad)
+        assert "ALERT" in told and alert in told, (bad, told)
+    assert "ALERT" in mutual_answer(secure, tmp_path / "stranger.pem", ssl.TLSVersion.TLSv1_2)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl command")

@@ -23,6 +23,7 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import OpenMode
+from ottla.security.tls_alerts import ServerContext
 from ottla.server.admission import Admission, AdmissionLimits
 from ottla.server.listener import SharedResources
 from record_tools import FileRange
@@ -71,7 +72,7 @@ def play(
     loop: str, certificate: Path, scenario: Scenario, *, shared: SharedResources | None = None
 ) -> None:
     async def main() -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         scripted = Scripted()
         async with running(
@@ -138,6 +139,20 @@ def test_plaintext_on_the_tls_port_is_rejected_and_uncounted(
             loop, certificate, scenario, shared=SharedResources(admission=admission, events=events)
         )
     assert "connection failed listener=CLIENT peer=127.0.0.1:" in caplog.text
+
+
+def test_failed_handshake_is_answered_with_an_alert(loop: str, certificate: Path) -> None:
+    admission = Admission(AdmissionLimits())
+
+    async def scenario(scripted: Scripted, server: Running) -> None:
+        client = ssl.create_default_context(cafile=str(certificate))
+        client.maximum_version = ssl.TLSVersion.TLSv1_2
+        client.set_ciphers("ECDHE-RSA-AES128-GCM-SHA256")  # the certificate is of another kind
+        with pytest.raises(ssl.SSLError, match="ALERT_HANDSHAKE_FAILURE"):
+            await asyncio.open_connection(server.address.host, server.address.port, ssl=client)
+        await wait_until(lambda: admission.describe() == {"total": 0})
+
+    play(loop, certificate, scenario, shared=SharedResources(admission=admission))
 
 
 def test_client_that_closes_during_the_handshake_is_uncounted(loop: str, certificate: Path) -> None:

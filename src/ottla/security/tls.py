@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ottla.security.key_stores import KeyMaterial, read_key_store, read_trust_store
+from ottla.security.tls_alerts import ServerContext
 from ottla.security.tls_settings import HTTPS, PROTOCOLS, REQUESTED, REQUIRED, BadTls, TlsSettings
 
 _VERSIONS: Final[Mapping[str, ssl.TLSVersion]] = MappingProxyType(
@@ -54,7 +55,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
             "a TLS listener needs a certificate: set ssl.keystore.location, or ssl.keystore.key "
             "and ssl.keystore.certificate.chain"
         )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     _configure(context, settings, material)
     # Clients may neither renegotiate nor compress.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION

@@ -21,6 +21,7 @@ from typing import Final, cast
 import msgspec
 
 from ottla.runtime.ports import Address
+from ottla.security.tls_alerts import alert_of
 from ottla.server.admission import Admission, Admitted, ExceededLimit
 from ottla.server.connection import Connection
 from ottla.server.dispatch import printable
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 TLS_HANDSHAKE_S: Final = 30.0
 TLS_SHUTDOWN_S: Final = 5.0
+ALERT_WAIT_S: Final = 1.0
+ALERT_READS_MAX: Final = 16
+ALERT_READ_BYTES: Final = 16 * 1024
 
 
 class AcceptContext(msgspec.Struct, frozen=True):
@@ -133,7 +137,7 @@ class AcceptedSocket(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - one bad handshake must not stop the server
             log.warning(
                 "connection failed listener=%s peer=%s reason=%s",
-                *(self._context.listener.name, self.peer, printable(str(error))),
+                *(self._context.listener.name, self.peer, printable(str(error) or repr(error))),
             )
             self._context.listener.events.bad_bytes(self._context.listener.name)
             self._release("tls handshake failed")
@@ -158,11 +162,18 @@ class AcceptedSocket(asyncio.Protocol):
             }
         loop = asyncio.get_running_loop()
         connection = self._connection()
+        # The loop closes its socket when a handshake fails; the alert goes out by this one.
+        second = None if tls is None else detached.dup()
         try:
             await loop.connect_accepted_socket(lambda: connection, detached, ssl=tls, **limits)
-        except Exception:
+        except Exception as error:
             detached.close()
+            if second is not None and (alert := alert_of(error)):
+                await _send_alert(second, alert)
             raise
+        finally:
+            if second is not None:
+                second.close()
         if self._place is not None:  # else it has closed in the meantime
             self.connection = connection
 
@@ -181,3 +192,22 @@ class AcceptedSocket(asyncio.Protocol):
         self._context.on_closed(self)
         listener = self._context.listener
         listener.events.connection_closed(listener.name, reason)
+
+
+async def _send_alert(sock: socket.socket, alert: bytes) -> None:
+    """Send an alert and wait for the client to close, or for a second.
+
+    What the client has sent in the meantime is read and dropped: to close with unread bytes would
+    reset the connection, and the client would not see the alert.
+    """
+    loop = asyncio.get_running_loop()
+    sock.setblocking(False)
+    try:
+        async with asyncio.timeout(ALERT_WAIT_S):
+            await loop.sock_sendall(sock, alert)
+            sock.shutdown(socket.SHUT_WR)
+            for _ in range(ALERT_READS_MAX):
+                if not await loop.sock_recv(sock, ALERT_READ_BYTES):
+                    break
+    except (OSError, TimeoutError):
+        pass  # the client has gone, or does not read
