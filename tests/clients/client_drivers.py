@@ -191,7 +191,7 @@ def _records(rows: Sequence[dict[str, Any]]) -> list[Record]:
     ]
 
 
-def _node_modules() -> str:
+def node_modules() -> str:
     """Fetch the npm packages once; skip with a reason where that cannot be."""
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
@@ -213,7 +213,7 @@ class _NodeClient(DriverClient):
     script = "?"
 
     def __init__(self, bootstrap: str) -> None:
-        home = _node_modules()
+        home = node_modules()
         # Imports of a module are looked up from where it stands: beside the packages.
         script = Path(home) / self.script
         script.write_text((HERE / "drivers" / self.script).read_text())

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.free_ports import free_ports
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "wire"), str(ROOT / "tests" / "clients")]  # their helpers
 JARS = ROOT / "build" / "kafka"
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 STARTED = "Kafka Server started"
