@@ -121,7 +121,7 @@ def test_bad_credentials_are_refused(client: Client, secure: SecureNode) -> None
 @pytest.mark.parametrize(
     "client", [pytest.param(Java, marks=pytest.mark.jvm, id="java")], indirect=True
 )
-def test_java_client_is_told_that_its_password_is_wrong(client: Java, secure: SecureNode) -> None:
+def test_java_client_fails_at_once_with_a_wrong_password(client: Java, secure: SecureNode) -> None:
     """An error that the client does not retry, as Kafka's is."""
     for mechanism in ("PLAIN", "SCRAM-SHA-512"):
         login = replace(login_of(secure, "SECURE", mechanism), password="no", is_bad=True)
