@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.api.access import Access
 from ottla.api.auto_create import (
     IN_FLIGHT_MAX,
     TOPICS_PER_REQUEST,
@@ -349,3 +350,24 @@ def test_internal_topics_are_created_with_their_own_settings() -> None:
     assert made("__consumer_offsets")[2]["cleanup.policy"] == "compact"
     assert made("__transaction_state")[2]["min.insync.replicas"] == "2"
     assert made("__share_group_state")[2]["retention.ms"] == "-1"
+
+
+class Hiding(Access):
+    """Allows everything but describing one topic."""
+
+    def __init__(self, hidden: str) -> None:
+        super().__init__()
+        self._hidden = hidden
+
+    def allows(self, caller: Caller, operation: object, kind: object, name: str, **_: bool) -> bool:  # type: ignore[override]
+        return name != self._hidden
+
+
+def test_refused_topics_are_last_and_named_on_a_full_page_too() -> None:
+    asked = [TopicRequest(name) for name in ("d", "b", "a")]
+    for hidden, limit in (("a", 100), ("d", 1)):
+        handlers = TopicPartitionsHandlers(lambda: IMAGE, 2000, Hiding(hidden))
+        request = DescribeTopicPartitionsRequest(asked, limit)
+        *told, last = handlers.on_describe_topic_partitions(ME, request, 0).topics
+        assert (last.name, last.error_code) == (hidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        assert not last.partitions and hidden not in [topic.name for topic in told]

@@ -81,6 +81,7 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
         room = max(1, min(self.partitions_max, request.response_partition_limit))
         operations = partial(self.access.operations, caller, ResourceType.TOPIC)
         page = _Page(image, caller.listener, room, operations)
+        has_room = True
         for count, name in enumerate(names):
             if not self.access.allows(
                 caller, AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_audited=not is_all
@@ -89,7 +90,9 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
                     page.refuse(name)
                 continue
             start = cursor.partition_index if cursor is not None and name == first else 0
-            if not page.take(name, start, is_all=is_all):
+            # A full page still names every topic that is refused, as in Kafka.
+            has_room = has_room and page.take(name, start, is_all=is_all)
+            if not has_room and is_all:
                 break
             if not count % ITEMS_PER_STEP:
                 yield
