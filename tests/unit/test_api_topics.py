@@ -46,6 +46,7 @@ from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Uuid
 from ottla.runtime.ports import Address
+from ottla.security.acl import AclOperation
 
 ME = Caller("User:a", "client", Address("10.0.0.1", 1), "CLIENT")
 GOOD_DIR, LOST_DIR = Uuid(b"g" * 16), Uuid(b"l" * 16)
@@ -371,3 +372,25 @@ def test_refused_topics_are_last_and_named_on_a_full_page_too() -> None:
         *told, last = handlers.on_describe_topic_partitions(ME, request, 0).topics
         assert (last.name, last.error_code) == (hidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         assert not last.partitions and hidden not in [topic.name for topic in told]
+
+
+class NoCreation(Access):
+    """Allows everything but the creation of topics, and describing a hidden one."""
+
+    def allows(self, caller: Caller, operation: object, kind: object, name: str, **_: bool) -> bool:  # type: ignore[override]
+        return operation is not AclOperation.CREATE and name != "__consumer_offsets"
+
+
+def test_invalid_name_is_refused_to_a_client_that_may_not_create_topics() -> None:
+    wanted = Wanted()
+    handlers = ClusterHandlers("C", lambda: IMAGE, lambda: 1, create=wanted, access=NoCreation())
+    asked = MetadataRequest(names("a", "no/name", "__consumer_offsets"))
+    told = handlers.on_metadata(ME, asked, 13).topics
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert [(t.name, t.error_code) for t in told] == [
+        ("a", ErrorCode.NONE),
+        ("no/name", refused),
+        ("__consumer_offsets", refused),
+    ]
+    assert not told[2].is_internal, "as in Kafka, nothing is said about a hidden topic"
+    assert wanted.topics == []

@@ -142,12 +142,19 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
         if ids:
             found = (view.by_id(each, may_describe) for each in ids)
             return (yield from collect(found, _cost))
-        refused = {name for name in names if not may_describe(name, True)}
+        hidden = {name for name in names if not may_describe(name, True)}
+        refused: set[str] = set()
         if request.allow_auto_topic_creation and self.create is not create_nothing:
-            wanted = [name for name in names if name not in refused]
-            refused |= yield from self._create_unknown(image, caller, wanted)
-        found = (view.refused(n) if n in refused else view.named(n) for n in names)
-        return (yield from collect(found, _cost))
+            wanted = [name for name in names if name not in hidden]
+            refused = yield from self._create_unknown(image, caller, wanted)
+
+        def row(name: str) -> MetadataResponseTopic:
+            if name in hidden:
+                return view.refused(name)
+            is_refused = name in refused
+            return view.refused(name, is_internal(name)) if is_refused else view.named(name)
+
+        return (yield from collect(map(row, names), _cost))
 
     def _describes(self, caller: Caller) -> "MayDescribe":
         def may_describe(name: str, is_audited: bool) -> bool:
@@ -163,11 +170,12 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
         """Have unknown topics created; return those that the caller may not create."""
         refused: set[str] = set()
         for group in batched(names):
-            unknown = [n for n in group if n not in image.topics.ids and is_topic_name(n)]
+            unknown = [name for name in group if name not in image.topics.ids]
             allowed = [name for name in unknown if self.access.may_create_topic(caller, name)]
             refused.update(set(unknown) - set(allowed))
-            if allowed:
-                self.create(caller, allowed)
+            wanted = [name for name in allowed if is_topic_name(name)]
+            if wanted:
+                self.create(caller, wanted)
             yield
         return refused
 
@@ -291,10 +299,10 @@ class TopicView(msgspec.Struct, frozen=True):
             return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
         return self.topic(found)
 
-    def refused(self, name: str) -> MetadataResponseTopic:
-        """Refuse to describe a topic, whether it exists or not."""
+    def refused(self, name: str, is_internal: bool = False) -> MetadataResponseTopic:
+        """Refuse to describe a topic, whether it exists or not, or to create it."""
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return MetadataResponseTopic(code, name, is_internal=is_internal(name))
+        return MetadataResponseTopic(code, name, is_internal=is_internal)
 
     def named(self, name: str) -> MetadataResponseTopic:
         """Describe a topic by its name."""
