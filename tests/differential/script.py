@@ -41,8 +41,9 @@ LOGIN_PORTS: set[int] = set()
 class Connection:
     """One connection, one request at a time. Opened when first used, and again after an end."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, client_id: str = wire.CLIENT_ID) -> None:
         self.port = port
+        self.client_id = client_id
         self._socket: socket.socket | None = None
         self._correlation = 0
 
@@ -158,7 +159,8 @@ class Script:
         """Send a request and return the outcome without recording it."""
         connection = other or (self.controller if to_controller else self.connection)
         correlation = connection.next_correlation()
-        request = wire.encode_request(api, version, values, correlation) + tail
+        request = wire.encode_request(api, version, values, correlation, connection.client_id)
+        request += tail
         request = request[: len(request) - cut]
         try:
             connection.send(request)
@@ -223,9 +225,13 @@ class Script:
         outcome = self.ask(api, version, values, other=self.setup)
         return outcome if isinstance(outcome, dict) else {}
 
-    def another(self) -> Connection:
+    def another(self, client_id: str = wire.CLIENT_ID) -> Connection:
         """Return a second connection to the same listener."""
-        return Connection(self.connection.port)
+        return Connection(self.connection.port, client_id)
+
+    def note(self, label: str, api: str, version: int, outcome: str) -> None:
+        """Record what was found out by several requests, in words that both peers share."""
+        self.steps.append(Step(label, api, version, outcome))
 
 
 def _is_refused(outcome: object) -> bool:

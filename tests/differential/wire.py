@@ -18,6 +18,7 @@ from uuid import UUID
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
+CLIENT_ID = "differential"
 ZERO_UUID = UUID(int=0)
 API_KEYS = {name: key for key, name in api_key_map.items()}
 _NUMBERS = {
@@ -154,7 +155,7 @@ def encode_request(
     version: int,
     values: dict[str, object],
     correlation_id: int,
-    client_id: str = "differential",
+    client_id: str = CLIENT_ID,
 ) -> bytes:
     """Return header and body of a request, without the frame's length."""
     shape = request_shape(api, version)
