@@ -11,6 +11,7 @@ from typing import Final, Literal
 from simulation.append_service import AppendClient, AppendService, StoreMaker
 from simulation.cluster import cluster
 from simulation.cluster_directed import joining, minimum
+from simulation.cluster_fencing import fencing
 from simulation.cluster_rot import bit_rot
 from simulation.cluster_unclean import unclean
 from simulation.controllers import controllers
@@ -197,6 +198,7 @@ SCENARIOS: dict[str, Scenario] = {
     "controllers": controllers,
     "cluster": cluster,
     "unclean": unclean,
+    "fencing": fencing,
     "joining": joining,
     "minimum": minimum,
     "bit-rot": bit_rot,

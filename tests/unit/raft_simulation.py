@@ -449,9 +449,12 @@ class QuorumSimulation:
 
         for delay in arrivals:
             self.after(delay, arrive)
-        is_refused = receiver.core is None or not arrivals
-        if is_refused and self.random.random() < 0.5:
-            self.later(sender, 2, lambda: into.Unanswered(Millis(self.now), effect.ticket))
+        is_down = receiver.core is None
+        if (is_down or not arrivals) and self.random.random() < 0.5:
+            is_refused = is_down and bool(arrivals)
+            self.later(
+                sender, 2, lambda: into.Unanswered(Millis(self.now), effect.ticket, is_refused)
+            )
 
     def reply(self, replica: Replica, effect: out.Answer) -> None:
         if effect.token in self.client_tokens:

@@ -3,6 +3,7 @@
 from controller_cluster import ControllerCluster
 
 from ottla.controller.broker_liveness import (
+    CLOSED_MAX,
     OFFSET_MAX,
     HeartbeatContext,
     Liveness,
@@ -10,6 +11,7 @@ from ottla.controller.broker_liveness import (
     Transition,
 )
 from ottla.protocol.types import Millis, Offset
+from ottla.runtime.ports import Address
 
 TIMEOUT = 9000
 
@@ -158,3 +160,83 @@ def test_shutdown_of_the_last_broker_waits_for_no_broker() -> None:
     assert liveness.heartbeat_context(0, cluster.image) == HeartbeatContext(Offset(5), OFFSET_MAX)
     liveness.fence(0)
     assert liveness.heartbeat_context(0, cluster.image).shutdown_offset == -1
+
+
+# -- suspicion -------------------------------------------------------------------------------
+
+PEER = ("CONTROLLER", Address("10.0.0.1", 5000))
+OTHER = ("CONTROLLER", Address("10.0.0.1", 5001))
+
+
+def beat(
+    liveness: Liveness, cluster: ControllerCluster, connection: tuple[str, Address], now: int = 1
+) -> None:
+    epoch = cluster.image.cluster.broker_epoch(0)
+    liveness.touch(0, epoch, Offset(0), Millis(now), connection)
+
+
+def suspected(liveness: Liveness, now: int = 1) -> list[int]:
+    found = liveness.suspicions()
+    return [each.broker_id for each in found if liveness.is_suspected(each, Millis(now))]
+
+
+def test_new_controller_suspects_every_unfenced_broker_until_its_heartbeat() -> None:
+    cluster = ControllerCluster(3)
+    cluster.kill(2)
+    liveness = seeded(cluster)
+    assert suspected(liveness) == [0, 1]
+    beat(liveness, cluster, PEER)
+    assert suspected(liveness) == [1]
+
+
+def test_closed_heartbeat_connection_makes_a_broker_suspected_until_its_heartbeat() -> None:
+    cluster = ControllerCluster(1)
+    liveness = seeded(cluster)
+    beat(liveness, cluster, PEER)
+    assert not liveness.connection_closed(("CONTROLLER", Address("10.0.0.1", 5002)))
+    assert liveness.connection_closed(PEER)
+    (suspicion,) = liveness.suspicions()
+    beat(liveness, cluster, OTHER)
+    assert suspected(liveness) == []
+    assert not liveness.is_suspected(suspicion, Millis(1))
+
+
+def test_connection_that_closes_before_its_heartbeat_is_decided_makes_a_broker_suspected() -> None:
+    cluster = ControllerCluster(1)
+    liveness = seeded(cluster)
+    assert not liveness.connection_closed(PEER)
+    beat(liveness, cluster, PEER)
+    assert suspected(liveness) == [0]
+
+
+def test_closed_connections_are_forgotten_beyond_their_bound() -> None:
+    cluster = ControllerCluster(1)
+    liveness = seeded(cluster)
+    liveness.connection_closed(PEER)
+    for port in range(CLOSED_MAX):
+        liveness.connection_closed(("CONTROLLER", Address("10.0.0.2", port)))
+    beat(liveness, cluster, PEER)
+    assert suspected(liveness) == []
+
+
+def test_new_incarnation_is_not_suspected_for_the_old_one() -> None:
+    cluster = ControllerCluster(1)
+    liveness = seeded(cluster)
+    (suspicion,) = liveness.suspicions()
+    liveness.register(0, suspicion.epoch + 1, Millis(1))
+    assert suspected(liveness) == []
+    assert not liveness.is_suspected(suspicion, Millis(1))
+
+
+def test_suspicion_ends_with_the_session_and_with_the_leadership() -> None:
+    cluster = ControllerCluster(1)
+    liveness = seeded(cluster)
+    (suspicion,) = liveness.suspicions()
+    assert liveness.is_suspected(suspicion, Millis(TIMEOUT))
+    assert not liveness.is_suspected(suspicion, Millis(TIMEOUT + 1))
+    liveness.seed(cluster.image, Millis(0))
+    assert not liveness.is_suspected(suspicion, Millis(1))
+    (suspicion,) = liveness.suspicions()
+    liveness.acquit(suspicion)
+    assert liveness.suspicions() == []
+    assert liveness.has_session(0, suspicion.epoch, Millis(1))

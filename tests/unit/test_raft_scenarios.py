@@ -7,9 +7,13 @@ the new one.
 from raft_scenario import NONE, Scenario, at, hint, key, without_waits
 from raft_simulation import CLUSTER, Snapshot, voter
 
-from ottla.protocol.types import Millis, Offset
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.raft.core import effects as out
 from ottla.raft.core import events as into
 from ottla.raft.core import messages as said
+from ottla.raft.core.effects import Role
+from ottla.raft.core.following import SUCCESSION_MS
 from ottla.raft.core.voters import ALL_KRAFT_VERSIONS, VoterSet
 
 
@@ -342,3 +346,116 @@ def test_crashed_leader_restarts_resigned() -> None:
         send to 2: fetch by 1 epoch 3 end 1:1
 """,
     )
+
+
+def lose(scenario: Scenario, now: int, *, is_refused: bool, other: int = 2) -> None:
+    """Fail the request to the leader, node 3, and let ``other``, asked next, name it again."""
+    words = f"3 {'refuses' if is_refused else 'is lost'}"
+    scenario.tell(words, into.Unanswered(Millis(now), scenario.tickets[3], is_refused))
+    if scenario.core.describe(Millis(now)).role is Role.FOLLOWER:
+        reply = said.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint(1, 3))
+        scenario.hears(now + 1, other, reply)
+
+
+def follower(**changed: object) -> Scenario:
+    """Return a follower of node 3 that has fetched."""
+    scenario = Scenario(history=(1, 1), **changed)
+    scenario.follow(leader=3, epoch=1)
+    scenario.records(10, 3, 1, (), high_watermark=2)
+    return scenario
+
+
+def role(scenario: Scenario) -> Role:
+    return scenario.core.describe(Millis(scenario.now)).role
+
+
+def test_leader_that_refuses_twice_in_a_row_is_given_up_at_once() -> None:
+    scenario = follower()
+    scenario.lines.clear()
+    lose(scenario, 20, is_refused=False)
+    scenario.tick(40)
+    lose(scenario, 41, is_refused=True)
+    scenario.tick(61)
+    lose(scenario, 62, is_refused=True)
+    scenario.vote(63, 2, 1, True, leader=3)
+    reads(
+        scenario,
+        """
+   20 > 3 is lost
+        send to 2: fetch by 1 epoch 1 end 1:2
+   21 > 2 replies: NOT_LEADER_OR_FOLLOWER, epoch 1 leader 3
+   40 > tick
+        send to 3: fetch by 1 epoch 1 end 1:2
+   41 > 3 refuses
+        send to 2: fetch by 1 epoch 1 end 1:2
+   42 > 2 replies: NOT_LEADER_OR_FOLLOWER, epoch 1 leader 3
+   61 > tick
+        send to 3: fetch by 1 epoch 1 end 1:2
+   62 > 3 refuses
+        prospective epoch 1 leader 3
+        send to 2: pre-vote for 1 epoch 1 end 1:2
+        send to 3: pre-vote for 1 epoch 1 end 1:2
+   63 > 2 replies: granted, epoch 1 leader 3
+        persist epoch 2 voted 1 leader -
+        candidate epoch 2 leader -
+        send to 2: vote for 1 epoch 2 end 1:2
+        send to 3: vote for 1 epoch 2 end 1:2
+""",
+    )
+
+
+def test_leader_that_answers_between_two_refusals_is_followed() -> None:
+    scenario = follower()
+    lose(scenario, 20, is_refused=True)
+    scenario.tick(40)
+    scenario.records(41, 3, 1, (), high_watermark=2)
+    lose(scenario, 60, is_refused=True)
+    scenario.tick(80)
+    assert role(scenario) is Role.FOLLOWER
+    lose(scenario, 81, is_refused=True)
+    assert role(scenario) is Role.PROSPECTIVE
+
+
+def test_lost_connection_between_two_refusals_is_no_evidence() -> None:
+    scenario = follower()
+    for at_ms, is_refused in ((20, True), (41, False), (62, True)):
+        lose(scenario, at_ms, is_refused=is_refused)
+        scenario.tick(at_ms + 20)
+        assert role(scenario) is Role.FOLLOWER
+
+
+def test_refusals_are_no_evidence_where_that_is_disabled() -> None:
+    scenario = follower(is_refusal_evidence=False)
+    for at_ms in (20, 41, 62, 83):
+        lose(scenario, at_ms, is_refused=True)
+        scenario.tick(at_ms + 20)
+        assert role(scenario) is Role.FOLLOWER
+
+
+def test_second_follower_of_a_stopped_leader_gives_the_first_time_to_be_elected() -> None:
+    """Node 1 is the second of the voters 0 and 1 that are left; it grants node 0 its pre-vote."""
+    scenario = follower(voters=(0, 1, 3))
+    lose(scenario, 20, is_refused=True, other=0)
+    scenario.tick(40)
+    lose(scenario, 41, is_refused=True, other=0)
+    request = said.VoteRequest(CLUSTER, key(0), key(1), LeaderEpoch(1), at(1, 2), True)
+    scenario.asked(43, request)
+    answers = [each.reply for each in scenario.effects if isinstance(each, out.Answer)]
+    assert answers == [said.VoteReply(NONE, hint(1, 3), True)]
+    scenario.tick(41 + SUCCESSION_MS - 1)
+    assert role(scenario) is Role.FOLLOWER
+    scenario.tick(41 + SUCCESSION_MS)
+    assert role(scenario) is Role.PROSPECTIVE
+
+
+def test_pre_vote_after_refusals_is_rejected_by_voters_in_contact_with_the_leader() -> None:
+    """A refusal that only one follower sees changes neither the leader nor the epoch."""
+    scenario = follower()
+    lose(scenario, 20, is_refused=True)
+    scenario.tick(40)
+    lose(scenario, 41, is_refused=True)
+    assert role(scenario) is Role.PROSPECTIVE
+    scenario.vote(42, 2, 1, False, leader=3)
+    scenario.vote(43, 3, 1, False, leader=3)
+    view = scenario.core.describe(Millis(43))
+    assert (view.role, view.epoch, view.leader_id) == (Role.FOLLOWER, 1, 3)

@@ -161,6 +161,33 @@ def test_unknown_host_raises_os_error() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("hosts", "error"),
+    [
+        (["127.0.0.1", "127.0.0.2"], ConnectionRefusedError),
+        (["255.255.255.255", "127.0.0.1"], OSError),
+        (["127.0.0.1", "255.255.255.255"], OSError),
+    ],
+    ids=["all refuse", "the first is not reachable", "the last is not reachable"],
+)
+def test_host_is_refused_only_if_all_of_its_addresses_refuse(
+    hosts: list[str], error: type[OSError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def addresses(address: Address) -> list[str]:
+        return hosts
+
+    monkeypatch.setattr("ottla.runtime.network._addresses", addresses)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+
+        async def scenario() -> None:
+            with pytest.raises(OSError) as raised:
+                await TcpNetwork().dial(Address("host", free.getsockname()[1]), Asking)
+            assert (type(raised.value) is ConnectionRefusedError) == (error is not OSError)
+
+        run(scenario())
+
+
 def test_addresses_are_formatted_with_brackets_for_ipv6() -> None:
     assert str(Address("broker", 9092)) == "broker:9092"
     assert str(Address("::1", 9092)) == "[::1]:9092"

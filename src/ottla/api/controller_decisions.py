@@ -176,7 +176,8 @@ def heartbeat(call: DecisionCall) -> Decision[Message]:
     broker_id = request.broker_id
     if brokers.refuse_broker(moment.image, broker_id, request.broker_epoch) is None:
         read = Offset(request.current_metadata_offset)
-        live.touch(broker_id, request.broker_epoch, read, moment.now)
+        connection = (call.caller.listener, call.caller.peer)
+        live.touch(broker_id, request.broker_epoch, read, moment.now, connection)
     context = live.heartbeat_context(broker_id, moment.image)
     decision = heartbeats.decide_broker_heartbeat(
         moment.state, request, context, call.context.settings

@@ -972,6 +972,18 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ottla.controller.heartbeat.interval.ms``: How often the quorum leader contacts the voters;
     at most a third of the election timeout."""
 
+    ottla_liveness_probe_enable: bool = True
+    """``ottla.liveness.probe.enable``: Whether a broker or quorum leader whose port refuses
+    connections is replaced before its timeout."""
+
+    ottla_liveness_probe_interval_ms: int = 50
+    """``ottla.liveness.probe.interval.ms``: The pause between the two refused connections after
+    which the active controller fences a broker."""
+
+    ottla_liveness_probe_timeout_ms: int = 1000
+    """``ottla.liveness.probe.timeout.ms``: How long the active controller waits for a connection
+    to a suspected broker; a time-out is no evidence."""
+
     ottla_observer_lag_bound: int = 1000
     """``ottla.observer.lag.bound``: The maximum lag, in records, of an observer that becomes a
     voter."""

@@ -5,19 +5,30 @@ created for every broker of the image, so that one that only ever contacted the 
 here as well. Sessions belong to an incarnation: heartbeats with an older epoch are ignored. While
 the controller itself is stalled no session expires: heartbeats are waiting to be read (`look`).
 
+A broker is suspected once the connection of its last heartbeat closes, and when a node becomes
+leader; the suspicion ends with its next heartbeat. A suspected broker keeps its session unless a
+probe proves that its process is gone (`ottla.controller.broker_probes`).
+
 Pure: the caller passes the time, from a monotonic clock.
 """
 
 import enum
+from typing import Final, TypeAlias
 
 import msgspec
 
 from ottla.metadata.image import Image
 from ottla.protocol.types import Millis, Offset
+from ottla.runtime.ports import Address
 
 UNKNOWN_OFFSET = Offset(-1)
 # No broker is behind this offset: there is no broker to wait for.
 OFFSET_MAX = Offset(2**63 - 1)
+# Connections that closed before their last heartbeat was decided; the oldest is forgotten.
+CLOSED_MAX: Final = 256
+
+HeartbeatConnection: TypeAlias = tuple[str, Address]
+"""The listener that received a heartbeat, and the address it came from."""
 
 
 class Transition(enum.Enum):
@@ -35,6 +46,14 @@ class SessionChange(msgspec.Struct, frozen=True):
     transition: Transition
 
 
+class Suspicion(msgspec.Struct, frozen=True):
+    """A broker that may be gone, and the number of its last contact: a newer one disproves it."""
+
+    broker_id: int
+    epoch: int
+    contact_number: int
+
+
 class _Session(msgspec.Struct):
     epoch: int
     contact: Millis
@@ -42,6 +61,8 @@ class _Session(msgspec.Struct):
     was_alive: bool = True
     metadata_offset: Offset = UNKNOWN_OFFSET
     shutdown_offset: Offset = UNKNOWN_OFFSET
+    contact_number: int = 0
+    connection: HeartbeatConnection | None = None
 
 
 class HeartbeatContext(msgspec.Struct, frozen=True):
@@ -65,17 +86,25 @@ class Liveness(msgspec.Struct):
     renewals: int = 0
     _sessions: dict[int, _Session] = msgspec.field(default_factory=dict)
     _checked_at: Millis = Millis(0)
+    _contacts: int = 0
+    _suspected: dict[int, Suspicion] = msgspec.field(default_factory=dict)
+    _closed: dict[HeartbeatConnection, None] = msgspec.field(default_factory=dict)
 
     def seed(self, image: Image, now: Millis) -> None:
         """Start over with a new session for every broker of the image that is not fenced.
 
-        A fenced broker has no session to lose: any incarnation may register under its id.
+        A fenced broker has no session to lose: any incarnation may register under its id. All
+        others are suspected until their first heartbeat: they may have failed with the old leader.
         """
         self._checked_at = now
         self._sessions = {
             broker.id: _Session(broker.epoch, now, not broker.fenced, not broker.fenced)
             for broker in (image.cluster.brokers[i] for i in sorted(image.cluster.brokers))
         }
+        self._suspected.clear()
+        for broker_id, session in self._sessions.items():
+            session.contact_number = self._next_contact()
+            self._suspect(broker_id, session)
 
     def register(self, broker_id: int, epoch: int, now: Millis) -> None:
         """Record a registration. The session of an older incarnation is dropped.
@@ -85,11 +114,22 @@ class Liveness(msgspec.Struct):
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch:
             self._sessions[broker_id] = _Session(epoch, now, is_alive=False, was_alive=False)
+            self._suspected.pop(broker_id, None)
         elif session.is_alive:
             self._record_contact(session, now)
 
-    def touch(self, broker_id: int, epoch: int, metadata_offset: Offset, now: Millis) -> None:
-        """Record a heartbeat of a broker that has read the log up to ``metadata_offset``."""
+    def touch(
+        self,
+        broker_id: int,
+        epoch: int,
+        metadata_offset: Offset,
+        now: Millis,
+        connection: HeartbeatConnection | None = None,
+    ) -> None:
+        """Record a heartbeat of a broker that has read the log up to ``metadata_offset``.
+
+        A ``connection`` that has closed since the heartbeat was read makes the broker suspected.
+        """
         session = self._sessions.get(broker_id)
         if session is None:
             session = self._sessions[broker_id] = _Session(epoch, now, was_alive=False)
@@ -97,11 +137,53 @@ class Liveness(msgspec.Struct):
             return
         self.heartbeats += 1
         session.metadata_offset = metadata_offset
+        session.connection = connection
         self._record_contact(session, now)
+        self._suspected.pop(broker_id, None)
+        if connection in self._closed:
+            self._suspect(broker_id, session)
 
     def _record_contact(self, session: _Session, now: Millis) -> None:
         session.contact = max(session.contact, now)
         session.is_alive = True
+        session.contact_number = self._next_contact()
+
+    def _next_contact(self) -> int:
+        self._contacts += 1
+        return self._contacts
+
+    # -- suspicion ---------------------------------------------------------------
+
+    def connection_closed(self, connection: HeartbeatConnection) -> bool:
+        """Suspect the brokers whose last heartbeat came over it; return whether there is one."""
+        self._closed.pop(connection, None)
+        self._closed[connection] = None
+        if len(self._closed) > CLOSED_MAX:
+            del self._closed[next(iter(self._closed))]
+        found = [id for id, each in self._sessions.items() if each.connection == connection]
+        for broker_id in found:
+            self._suspect(broker_id, self._sessions[broker_id])
+        return bool(found)
+
+    def _suspect(self, broker_id: int, session: _Session) -> None:
+        if session.is_alive:
+            suspicion = Suspicion(broker_id, session.epoch, session.contact_number)
+            self._suspected[broker_id] = suspicion
+
+    def suspicions(self) -> list[Suspicion]:
+        """Return the suspected brokers, by id."""
+        return [self._suspected[broker_id] for broker_id in sorted(self._suspected)]
+
+    def acquit(self, suspicion: Suspicion) -> None:
+        """End a suspicion that cannot be examined: the session expires in its time."""
+        if self._suspected.get(suspicion.broker_id) == suspicion:
+            del self._suspected[suspicion.broker_id]
+
+    def is_suspected(self, suspicion: Suspicion, now: Millis) -> bool:
+        """Return whether the broker has been silent since, and its session has not expired."""
+        session = self._sessions.get(suspicion.broker_id)
+        is_silent = session is not None and session.contact_number == suspicion.contact_number
+        return is_silent and self.has_session(suspicion.broker_id, suspicion.epoch, now)
 
     def enter_shutdown(self, broker_id: int, offset: Offset) -> None:
         """Record that leaderships were moved by records up to ``offset``; the first call counts."""
@@ -112,6 +194,7 @@ class Liveness(msgspec.Struct):
     def fence(self, broker_id: int) -> None:
         """Record that the broker was fenced: it has no session and is not shutting down."""
         session = self._sessions.get(broker_id)
+        self._suspected.pop(broker_id, None)
         if session is not None:
             session.is_alive = session.was_alive = False
             session.shutdown_offset = UNKNOWN_OFFSET
@@ -119,6 +202,7 @@ class Liveness(msgspec.Struct):
     def forget(self, broker_id: int) -> None:
         """Record that the broker was unregistered."""
         self._sessions.pop(broker_id, None)
+        self._suspected.pop(broker_id, None)
 
     def has_session(self, broker_id: int, epoch: int, now: Millis) -> bool:
         """Return whether this incarnation has a session."""

@@ -4,6 +4,7 @@ Each run of a task is one decision. Pure apart from the registry of broker sessi
 long as one leadership.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -31,17 +32,20 @@ class FenceExpiredBrokers(msgspec.Struct, frozen=True):
     """Fences brokers whose session expired: every second, and again at once while there are more.
 
     When this node becomes active, every broker of the image counts as just seen: one that only ever
-    contacted the previous leader must be able to time out here.
+    contacted the previous leader must be able to time out here. Each is also suspected;
+    ``on_suspicions`` has them probed.
     """
 
     liveness: Liveness
     settings: DecisionSettings
+    on_suspicions: Callable[[], None] = lambda: None
     name: str = "fence-expired-brokers"
     interval_ms: int = TICK_MS
 
     def begin(self, moment: Moment) -> None:
         """Start a session for every broker of the image."""
         self.liveness.seed(moment.image, moment.now)
+        self.on_suspicions()
 
     def decide(self, moment: Moment) -> Decision[None]:
         """Fence one broker; the next one is fenced in the next round, based on this one.

@@ -29,6 +29,7 @@ ORDER = (
     "client-telemetry",  # what clients are asked to push
     "controller",  # reacts to committed changes if active
     "unclean-recovery",  # partitions that lost their leader
+    "broker-probes",  # brokers to dial
     "registration",  # requests unfencing once the broker has caught up
     "snapshots",
     "metrics",

@@ -8,29 +8,45 @@ from ottla.node.context import NodeContext
 from ottla.runtime.ports import Address
 
 
+def listener_name(context: NodeContext) -> str:
+    """Return the name of the inter-broker listener, from the settings if this is no broker."""
+    config, own = context.loaded.broker, context.loaded.listeners.inter_broker
+    return own or (config.inter_broker_listener_name or config.security_inter_broker_protocol)
+
+
+def broker_address(context: NodeContext) -> Callable[[Image, int], Address | None]:
+    """Return a function that finds the inter-broker listener of a broker; None if it has none.
+
+    A node that is no broker has no such listener itself: if the broker has none of the name in its
+    settings, it uses the broker's first listener by name.
+    """
+    own, name = context.loaded.listeners.inter_broker, listener_name(context).upper()
+
+    def address(image: Image, broker_id: int) -> Address | None:
+        broker = image.cluster.brokers.get(broker_id)
+        endpoints = {} if broker is None else broker.listeners
+        endpoint = endpoints.get(name)
+        if endpoint is None and own is None:
+            endpoint = endpoints[min(endpoints)] if endpoints else None
+        return None if endpoint is None else Address(endpoint.host, endpoint.port)
+
+    return address
+
+
 def broker_dial(
     context: NodeContext, image: Callable[[], Image], client_id: str
 ) -> Callable[[int], Awaitable[Connection]]:
     """Return a function that opens a connection to a broker of the newest image.
 
-    It raises ConnectionRefusedError for a broker that is not registered on that listener. A node
-    that is no broker has no such listener itself: it uses the name from its settings, else the
-    broker's first listener by name.
+    It raises ConnectionRefusedError for a broker that is not registered on that listener.
     """
-    config, own = context.loaded.broker, context.loaded.listeners.inter_broker
-    listener = own or (config.inter_broker_listener_name or config.security_inter_broker_protocol)
-
+    listener, address_of = listener_name(context), broker_address(context)
     options = context.security.peer_options(listener)
 
     async def dial(broker_id: int) -> Connection:
-        broker = image().cluster.brokers.get(broker_id)
-        endpoints = {} if broker is None else broker.listeners
-        endpoint = endpoints.get(listener.upper())
-        if endpoint is None and own is None:
-            endpoint = endpoints[min(endpoints)] if endpoints else None
-        if endpoint is None:
+        address = address_of(image(), broker_id)
+        if address is None:
             raise ConnectionRefusedError(f"broker {broker_id} has no listener {listener}")
-        address = Address(endpoint.host, endpoint.port)
         return await Connection.open(
             context.ports.network, address, client_id=client_id, options=options
         )

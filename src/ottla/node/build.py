@@ -86,6 +86,8 @@ def build_node(context: NodeContext) -> NodeParts:
     if controller is not None:
         decider = controller.controller
         publishers.append(controller.recovery)
+        if controller.probes is not None:
+            publishers.append(controller.probes)
         followers = Followers(
             publishers, [decider.on_role, meters.on_role], [decider.on_applied], snapshotter
         )
@@ -156,6 +158,7 @@ def _view(
         node_id=context.node_id,
         image=watch.current,
         quorum=quorum.driver.describe,
+        refusals=lambda: quorum.driver.refusals,
         has_failed_disk=lambda: context.metadata_directory.is_failed,
     )
     if controller is not None:
@@ -163,6 +166,7 @@ def _view(
             view,
             is_active_controller=controller.is_active,
             unclean_elections=controller.unclean_elections,
+            probe_counts=controller.probe_counts,
         )
     if broker is not None:
         view = msgspec.structs.replace(

@@ -1,5 +1,6 @@
 """Constructs what a node has as a controller: the active controller's rules and its listener."""
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,11 @@ from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision_settings import DecisionSettings, settings_of
 from ottla.controller.mutation_quotas import MutationQuotas
 from ottla.controller.periodic_tasks import FenceExpiredBrokers, Rebalance, RemoveExpiredTokens
+from ottla.controller.probe_loop import BrokerProbes, ProbeCounts
 from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION
+from ottla.node.broker_probing import build_probes
 from ottla.node.context import NodeContext
 from ottla.node.controller_channel import ControllerChannel
 from ottla.node.controller_handlers import ControllerDependencies, controller_handlers
@@ -53,6 +56,7 @@ class NodeControllerParts(msgspec.Struct, frozen=True):
     listener: Server
     registration: ControllerRegistrar
     auto_join: "AutoJoin | None"
+    probes: BrokerProbes | None
 
     def is_active(self) -> bool:
         """Say whether this node is the active controller."""
@@ -61,6 +65,10 @@ class NodeControllerParts(msgspec.Struct, frozen=True):
     def unclean_elections(self) -> int:
         """Return how many leaders were elected although their logs lacked records."""
         return self.recovery.elected
+
+    def probe_counts(self) -> ProbeCounts:
+        """Return how many brokers were probed, by outcome, and fenced."""
+        return ProbeCounts() if self.probes is None else self.probes.counts
 
 
 class ControllerInputs(msgspec.Struct, frozen=True):
@@ -84,14 +92,14 @@ def build_controller_parts(inputs: ControllerInputs) -> NodeControllerParts:
     config = context.loaded.broker
     configs = ConfigContext(context.node_id, context.loaded.static, frozenset(quorum.voter_ids()))
     settings = settings_of(configs)
-    liveness = Liveness(config.broker_session_timeout_ms)
+    liveness, suspected = Liveness(config.broker_session_timeout_ms), asyncio.Event()
     controller = Controller(
         ControllerParts(
             quorum=quorum,
             committed=inputs.loader,
             clock=context.ports.clock,
             bootstrap=_first_records(context, quorum),
-            periodic_tasks=_periodic_tasks(context, settings, liveness),
+            periodic_tasks=_periodic_tasks(context, settings, liveness, suspected),
             settings=ControllerSettings(idle_ms=config.metadata_max_idle_interval_ms),
         )
     )
@@ -127,6 +135,7 @@ def build_controller_parts(inputs: ControllerInputs) -> NodeControllerParts:
         build_server(context.loaded, context.ports, specs, inputs.shared),
         ControllerRegistrar(inputs.channel, watch, registration),
         build_auto_join(context, quorum),
+        build_probes(context, controller, liveness, settings, suspected),
     )
 
 
@@ -149,12 +158,12 @@ def _decisions(
 
 
 def _periodic_tasks(
-    context: NodeContext, settings: DecisionSettings, liveness: Liveness
+    context: NodeContext, settings: DecisionSettings, liveness: Liveness, suspected: asyncio.Event
 ) -> tuple[PeriodicTask, ...]:
     """Return what the active controller does without a request; expired brokers come first."""
     config = context.loaded.broker
     tasks: tuple[PeriodicTask, ...] = (
-        FenceExpiredBrokers(liveness, settings),
+        FenceExpiredBrokers(liveness, settings, suspected.set),
         RemoveExpiredTokens(config.delegation_token_expiry_check_interval_ms),
     )
     if not config.auto_leader_rebalance_enable:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from ottla.controller.probe_loop import ProbeCounts
 from ottla.metadata.image import Image
 from ottla.observability.exposition import (
     Family,
@@ -322,6 +323,28 @@ def controller_families(
         f"{name}preferredreplicaimbalancecount",
         "Partitions led by another than the preferred replica.",
         imbalanced,
+    )
+
+
+def probe_families(counts: ProbeCounts) -> Iterable[Family]:
+    """Yield the counters of the probes by which a controller finds stopped brokers."""
+    outcomes = {
+        "answered": counts.answered,
+        "refused": counts.refused,
+        "unanswered": counts.unanswered,
+        "unproven": counts.unproven,
+    }
+    samples = tuple(Sample((("outcome", name),), value) for name, value in outcomes.items())
+    yield Family(
+        "ottla_controller_broker_probes_total",
+        Kind.COUNTER,
+        "Connections to brokers that may be gone.",
+        samples,
+    )
+    yield counter(
+        "ottla_controller_brokers_fenced_by_probe_total",
+        "Brokers fenced before their session expired: their port refused connections.",
+        counts.fenced,
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from ottla.config.addresses import parse_host_port
 from ottla.config.generated import BrokerConfig
+from ottla.controller.probe_loop import ProbeCounts
 from ottla.metadata.image import Image
 from ottla.node.context import NodeContext
 from ottla.node.gauges import (
@@ -26,12 +27,13 @@ from ottla.node.gauges import (
     isr_families,
     partition_families,
     partition_rows,
+    probe_families,
     quorum_families,
     recovery_families,
     scrub_families,
 )
 from ottla.node.meters import Meters
-from ottla.observability.exposition import CONTENT_TYPE, Family, Registry, Source, gauge
+from ottla.observability.exposition import CONTENT_TYPE, Family, Registry, Source, counter, gauge
 from ottla.observability.http import Page, SlicedPage, plain
 from ottla.observability.http_service import Credentials, HttpService
 from ottla.observability.process_metrics import ProcessMetrics
@@ -58,6 +60,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     disk_sizes: Callable[[], Mapping[TopicPartition, int]] = dict
     scrubbed: Callable[[], ScrubCounts] = ScrubCounts
     unclean_elections: Callable[[], int] = lambda: 0
+    probe_counts: Callable[[], ProbeCounts] = ProbeCounts
+    refusals: Callable[[], int] = lambda: 0
     recovery_cuts: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
     sources: tuple[Source, ...] = ()
     """Parts of the node that have metrics of their own."""
@@ -96,6 +100,11 @@ class NodeMetrics(msgspec.Struct, frozen=True):
 
     def _quorum(self) -> Iterable[Family]:
         yield from quorum_families(self.view.quorum(), self.meters.leader_changes)
+        yield counter(
+            "ottla_quorum_connections_refused_total",
+            "Connections to other replicas of the quorum that were refused.",
+            self.view.refusals(),
+        )
         image = self.view.image()
         name = "kafka_server_brokermetadatametrics_last_applied_record_"
         yield gauge(f"{name}offset", "The metadata read.", int(image.provenance.offset))
@@ -106,9 +115,10 @@ class NodeMetrics(msgspec.Struct, frozen=True):
         assert self.view.is_active_controller is not None
         is_active = self.view.is_active_controller()
         unclean = self.view.unclean_elections()
-        return controller_families(
+        yield from controller_families(
             self.view.image(), is_active=is_active, unclean_elections=unclean
         )
+        yield from probe_families(self.view.probe_counts())
 
     def _broker(self) -> Iterable[Family]:
         assert self.view.hosted is not None

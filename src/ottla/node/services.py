@@ -17,7 +17,7 @@ def services_of(parts: NodeParts) -> list[Service]:
     services: list[Service | None] = [parts.meters.loop, *parts.security.services, parts.metrics]
     services.append(parts.quorum.driver)
     if controller is not None:
-        services += [controller.controller, controller.recovery]
+        services += [controller.controller, controller.recovery, controller.probes]
     services.append(parts.snapshotter)
     if controller is not None:
         services += [controller.listener, controller.auto_join, controller.registration]

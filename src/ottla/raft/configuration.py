@@ -41,6 +41,7 @@ def raft_settings(
         retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
         election_backoff_ms_max=config.controller_quorum_election_backoff_max_ms,
         observer_lag_records_max=config.ottla_observer_lag_bound,
+        is_refusal_evidence=config.ottla_liveness_probe_enable,
     )
 
 

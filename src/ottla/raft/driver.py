@@ -135,6 +135,8 @@ class RaftDriver:
         self._download: SnapshotDownload | None = None
         self._is_snapshotting = False
         self._applier = Applier(parts.log, parts.listener)
+        self.refusals = 0
+        """How many connections to other replicas were refused, since the start."""
 
     # -- lifecycle -----------------------------------------------------------
 
@@ -341,7 +343,12 @@ class RaftDriver:
     # -- outgoing requests ---------------------------------------------------
 
     async def _send(self, effect: out.Send) -> None:
-        reply = await self._parts.peers.ask(effect.endpoint, effect.request)
+        try:
+            reply = await self._parts.peers.ask(effect.endpoint, effect.request)
+        except ConnectionRefusedError:
+            self.refusals += 1
+            self._feed(into.Unanswered(self._now(), effect.ticket, is_refused=True))
+            return
         if reply is None:
             self._feed(into.Unanswered(self._now(), effect.ticket))
         else:

@@ -34,7 +34,11 @@ class Peers(Protocol):
     """Sends requests to other replicas."""
 
     async def ask(self, endpoint: Endpoint, request: Request) -> Reply | None:
-        """Return the reply; None if there is none, for whatever reason."""
+        """Return the reply; None if there is none, for whatever other reason than a refusal.
+
+        Raises:
+            ConnectionRefusedError: no process listens at the peer's address.
+        """
         ...
 
     async def close(self) -> None:
@@ -71,7 +75,11 @@ class WirePeers:
         self._is_closed = False
 
     async def ask(self, endpoint: Endpoint, request: Request) -> Reply | None:
-        """Send a request and wait for its reply, up to the request timeout."""
+        """Send a request and wait for its reply, up to the request timeout.
+
+        Raises:
+            ConnectionRefusedError: as `Peers.ask`.
+        """
         address = Address(endpoint.host, endpoint.port)
         peer = self._peers.setdefault(address, _Peer(asyncio.Lock()))
         try:
@@ -82,6 +90,9 @@ class WirePeers:
                 rpc_codec.to_message(request), timeout_ms=self._timeout_ms
             )
             reply = rpc_codec.to_reply(response, endpoint.listener)
+        except ConnectionRefusedError as error:
+            self._note_down(address, peer, error)
+            raise
         except (OSError, Fault) as error:
             self._note_down(address, peer, error)
             return None

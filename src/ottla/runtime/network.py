@@ -11,6 +11,7 @@ reporting as ready. The loop then waits, longer each time, and logs the problem 
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import os
 import socket
@@ -87,11 +88,22 @@ class TcpNetwork:
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect to the first address of the host that accepts."""
         loop = asyncio.get_running_loop()
-        transport, protocol = await loop.create_connection(connect, address.host, address.port)
-        connected = transport.get_extra_info("socket")
-        if connected is not None:
-            self._set_options(connected)
-        return transport, protocol
+        refused: OSError | None = None
+        other: OSError | None = None
+        for host in await _addresses(address):
+            try:
+                transport, protocol = await loop.create_connection(connect, host, address.port)
+            except ConnectionRefusedError as error:
+                refused = error
+                continue
+            except OSError as error:
+                other = error
+                continue
+            connected = transport.get_extra_info("socket")
+            if connected is not None:
+                self._set_options(connected)
+            return transport, protocol
+        raise other or refused or OSError(errno.EADDRNOTAVAIL, f"{address} has no address")
 
     async def bind(self, address: Address) -> socket.socket:
         """Bind without accepting, to reserve the port before it is served.
@@ -263,6 +275,18 @@ class _Accepting:
         if self._reserve is not None:
             os.close(self._reserve)
             self._reserve = None
+
+
+async def _addresses(address: Address) -> list[str]:
+    """Return the IP addresses of a host, in the order of the resolver."""
+    try:
+        ipaddress.ip_address(address.host)
+    except ValueError:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM
+        )
+        return list(dict.fromkeys(str(where[0]) for *_, where in found))
+    return [address.host]
 
 
 def _bind(fresh: socket.socket, where: object, address: Address) -> socket.socket:

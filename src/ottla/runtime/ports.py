@@ -281,7 +281,8 @@ class Network(Protocol):
         """Connect.
 
         Raises:
-            OSError: refused, unreachable or timed out. The caller bounds the time.
+            ConnectionRefusedError: every address of the host refused: no process listens there.
+            OSError: unreachable or timed out. The caller bounds the time.
         """
         ...
 

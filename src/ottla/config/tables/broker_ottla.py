@@ -24,6 +24,15 @@ BROKER_OTTLA: tuple[Key, ...] = (
     Key("ottla.controller.heartbeat.interval.ms", INT, 300, at_least(1), MEDIUM, READ_ONLY,
         "How often the quorum leader contacts the voters; "
         "at most a third of the election timeout."),
+    Key("ottla.liveness.probe.enable", BOOLEAN, True, None, MEDIUM, READ_ONLY,
+        "Whether a broker or quorum leader whose port refuses connections is replaced before its "
+        "timeout."),
+    Key("ottla.liveness.probe.interval.ms", INT, 50, at_least(1), LOW, READ_ONLY,
+        "The pause between the two refused connections after which the active controller fences "
+        "a broker."),
+    Key("ottla.liveness.probe.timeout.ms", INT, 1_000, at_least(1), LOW, READ_ONLY,
+        "How long the active controller waits for a connection to a suspected broker; a time-out "
+        "is no evidence."),
     Key("ottla.observer.lag.bound", LONG, 1000, at_least(0), MEDIUM, READ_ONLY,
         "The maximum lag, in records, of an observer that becomes a voter."),
     Key("ottla.metadata.snapshot.interval.records", LONG, 0, at_least(0), LOW, READ_ONLY,

@@ -42,10 +42,14 @@ class Replied(msgspec.Struct, frozen=True):
 
 
 class Unanswered(msgspec.Struct, frozen=True):
-    """A `Send` failed: no connection, or it was lost."""
+    """A `Send` failed: no connection, or it was lost.
+
+    ``is_refused``: the connection was refused, so no process listened at the address.
+    """
 
     now: Millis
     ticket: int
+    is_refused: bool = False
 
 
 class Flushed(msgspec.Struct, frozen=True):

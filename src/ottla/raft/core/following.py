@@ -27,6 +27,11 @@ from ottla.raft.core.voters import Endpoint, find_endpoint
 
 # Ids of bootstrap servers, whose real ids are unknown, count down from here.
 BOOTSTRAP_ID_FIRST = -2
+# A leader that refuses connections twice in a row has stopped. A retry backoff lies between.
+REFUSALS = 2
+# The followers of a stopped leader learn of it at once. Each gives the one before it, by node id,
+# this time to be elected: two candidates at a time would split the votes.
+SUCCESSION_MS = 100
 
 
 class CommittedLogCutError(Exception):
@@ -60,6 +65,26 @@ def on_fetch_reply(quorum: Quorum, sent: InFlight, reply: FetchReply) -> None:
 def _record_contact(quorum: Quorum, role: Follower) -> None:
     role.fetch_deadline = Millis(quorum.now + quorum.settings.fetch_timeout_ms)
     role.has_fetched = True
+    role.refusals = 0
+
+
+def on_unanswered(quorum: Quorum, sent: InFlight, *, is_refused: bool) -> None:
+    """Give up a leader whose process has stopped, without waiting for the fetch timeout.
+
+    A refused connection is weaker evidence than silence: the pre-vote is won only if a majority of
+    the voters has lost the leader, too.
+    """
+    role = quorum.role
+    if not isinstance(role, Follower) or sent.to != role.leader_id:
+        return
+    role.refusals = role.refusals + 1 if is_refused else 0
+    if role.refusals != REFUSALS or not quorum.settings.is_refusal_evidence:
+        return
+    others = [each for each in quorum.voters.ids if each != role.leader_id]
+    place = sum(each < quorum.settings.node_id for each in others)
+    deadline = Millis(quorum.now + place * SUCCESSION_MS)
+    role.fetch_deadline = min(role.fetch_deadline, deadline)
+    role.has_fetched = False
 
 
 def _cut(quorum: Quorum, diverging: LogPosition) -> None:

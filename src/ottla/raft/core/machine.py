@@ -134,6 +134,7 @@ class RaftCore:
                 if (sent := quorum.outstanding.take(event.ticket)) is not None:
                     quorum.outstanding.pause(sent.to, quorum.now)
                     changes.on_unanswered(quorum, sent)
+                    following.on_unanswered(quorum, sent, is_refused=event.is_refused)
             case Flushed():
                 if quorum.flushed(event.ticket):
                     leading.advance(quorum)

@@ -39,6 +39,8 @@ class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
     # How far behind a prospective voter may be. Kafka requires only one full catch-up within the
     # last hour; a voter that lags would delay the high watermark at once.
     observer_lag_records_max: int = 1000
+    # Give up a leader whose port refuses connections before the fetch timeout.
+    is_refusal_evidence: bool = True
 
     def __post_init__(self) -> None:
         assert any(self.directory_id), "the replica's own directory id is missing"

@@ -4,7 +4,7 @@
         ^                                  |  ^                        |                    |
         |                                  |  +--- election timeout ---+                    |
         +----- refused, no leader known ---+                                             Resigned
-    Follower -- fetch timeout --> Prospective -- refused --> Follower
+    Follower -- fetch timeout, or the leader's port refuses --> Prospective -- refused --> Follower
 
 A greater epoch, or learning the epoch's leader, leads from any role to Unattached or Follower.
 Only becoming a candidate raises the epoch without a message from another replica.
@@ -87,6 +87,8 @@ class Follower(msgspec.Struct):
     voted: ReplicaKey | None = None
     has_fetched: bool = False
     has_updated: bool = False
+    # Connections to the leader that were refused, in a row.
+    refusals: int = 0
     leader_high_watermark: Offset | None = None
     download: Download | None = None
     name = Role.FOLLOWER
