@@ -30,11 +30,17 @@ def plan(
     start: int = 0,
     hw: int = 100,
     end: int = 100,
+    remote_end: int | None = None,
 ) -> RetentionPlan:
     return plan_retention(
         segments,
         Policy(policy == "delete", ms, size),
-        LogState(Offset(start), Offset(hw), Offset(end)),
+        LogState(
+            Offset(start),
+            Offset(hw),
+            Offset(end),
+            None if remote_end is None else Offset(remote_end),
+        ),
         Millis(NOW),
     )
 
@@ -93,6 +99,16 @@ def test_segments_below_the_log_start_are_deleted_under_either_policy() -> None:
         assert plan(*segments, policy=policy, start=10).base_offsets == (0,)
         done = plan(*segments, policy=policy, start=25)
         assert (done.base_offsets, done.log_start) == ((0, 10), 25)
+
+
+def test_segment_that_is_not_in_remote_storage_yet_stays() -> None:
+    segments = (seg(0, age=99), seg(10, age=99), seg(20, age=99), seg(30))
+    for limits in ({"ms": 15}, {"size": 1}):
+        assert plan(*segments, remote_end=0, **limits).is_empty
+        assert plan(*segments, remote_end=19, **limits).base_offsets == (0,)
+        assert plan(*segments, remote_end=30, **limits).base_offsets[:3] == (0, 10, 20)
+    # Below the log start it is not needed any more.
+    assert plan(*segments, remote_end=0, start=20, ms=15).base_offsets == (0, 10)
 
 
 def test_compacted_topic_is_not_deleted_by_time_or_size() -> None:

@@ -127,6 +127,12 @@ class OffsetOutOfRange(Fault):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+class OffsetMovedToTieredStorage(Fault):
+    """An offset that is only in remote storage any more (KIP-405)."""
+
+    code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+
+
 class OffsetNotAvailable(Fault):
     """The new leader does not know its high watermark yet."""
 

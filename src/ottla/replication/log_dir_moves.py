@@ -187,8 +187,8 @@ class Move:
 
     def _source_span(self) -> Span:
         source = self.partition.log
-        start = source.log_start_offset
-        if not self.future.log_start_offset <= start <= self.future.log_end_offset:
+        start = source.local_log_start_offset
+        if not self.future.local_log_start_offset <= start <= self.future.log_end_offset:
             # The log may start inside a batch, and batches are copied whole.
             with self._work_in(self.partition.directory):
                 first = source.read(start, 1, upto=source.log_end_offset)
@@ -198,7 +198,7 @@ class Move:
     @property
     def _next_offset(self) -> Offset:
         """The first offset of the next chunk."""
-        return max(self.future.log_end_offset, self.partition.log.log_start_offset)
+        return max(self.future.log_end_offset, self.partition.log.local_log_start_offset)
 
     def _copy(self) -> int:
         """Append one chunk to the future log; return its bytes."""
@@ -241,7 +241,7 @@ class Move:
                 # The source does not know the epoch: it has lost it with its records.
                 newest = source.epochs.latest_epoch
                 if newest is None:
-                    self._begin_at(source.log_start_offset)
+                    self._begin_at(source.local_log_start_offset)
                     return
                 epoch, end = newest, source.log_end_offset
             cut = decide_cut(future.epochs, future.log_end_offset, DivergingEpoch(epoch, end))
@@ -256,13 +256,14 @@ class Move:
         partition, left = self.partition, self.partition.directory
         with self._work_in(self.target):
             hosted = self.target.promote(partition.name, partition.log)
+        hosted.log.remote_end = partition.log.remote_end
         partition.log, partition.directory = hosted.log, self.target
         self.is_over = True
         self._swapped(partition, left)
 
 
 def _span(of: Log) -> Span:
-    return Span(of.log_start_offset, of.log_end_offset)
+    return Span(of.local_log_start_offset, of.log_end_offset)
 
 
 class LogDirMoves:

@@ -49,11 +49,14 @@ def topic_settings(
         ignored = tuple(str(problem) for problem in error.problems)
     expiration = effective_broker_value(layers, "producer.id.expiration.ms")
     assert isinstance(expiration, int)
-    return TopicSettings(found, log_config(found, expiration), ignored)
+    is_tiered = bool(effective_broker_value(layers, "remote.log.storage.system.enable"))
+    return TopicSettings(found, log_config(found, expiration, is_tiered=is_tiered), ignored)
 
 
-def log_config(topic: TopicConfig, producer_id_expiration_ms: int) -> LogConfig:
-    """Return the settings of a topic's logs."""
+def log_config(
+    topic: TopicConfig, producer_id_expiration_ms: int, *, is_tiered: bool = False
+) -> LogConfig:
+    """Return the settings of a topic's logs. ``is_tiered``: the broker has remote storage."""
     return LogConfig(
         segment_bytes=topic.internal_segment_bytes or topic.segment_bytes,
         segment_ms=topic.segment_ms,
@@ -73,4 +76,10 @@ def log_config(topic: TopicConfig, producer_id_expiration_ms: int) -> LogConfig:
         max_compaction_lag_ms=topic.max_compaction_lag_ms,
         min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
         producer_id_expiration_ms=producer_id_expiration_ms,
+        is_tiered=is_tiered
+        and topic.remote_storage_enable
+        and "compact" not in topic.cleanup_policy,
+        is_remote_copy_disabled=topic.remote_log_copy_disable,
+        local_retention_ms=topic.local_retention_ms,
+        local_retention_bytes=topic.local_retention_bytes,
     )

@@ -9,15 +9,16 @@ has synced a `flush_plan`. A disk failure is final: from then on every write rai
         |              |              |
         |    synced    |  page cache  |             the next record gets log_end
 
-Invariant: every offset in [log_start, log_end) that was not compacted away is in exactly one
-segment, at the place that `append_*` returned for it.
+Invariant: every offset in [local_log_start, log_end) that was not compacted away is in exactly one
+segment, at the place that `append_*` returned for it. The local log start differs from the log
+start only in a log with segments in remote storage (KIP-405): those before it are only there.
 """
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
-from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
+from ottla.protocol.faults import OffsetMovedToTieredStorage, OffsetOutOfRange, StorageFailed
 from ottla.protocol.records.batch import (
     LOG_OVERHEAD_BYTES,
     BatchHeader,
@@ -45,13 +46,14 @@ from ottla.storage.deleted_segments import DeletedSegments
 from ottla.storage.disk_health import DiskHealth
 from ottla.storage.files import LogFiles
 from ottla.storage.flushing import FlushPlan, Unsynced
-from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_recovery import LogCheckpoint, LogLoader
 from ottla.storage.log_tail import LogTail
 from ottla.storage.offset_index import RELATIVE_OFFSET_MAX
 from ottla.storage.producer_replay import apply_batch, collect_aborted, note_aborted, replay
-from ottla.storage.producer_state import ProducerState
+from ottla.storage.producer_snapshot_format import encode as encode_producers
+from ottla.storage.producer_state import ProducerEntry, ProducerState
 from ottla.storage.read import (
     Slice,
     SliceRequest,
@@ -67,6 +69,14 @@ from ottla.storage.transaction_index import AbortedTxn
 
 NEW: Final = LogCheckpoint()
 FIRST: Final = Offset(0)
+
+
+class TierHistory(NamedTuple):
+    """What a log takes over from the part before ``end_offset``, which is in remote storage."""
+
+    end_offset: Offset
+    epochs: tuple[EpochEntry, ...]
+    producers: tuple[ProducerEntry, ...]
 
 
 class Log(LogTail):
@@ -93,7 +103,8 @@ class Log(LogTail):
         self._deleted_segments = DeletedSegments(clock)
         self._log_start = loaded.log_start
         self._recovery_point = loaded.recovery_point
-        self._high_watermark = loaded.log_start
+        self._high_watermark = max(loaded.log_start, loaded.segments.first.base_offset)
+        self.remote_end = Offset(0)  # everything below is in remote storage; its manager sets it
         self.log_end_offset = loaded.log_end
         self.producers = loaded.producers
         self.epochs = loaded.epochs
@@ -149,6 +160,11 @@ class Log(LogTail):
     def last_stable_offset(self) -> Offset:
         """The end of what a read_committed reader sees: no open transaction begins below it."""
         return self.producers.last_stable_offset(self._high_watermark)
+
+    @property
+    def local_log_start_offset(self) -> Offset:
+        """The first offset that may be read from this disk."""
+        return max(self._log_start, self._segments.first.base_offset)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -382,12 +398,16 @@ class Log(LogTail):
 
         Raises:
             OffsetOutOfRange: below the log's start or above its end.
+            OffsetMovedToTieredStorage: only in remote storage.
             CorruptBatch: the file is damaged there. StorageFailed: it cannot be read.
         """
         if not self._log_start <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(
                 f"{self.directory}: {offset} is not in {self._log_start}..{self.log_end_offset}"
             )
+        if offset < self._segments.first.base_offset:
+            start = self.local_log_start_offset
+            raise OffsetMovedToTieredStorage(f"{self.directory}: {offset} is before {start}")
         wanted = SliceRequest(offset, bytes_max, min(upto, self.log_end_offset), minimum_one)
         with self._health:
             if offset >= wanted.upto:
@@ -409,6 +429,15 @@ class Log(LogTail):
         """Return the aborted transactions that overlap ``[start, upto)``, for read_committed."""
         with self._health:
             return collect_aborted(self._segments, self._snapshots, start, upto)
+
+    def producer_snapshot(self, offset: Offset) -> bytes:
+        """Return a producer snapshot as of ``offset``, which must be the base of a segment."""
+        with self._health:
+            producers = ProducerState(self._config.producer_id_expiration_ms)
+            producers.clear(self._segments.first.base_offset)
+            self._snapshots.load(producers, offset, self._clock.now())
+            replay(producers, self._segments, offset)
+            return encode_producers(producers.entries())
 
     # -- damage --------------------------------------------------------------
 
@@ -452,8 +481,11 @@ class Log(LogTail):
         self._cut_to(end, [segment.base_offset for segment in gone])
         return True
 
-    def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Remove everything and start at ``offset``, for a follower that lags too far behind."""
+    def truncate_fully_and_start_at(self, offset: Offset, log_start: Offset | None = None) -> None:
+        """Remove everything and start at ``offset``, for a follower that lags too far behind.
+
+        ``log_start`` is the log's start where it is in remote storage, below ``offset``.
+        """
         self._health.check()
         self._unsynced.truncated()
         gone = list(self._segments)
@@ -472,9 +504,21 @@ class Log(LogTail):
         self.forget_removed_damage()
         self.epochs.clear()
         self._write_epochs()
-        self.log_end_offset = self._log_start = self._high_watermark = offset
-        self._recovery_point = offset
+        self.log_end_offset = self._high_watermark = self._recovery_point = offset
+        self._log_start = offset if log_start is None else min(log_start, offset)
         self.producers.clear(offset)
+
+    def start_in_tier(self, history: "TierHistory", log_start: Offset) -> None:
+        """Remove everything and start where a history in remote storage ends (KIP-405)."""
+        self.truncate_fully_and_start_at(history.end_offset, log_start)
+        for entry in history.epochs:
+            self.epochs.assign(*entry)
+        self.epochs.truncate_from_start(log_start)
+        self._write_epochs()
+        self.producers.load(history.producers, history.end_offset, self._clock.now())
+        with self._health:
+            taken = self._snapshots.take(self.producers)
+        self._unsynced.add_names(*taken)
 
     def _cut_to(self, offset: Offset, gone: Sequence[Offset]) -> None:
         """Bring all derived state in step with a log that now ends at ``offset``."""
@@ -518,7 +562,8 @@ class Log(LogTail):
     def delete_segments(self, base_offsets: Iterable[Offset]) -> int:
         """Delete exactly these segments, which must be the oldest; the log starts after them.
 
-        If the active segment is among them, a new one is started first: a log always has one.
+        If the active segment is among them, a new one is started first: a log always has one. A log
+        whose segments are copied to remote storage keeps its start: they can be read there.
 
         Raises:
             OffsetOutOfRange: they reach above the high watermark.
@@ -532,7 +577,8 @@ class Log(LogTail):
         self._check_replicated(upto)
         if gone[-1] is self._segments.active:
             self._roll(self.log_end_offset, self._clock.now())
-        self.advance_log_start(upto)
+        if not self._config.is_copied:
+            self.advance_log_start(upto)
         with self._health:
             self._remove_segments(gone)
             self._snapshots.remove_at(bases)

@@ -32,6 +32,27 @@ class LogConfig(msgspec.Struct, frozen=True):
     max_compaction_lag_ms: int = INT64_MAX
     min_cleanable_dirty_ratio: float = 0.5
     producer_id_expiration_ms: int = 86_400_000
+    is_tiered: bool = False  # remote.storage.enable: old segments are in remote storage, too
+    is_remote_copy_disabled: bool = False  # remote.log.copy.disable
+    local_retention_ms: int = -2  # -2: as retention_ms
+    local_retention_bytes: int = -2  # -2: as retention_bytes
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether segments are copied to remote storage, and may be deleted here only then."""
+        return self.is_tiered and not self.is_remote_copy_disabled
+
+    @property
+    def disk_retention_ms(self) -> int:
+        """How long segments stay on this broker's disk; -1 is unlimited."""
+        is_whole = not self.is_copied or self.local_retention_ms == -2
+        return self.retention_ms if is_whole else self.local_retention_ms
+
+    @property
+    def disk_retention_bytes(self) -> int:
+        """How many bytes of segments stay on this broker's disk; -1 is unlimited."""
+        is_whole = not self.is_copied or self.local_retention_bytes == -2
+        return self.retention_bytes if is_whole else self.local_retention_bytes
 
     @property
     def segment_ms_max(self) -> int:

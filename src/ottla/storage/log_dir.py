@@ -442,7 +442,7 @@ class LogDirectory:
             log = hosted.log
             tables.recovery_points[partition] = log.recovery_point
             tables.high_watermarks[partition] = log.high_watermark
-            if log.log_start_offset > log.segments[0].base_offset:
+            if log.config.is_tiered or log.log_start_offset > log.segments[0].base_offset:
                 tables.log_starts[partition] = log.log_start_offset
         return self._files.writes(tables)
 

@@ -152,7 +152,8 @@ class LogLoader:
         self._find_end()
         if not len(self.segments):
             self._begin_at(self._checkpoint.log_start_offset)
-        self.log_start = max(self.log_start, self.segments.first.base_offset)
+        if not self._config.is_tiered:  # else what precedes the first segment is in remote storage
+            self.log_start = max(self.log_start, self.segments.first.base_offset)
         self._settle_epochs(are_epochs_known)
         self._load_producers()
 

@@ -13,6 +13,7 @@ from ottla.runtime.ports import File
 from ottla.storage.scan import LocatedBatch
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
+from ottla.storage.transaction_index import AbortedTxn
 
 TRIMMED_BYTES_MIN: Final = 64 * 1024
 """Slices of at least this length end with a whole batch: finding its end is cheap then."""
@@ -45,6 +46,13 @@ class TimestampedOffset(NamedTuple):
     timestamp: Millis
     offset: Offset
     leader_epoch: LeaderEpoch
+
+
+class RemoteRecords(NamedTuple):
+    """Whole batches from remote storage; ``aborted`` is None unless read_committed."""
+
+    data: bytes
+    aborted: list[AbortedTxn] | None = None
 
 
 class SliceRequest(NamedTuple):

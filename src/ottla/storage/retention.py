@@ -3,7 +3,8 @@
 Pure. A segment is deleted when it lies below the log's start, when the log is larger than
 ``retention.bytes`` without it, or when its newest record is older than ``retention.ms``. Only whole
 segments are deleted, only from the front, and only when all of a segment is below the high
-watermark: records that are not replicated yet must not be deleted.
+watermark: records that are not replicated yet must not be deleted. A segment that is to be copied
+to remote storage is deleted only once it is there, or below the log's start (KIP-405).
 
 Time is the caller's ``now``; pass `TrustedClock.expiry`, so that a clock set to the wrong year
 deletes nothing.
@@ -67,11 +68,15 @@ class RetentionPlan(msgspec.Struct, frozen=True):
 
 
 class LogState(NamedTuple):
-    """The offsets of a log. ``log_end`` is the next offset to be written."""
+    """The offsets of a log. ``log_end`` is the next offset to be written.
+
+    ``remote_end``: everything below is in remote storage; None if segments are not copied there.
+    """
 
     log_start: Offset
     high_watermark: Offset
     log_end: Offset
+    remote_end: Offset | None = None
 
 
 def plan_retention(
@@ -103,8 +108,10 @@ def _expired(
     """Return the index of the first segment at or after ``first`` that is kept."""
     for at in range(first, len(segments)):
         is_last_and_empty = at == len(segments) - 1 and segments[at].size == 0
-        is_replicated = _upper_bound(segments, at, state) <= state.high_watermark
-        if is_last_and_empty or not is_replicated or not is_due(at):
+        upper = _upper_bound(segments, at, state)
+        is_replicated = upper <= state.high_watermark
+        is_copied = state.remote_end is None or upper <= max(state.remote_end, state.log_start)
+        if is_last_and_empty or not is_replicated or not is_copied or not is_due(at):
             return at
     return len(segments)
 

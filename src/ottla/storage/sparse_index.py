@@ -54,6 +54,11 @@ class SparseIndex:
         self._stored = 0
         self._tail.clear()
 
+    def contents(self) -> bytes:
+        """Return all entries as they are, or will be, in the file."""
+        stored = self._disk.read(self.path)[: self._stored_entries() * self.ENTRY.size]
+        return stored + b"".join(self.ENTRY.pack(*entry) for entry in self._tail)
+
     # -- entries -------------------------------------------------------------
 
     def __len__(self) -> int:

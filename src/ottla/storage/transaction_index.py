@@ -102,6 +102,10 @@ class TransactionIndex:
         finally:
             file.close()
 
+    def contents(self) -> bytes:
+        """Return the bytes of the file."""
+        return b"" if self.is_empty else self._disk.read(self.path)
+
     def truncate_to(self, offset: Offset) -> None:
         """Drop transactions whose marker is at or above ``offset``."""
         kept = sum(txn.last_offset < offset for txn in self.entries())
