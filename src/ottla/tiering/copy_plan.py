@@ -1,0 +1,100 @@
+"""Which segments of a log to copy to remote storage next. Pure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from ottla.protocol.types import LeaderEpoch, Offset
+from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
+from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
+
+
+class LocalSegment(Protocol):
+    """The properties of a local segment that the rule needs."""
+
+    @property
+    def base_offset(self) -> Offset:
+        """Its first offset."""
+        ...
+
+
+class Candidate(NamedTuple):
+    """A segment to copy: its base offset, and the base offset of the next one."""
+
+    base_offset: Offset
+    next_offset: Offset
+
+
+def plan_copy(
+    segments: Sequence[LocalSegment], remote_end: Offset, log_start: Offset, last_stable: Offset
+) -> list[Candidate]:
+    """Return the sealed segments that are due, oldest first; never the active one.
+
+    A segment is due once all of it is below the last stable offset: it is replicated, and every
+    transaction in it has ended, so its transaction index is complete. ``remote_end``: everything
+    below has been copied. The segment that holds ``max(remote_end, log_start)`` is the first.
+    """
+    start = max(remote_end, log_start)
+    return [
+        Candidate(segment.base_offset, after.base_offset)
+        for segment, after in pairwise(segments)
+        if after.base_offset > start and after.base_offset <= last_stable
+    ]
+
+
+def highest_remote_offset(
+    epochs: LeaderEpochs,
+    log_end: Offset,
+    highest: Callable[[LeaderEpoch], Offset | None],
+) -> Offset:
+    """Return the last offset of the log's own history that is in remote storage, or -1.
+
+    Looks from the newest epoch to the oldest. What was copied of an epoch beyond its end in this
+    log belongs to another history.
+    """
+    for entry in reversed(epochs.entries):
+        found = highest(entry.epoch)
+        if found is not None:
+            end = epochs.end_offset_for(entry.epoch, log_end)[1]
+            return Offset(min(found, end - 1))
+    return Offset(-1)
+
+
+def segment_epochs(epochs: LeaderEpochs, start: Offset, upto: Offset) -> tuple[EpochEntry, ...]:
+    """Return the epochs that wrote ``[start, upto)``; the first starts at ``start``."""
+    found: list[EpochEntry] = []
+    for entry in epochs.entries:
+        if entry.start_offset >= upto:
+            break
+        if entry.start_offset <= start:
+            found = [EpochEntry(entry.epoch, start)]
+        else:
+            found.append(entry)
+    return tuple(found)
+
+
+def first_remote_offset(
+    epochs: LeaderEpochs, segments: Callable[[LeaderEpoch], Sequence[SegmentMetadata]]
+) -> Offset | None:
+    """Return the first offset in remote storage of the log's own history; None if there is none."""
+    for entry in epochs.entries:
+        for metadata in segments(entry.epoch):
+            if metadata.state is SegmentState.COPY_SEGMENT_FINISHED:
+                return metadata.start_offset
+    return None
+
+
+def abandoned_copies(
+    segments: Iterable[SegmentMetadata], copying: Iterable[object]
+) -> list[SegmentMetadata]:
+    """Return copies that no one continues: started by an earlier leader, or before a crash.
+
+    The leader alone copies, and ``copying`` are the ids of its copies in progress.
+    """
+    in_progress = set(copying)
+    return [
+        metadata
+        for metadata in segments
+        if metadata.state is SegmentState.COPY_SEGMENT_STARTED
+        and metadata.segment_id not in in_progress
+    ]

@@ -1,0 +1,347 @@
+"""The remote log tasks of a broker: copy, expire and delete segments of the partitions it hosts.
+
+Service. Every ``remote.log.manager.task.interval.ms``:
+
+    leader     delete abandoned copies, copy the sealed segments that are due, delete expired ones
+    follower   look up how far remote storage reaches, so that local segments may be deleted
+    disabled   a topic that is no longer tiered: delete its remote segments (KIP-950)
+    deleted    a topic that is no longer in the image: delete its remote segments
+
+Everything is decided anew from the metadata in each round, so a crash at any step is repaired by
+the next round, on this broker or on the next leader. A task that failed is retried with backoff.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from ottla.metadata.image import EMPTY, Image
+from ottla.protocol.faults import Fault, OffsetOutOfRange, StorageFailed
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicIdPartition, Uuid
+from ottla.quotas.replication_throttle import Allowance
+from ottla.runtime.ports import Random
+from ottla.runtime.trusted_time import TrustedClock
+from ottla.storage.log import Log
+from ottla.tiering.copy_plan import (
+    abandoned_copies,
+    first_remote_offset,
+    highest_remote_offset,
+    plan_copy,
+)
+from ottla.tiering.metadata_manager import MetadataNotReady, RemoteLogMetadataManager
+from ottla.tiering.remote_retention import RemoteLogState, plan_remote_retention
+from ottla.tiering.segment_copier import CopierPorts, SegmentCopier
+from ottla.tiering.segment_metadata import SegmentMetadata
+from ottla.tiering.segment_store import SegmentStore
+
+log = logging.getLogger(__name__)
+
+
+class TieredPartition(Protocol):
+    """A hosted partition, as far as its remote segments are concerned."""
+
+    topic: str
+    index: int
+    topic_id: Uuid
+    log: Log
+    is_leader: bool
+    leader_epoch: LeaderEpoch
+    offline: StorageFailed | None
+
+    def log_trimmed(self) -> None:
+        """Notify readers that the log start has advanced."""
+        ...
+
+
+class ManagerSettings(msgspec.Struct, frozen=True):
+    """Kafka's ``remote.log.manager.*``; times are milliseconds."""
+
+    node_id: NodeId
+    interval_ms: int = 30_000
+    copiers: int = 10
+    backoff_ms: int = 500
+    backoff_ms_max: int = 30_000
+    jitter: float = 0.2
+    custom_bytes_max: int = 128
+
+
+class ManagerPorts(msgspec.Struct, frozen=True):
+    """What the manager needs of its node. ``partitions`` returns those hosted here."""
+
+    clock: TrustedClock
+    random: Random
+    partitions: Callable[[], Iterable[TieredPartition]]
+    image: Callable[[], Image] = lambda: EMPTY
+    is_internal: Callable[[str], bool] = lambda topic: topic.startswith("__")
+
+
+class _Task(msgspec.Struct):
+    """The state of one partition's task. ``epoch`` is the leader epoch it was prepared for."""
+
+    epoch: LeaderEpoch | None = None
+    is_running: bool = False
+    failures: int = 0
+    due: Millis = Millis(0)
+
+
+class RemoteLogCounts(msgspec.Struct):
+    """What the tasks have done since the start."""
+
+    copied_segments: int = 0
+    copied_bytes: int = 0
+    copy_failures: int = 0
+    deleted_segments: int = 0
+    delete_failures: int = 0
+
+
+class RemoteLogManager:
+    """Service: runs the tasks. One per broker."""
+
+    name = "remote-log-manager"
+
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        ports: ManagerPorts,
+        store: SegmentStore,
+        metadata: RemoteLogMetadataManager,
+    ) -> None:
+        self.settings = settings
+        self.metadata = metadata
+        self.counts = RemoteLogCounts()
+        self.copy_quota = Allowance()
+        self._ports = ports
+        copier_ports = CopierPorts(settings.node_id, settings.custom_bytes_max, ports.clock.now,
+                                   ports.random)  # fmt: skip
+        self._copier = SegmentCopier(copier_ports, store, metadata)
+        self._tasks: dict[TopicIdPartition, _Task] = {}
+        self.copiers = settings.copiers
+        self._copying = asyncio.Semaphore(settings.copiers)
+        self._changed = asyncio.Event()
+
+    def resize(self, copiers: int) -> None:
+        """Change how many partitions are worked on at once; tasks in progress go on."""
+        if copiers != self.copiers:
+            self.copiers, self._copying = copiers, asyncio.Semaphore(copiers)
+
+    def wake(self) -> None:
+        """Begin the next round now: the image has changed."""
+        self._changed.set()
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Run rounds until cancelled."""
+        ready()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._changed.clear()
+                self._begin_round(tasks)
+                try:
+                    async with asyncio.timeout(self.settings.interval_ms / 1000):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+
+    # -- rounds --------------------------------------------------------------------
+
+    def _begin_round(self, tasks: asyncio.TaskGroup) -> None:
+        hosted = {
+            TopicIdPartition(partition.topic_id, partition.index): partition
+            for partition in self._ports.partitions()
+            if not self._ports.is_internal(partition.topic)
+        }
+        self.metadata.assign(hosted)
+        for at, partition in hosted.items():
+            if partition.offline is not None or partition.log.is_failed:
+                continue
+            if not partition.is_leader:
+                self._follow(at, partition)
+            elif self._has_work(at, partition):
+                self._begin(tasks, at, partition)
+        for at in self._deleted(hosted):
+            self._begin(tasks, at, None)
+        for gone in [at for at, task in self._tasks.items() if not task.is_running]:
+            if gone not in hosted and gone not in self.metadata.known():
+                del self._tasks[gone]
+
+    def _has_work(self, at: TopicIdPartition, partition: TieredPartition) -> bool:
+        return partition.log.config.is_tiered or bool(self.metadata.known().get(at))
+
+    def _deleted(self, hosted: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
+        """Return the partitions of deleted topics whose segments this broker has to delete."""
+        image = self._ports.image()
+        if image is EMPTY:
+            return []
+        here = set(hosted)
+        return [
+            at
+            for at, cache in list(self.metadata.known().items())
+            if len(cache)
+            and at not in here
+            and at.topic_id not in image.topics.by_id
+            and self.metadata.is_responsible(at)
+        ]
+
+    def _begin(
+        self, tasks: asyncio.TaskGroup, at: TopicIdPartition, partition: TieredPartition | None
+    ) -> None:
+        task = self._tasks.setdefault(at, _Task())
+        if not task.is_running and self._ports.clock.monotonic() >= task.due:
+            task.is_running = True
+            tasks.create_task(self._run_task(task, at, partition), name=f"remote log {at}")
+
+    async def _run_task(
+        self, task: _Task, at: TopicIdPartition, partition: TieredPartition | None
+    ) -> None:
+        try:
+            async with self._copying:
+                if partition is None:
+                    await self._delete_all(at)
+                elif partition.log.config.is_tiered:
+                    await self._lead(task, at, partition)
+                else:
+                    await self._disable(at, partition)
+            task.failures = 0
+        except MetadataNotReady:
+            pass  # tried again in the next round
+        except (Fault, OSError) as error:
+            task.epoch = None
+            task.failures += 1
+            self._delay(task)
+            log.warning("remote log task failed partition=%s failures=%d reason=%s", at,
+                        task.failures, error)  # fmt: skip
+        finally:
+            task.is_running = False
+
+    def _delay(self, task: _Task) -> None:
+        settings = self.settings
+        backoff = min(settings.backoff_ms_max, settings.backoff_ms * 2 ** min(task.failures, 16))
+        spread = 1 + settings.jitter * (2 * self._ports.random.fraction() - 1)
+        task.due = Millis(self._ports.clock.monotonic() + int(backoff * spread))
+
+    # -- followers -----------------------------------------------------------------
+
+    def _follow(self, at: TopicIdPartition, partition: TieredPartition) -> None:
+        """Update how far remote storage reaches; a follower deletes its copies up to there."""
+        if not partition.log.config.is_tiered:
+            return
+        try:
+            self._update_remote_end(at, partition.log)
+        except MetadataNotReady:
+            return
+
+    def _update_remote_end(self, at: TopicIdPartition, local: Log) -> None:
+        cache = self.metadata.cache(at)
+        highest = highest_remote_offset(local.epochs, local.log_end_offset, cache.highest_offset)
+        local.remote_end = Offset(highest + 1)
+
+    # -- leaders -------------------------------------------------------------------
+
+    async def _lead(self, task: _Task, at: TopicIdPartition, partition: TieredPartition) -> None:
+        epoch = partition.leader_epoch
+
+        def is_current() -> bool:
+            return (
+                partition.is_leader
+                and partition.leader_epoch == epoch
+                and partition.log.config.is_tiered
+            )
+
+        cache = self.metadata.cache(at)
+        for abandoned in abandoned_copies(cache.all(), self._copier.copying):
+            if not is_current():
+                return
+            await self._delete(abandoned)
+        if task.epoch != epoch:
+            self._correct_log_start(at, partition)
+            task.epoch = epoch
+        self._update_remote_end(at, partition.log)
+        if not partition.log.config.is_remote_copy_disabled:
+            await self._copy(partition, at, is_current)
+        if is_current():
+            await self._expire(at, partition, is_current)
+
+    def _correct_log_start(self, at: TopicIdPartition, partition: TieredPartition) -> None:
+        """Start the log with its first remote segment: a new leader's start may be outdated.
+
+        An offset before it is in neither storage.
+        """
+        cache, local = self.metadata.cache(at), partition.log
+        first = first_remote_offset(local.epochs, cache.of_epoch)
+        start = local.local_log_start_offset if first is None else first
+        self._advance_log_start(partition, min(start, local.local_log_start_offset))
+
+    def _advance_log_start(self, partition: TieredPartition, offset: Offset) -> None:
+        try:
+            if partition.log.advance_log_start(offset):
+                partition.log_trimmed()
+        except OffsetOutOfRange:
+            return  # not replicated yet; in the next round
+
+    async def _copy(
+        self, partition: TieredPartition, at: TopicIdPartition, is_current: Callable[[], bool]
+    ) -> None:
+        local = partition.log
+        planned = plan_copy(
+            local.segments, local.remote_end, local.log_start_offset, local.last_stable_offset
+        )
+        for candidate in planned:
+            wait_ms = self.copy_quota.wait_ms(self._ports.clock.monotonic())
+            if wait_ms > 0:
+                await asyncio.sleep(wait_ms / 1000)
+            if not is_current():
+                return
+            try:
+                copied = await self._copier.copy(partition.topic, at, local, candidate, is_current)
+            except (Fault, OSError):
+                self.counts.copy_failures += 1
+                raise
+            if copied is None:
+                return
+            self.copy_quota.spend(copied.size, self._ports.clock.monotonic())
+            self.counts.copied_segments += 1
+            self.counts.copied_bytes += copied.size
+            self._update_remote_end(at, local)
+
+    async def _expire(
+        self, at: TopicIdPartition, partition: TieredPartition, is_current: Callable[[], bool]
+    ) -> None:
+        local, cache = partition.log, self.metadata.cache(at)
+        state = RemoteLogState(
+            local.epochs.entries,
+            local.log_start_offset,
+            local.log_end_offset,
+            sum(each.size for each in local.segments if each.base_offset >= local.remote_end),
+            local.config.retention_ms,
+            local.config.retention_bytes,
+        )
+        now = self._ports.clock.expiry()
+        plan = plan_remote_retention(state, cache.all(), cache.of_epoch, self._copier.copying, now)
+        if plan.log_start is not None:
+            self._advance_log_start(partition, plan.log_start)
+        for metadata in plan.segments:
+            if not is_current():
+                return
+            await self._delete(metadata)
+
+    # -- deletion ------------------------------------------------------------------
+
+    async def _disable(self, at: TopicIdPartition, partition: TieredPartition) -> None:
+        """Start the log with its local part, and delete the remote one (KIP-950)."""
+        self._advance_log_start(partition, partition.log.local_log_start_offset)
+        await self._delete_all(at)
+
+    async def _delete_all(self, at: TopicIdPartition) -> None:
+        for metadata in self.metadata.cache(at).all():
+            if metadata.segment_id not in self._copier.copying:
+                await self._delete(metadata)
+
+    async def _delete(self, metadata: SegmentMetadata) -> None:
+        try:
+            await self._copier.delete(metadata)
+        except (Fault, OSError):
+            self.counts.delete_failures += 1
+            raise
+        self.counts.deleted_segments += 1

@@ -1,0 +1,214 @@
+"""Stores, reads and deletes the objects of remote segments.
+
+Requests are retried with jitter, a few times and within a time limit; after that the caller's own
+backoff applies. Everything stored is read back before the segment counts as copied, and everything
+read is compared with the checksums in the segment's metadata: a store that truncates or changes an
+object is noticed before the local copy is deleted.
+"""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+import google_crc32c
+import msgspec
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import Fault
+from ottla.protocol.types import Buffer
+from ottla.runtime.ports import Disk, ObjectStore, OpenMode, Random, Worker
+from ottla.tiering.segment_metadata import SegmentMetadata
+from ottla.tiering.segment_objects import (
+    ObjectKind,
+    Objects,
+    StoredObject,
+    decode_objects,
+    encode_objects,
+    object_key,
+)
+
+ATTEMPTS_MAX: Final = 4
+BACKOFF_S: Final = 0.1
+BACKOFF_S_MAX: Final = 2.0
+REQUEST_S: Final = 30.0
+"""How long a request may take, plus a second for each `SLOW_BYTES` of it."""
+SLOW_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 8 << 20
+_CRC_PIECE_BYTES: Final = 1 << 20
+
+Result = TypeVar("Result")
+
+
+class RemoteStorageFailed(Fault):
+    """Remote storage cannot be used now; clients retry."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class ObjectDamaged(RemoteStorageFailed):
+    """An object is missing, or is not what was stored."""
+
+
+class SegmentFiles(msgspec.Struct, frozen=True):
+    """What to store of a segment: the path of its batches, and the contents of the rest."""
+
+    log_path: str
+    log_bytes: int
+    contents: dict[ObjectKind, bytes]
+
+
+class StorePorts(msgspec.Struct, frozen=True):
+    """What a store needs: objects, the disk to read from, a thread for checksums."""
+
+    objects: ObjectStore
+    disk: Disk
+    worker: Worker
+    random: Random
+
+
+class SegmentStore:
+    """The objects below one prefix. All methods raise `RemoteStorageFailed`."""
+
+    def __init__(self, ports: StorePorts, prefix: str = "") -> None:
+        self._ports = ports
+        self._objects = ports.objects
+        self.prefix = prefix
+
+    # -- copying -------------------------------------------------------------------
+
+    async def copy(self, metadata: SegmentMetadata, files: SegmentFiles) -> bytes:
+        """Store all objects of a segment and verify them; return its custom metadata."""
+        disk, length = self._ports.disk, files.log_bytes
+        path = files.log_path
+        crc = await self._ports.worker.run(lambda: _crc_of_file(disk, path, length))
+        stored: Objects = {ObjectKind.LOG: StoredObject(length, crc)}
+        key = self.key(metadata, ObjectKind.LOG)
+        await self._retry(key, lambda: self._objects.put_file(key, path), length)
+        for kind, data in files.contents.items():
+            stored[kind] = StoredObject(len(data), _crc(0, data))
+            await self._put(self.key(metadata, kind), data)
+        for kind, expected in stored.items():
+            await self._verify(self.key(metadata, kind), expected)
+        return encode_objects(stored)
+
+    async def _put(self, key: str, data: bytes) -> None:
+        await self._retry(key, lambda: self._objects.put(key, data), len(data))
+
+    async def verify(self, metadata: SegmentMetadata) -> int:
+        """Read all objects of a segment and compare them; return the number of bytes.
+
+        Raises:
+            ObjectDamaged: one is missing or differs.
+        """
+        objects = decode_objects(metadata.custom)
+        for kind, expected in objects.items():
+            await self._verify(self.key(metadata, kind), expected)
+        return sum(stored.size for stored in objects.values())
+
+    async def _verify(self, key: str, expected: StoredObject) -> None:
+        try:
+            found = await self._retry(key, lambda: self._objects.head(key))
+        except FileNotFoundError as error:
+            raise ObjectDamaged(f"{key}: no such object") from error
+        if found.size != expected.size:
+            raise ObjectDamaged(f"{key}: {found.size} bytes, not {expected.size}")
+        crc = 0
+        for start in range(0, expected.size, _PIECE_BYTES):
+            piece = await self._get(key, start, min(_PIECE_BYTES, expected.size - start))
+            crc = await self._ports.worker.run(partial(_crc, crc, piece))
+        if crc != expected.crc:
+            raise ObjectDamaged(f"{key}: the checksum does not match")
+
+    # -- reading -------------------------------------------------------------------
+
+    async def read(self, metadata: SegmentMetadata, kind: ObjectKind) -> bytes:
+        """Return a whole object, compared with its checksum; for indexes, not for batches."""
+        key, expected = self.key(metadata, kind), decode_objects(metadata.custom)[kind]
+        for attempt in range(ATTEMPTS_MAX):
+            data = await self._get(key, 0, expected.size)
+            if len(data) == expected.size and _crc(0, data) == expected.crc:
+                return data
+            await self._pause(attempt)
+        raise ObjectDamaged(f"{key}: not what was stored")
+
+    def size(self, metadata: SegmentMetadata, kind: ObjectKind) -> int:
+        """Return the size of an object, 0 if the segment has none of this kind."""
+        stored = decode_objects(metadata.custom).get(kind)
+        return 0 if stored is None else stored.size
+
+    async def read_log(self, metadata: SegmentMetadata, start: int, length: int) -> bytes:
+        """Return part of the batches; fewer bytes only at the end. The caller checks the CRCs."""
+        length = min(length, self.size(metadata, ObjectKind.LOG) - start)
+        return await self._get(self.key(metadata, ObjectKind.LOG), start, max(0, length))
+
+    async def _get(self, key: str, start: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes; a shorter body is asked for again."""
+        if length <= 0:
+            return b""
+
+        async def get() -> bytes:
+            found = await self._objects.get_range(key, start, length)
+            if len(found) != length:
+                text = f"{len(found)} bytes instead of {length} from {start}"
+                raise OSError(errno.EIO, text, key)
+            return found
+
+        try:
+            return await self._retry(key, get, length)
+        except FileNotFoundError as error:
+            raise ObjectDamaged(f"{key}: no such object") from error
+
+    # -- deleting ------------------------------------------------------------------
+
+    async def delete(self, metadata: SegmentMetadata) -> None:
+        """Remove all objects that a segment may have; those that do not exist are ignored."""
+        for kind in ObjectKind:
+            key = self.key(metadata, kind)
+            await self._retry(key, partial(self._objects.delete, key))
+
+    # -- requests ------------------------------------------------------------------
+
+    def key(self, metadata: SegmentMetadata, kind: ObjectKind) -> str:
+        """Return the key of an object."""
+        return object_key(self.prefix, metadata, kind)
+
+    async def _retry(
+        self, key: str, request: Callable[[], Awaitable[Result]], length: int = 0
+    ) -> Result:
+        """Return the result of a request, repeated after failures that may pass.
+
+        Raises:
+            FileNotFoundError: there is no such object. RemoteStorageFailed: it keeps failing.
+        """
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                async with asyncio.timeout(REQUEST_S + length / SLOW_BYTES):
+                    return await request()
+            except FileNotFoundError:
+                raise
+            except OSError as error:  # includes the timeout
+                reason = error
+            await self._pause(attempt)
+        raise RemoteStorageFailed(f"{key}: {reason!r}") from reason
+
+    async def _pause(self, attempt: int) -> None:
+        if attempt + 1 < ATTEMPTS_MAX:
+            longest = min(BACKOFF_S_MAX, BACKOFF_S * 2**attempt)
+            await asyncio.sleep(longest * (0.5 + self._ports.random.fraction() / 2))
+
+
+def _crc(crc: int, data: Buffer) -> int:
+    found: int = google_crc32c.extend(crc, bytes(data))
+    return found
+
+
+def _crc_of_file(disk: Disk, path: str, length: int) -> int:
+    file, crc = disk.open(path, OpenMode.READ), 0
+    try:
+        for position in range(0, length, _CRC_PIECE_BYTES):
+            crc = _crc(crc, file.pread(min(_CRC_PIECE_BYTES, length - position), position))
+    finally:
+        file.close()
+    return crc
