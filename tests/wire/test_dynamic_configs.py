@@ -59,6 +59,10 @@ def of_throttle(which: str) -> Observe:
     return lambda node: getattr(node._parts.broker.replica_manager.host.throttles, which).rate  # type: ignore[union-attr]
 
 
+def of_tier(observe: Callable[[Any], object]) -> Observe:
+    return lambda node: observe(node._parts.broker.replica_manager.tiering)  # type: ignore[union-attr]
+
+
 def _is_verified(node: Node) -> bool:
     assert node.coordinators is not None
     return node.coordinators.transactions.verification.settings.is_enabled()
@@ -133,20 +137,45 @@ APPLIED: dict[str, Applied] = {
     "leader.replication.throttled.rate": Applied("30", of_throttle("leader"), 30),
     "follower.replication.throttled.rate": Applied("31", of_throttle("follower"), 31),
     "replica.alter.log.dirs.io.max.bytes.per.second": Applied("32", of_throttle("moves"), 32),
+    "log.local.retention.ms": Applied("33000", of_log("local_retention_ms"), 33_000),
+    "log.local.retention.bytes": Applied("34", of_log("local_retention_bytes"), 34),
+    "remote.log.manager.copy.max.bytes.per.second": Applied(
+        "35", of_tier(lambda tier: tier.manager.copy_quota.rate), 35
+    ),
+    "remote.log.manager.fetch.max.bytes.per.second": Applied(
+        "36", of_tier(lambda tier: tier.reads.fetch_quota.rate), 36
+    ),
+    "remote.fetch.max.wait.ms": Applied("37", of_tier(lambda tier: tier.reads.fetch_wait_ms), 37),
+    "remote.list.offsets.request.timeout.ms": Applied(
+        "38", of_tier(lambda tier: tier.reads.lookup_wait_ms), 38
+    ),
+    "remote.log.index.file.cache.total.size.bytes": Applied(
+        "39", of_tier(lambda tier: tier.reads.index_bytes_max), 39
+    ),
+    "remote.log.manager.copier.thread.pool.size": Applied(
+        "12", of_tier(lambda tier: tier.manager.copiers), 12
+    ),
+    "remote.log.reader.threads": Applied("13", of_tier(lambda tier: tier.reads.readers), 13),
 }
 # Altered below, in tests of their own.
 LISTENERS = {"listeners", "listener.security.protocol.map"}
-# Values for keys without effect that have no default, or one that stands for itself alone.
-OTHER_VALUES = {
-    "log.local.retention.ms": "1000",
-    "log.local.retention.bytes": "1000",
-}
 # Keys of TLS stores belong to one listener.
 STORES = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
 # Nothing enforces these yet: only the value that asks for nothing can be set.
 SECURITY = ("ssl.", "sasl.")
 # Only the value that Kafka has by default can be set: any other would have to load a class.
 CLASSES = {"principal.builder.class", "metric.reporters", "config.providers"}
+
+
+def tier(root: Path) -> tuple[str, ...]:
+    """Settings of a node with tiered storage."""
+    return (
+        "remote.log.storage.system.enable=true",
+        "remote.log.metadata.manager.class.name=memory",
+        "remote.log.storage.manager.class.name=directory",
+        f"rsm.config.directory={root / 'tier'}",
+    )
+
 
 DYNAMIC = {
     key.name: key for key in KEYS[Scope.BROKER].values() if key.update is not Update.READ_ONLY
@@ -157,7 +186,7 @@ class Wire:
     """A node and a connection to it."""
 
     def __init__(self, root: Path, listeners: str = "", loaded: Loaded | None = None) -> None:
-        self.one = OneNode(loaded or format_one(settings(root, listeners=listeners)))
+        self.one = OneNode(loaded or format_one(settings(root, *tier(root), listeners=listeners)))
         self.connection = self.one.call(self._connect())
         created = self.send(CreateTopicsRequest([CreatableTopic("t", 1, 1)], 10_000))
         assert created.topics[0].error_code == ErrorCode.NONE
@@ -261,7 +290,7 @@ def test_key_without_effect_is_validated_and_described(
 ) -> None:
     row, name = DYNAMIC[key], "" if for_all else "1"
     default = "x" if row.default_value is None else to_text(row.default_value)
-    text = OTHER_VALUES.get(key, default) or ""
+    text = default or ""
     if key in THREAD_POOLS:
         text = str(int(text) * 2)
     code, message = wire.alter(name, (key, text))

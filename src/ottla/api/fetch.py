@@ -21,6 +21,7 @@ from ottla.api.fetch_reply import NO_SESSION, FetchReply, Row, pack_fetch
 from ottla.api.fetch_request import IDS_SINCE, FetchBody, Topic, parse_fetch
 from ottla.api.fetch_sessions import Context, Incremental, PartitionRow, Session, Sessions
 from ottla.api.fetch_wait import FetchWait
+from ottla.api.remote_fetch import read_remote
 from ottla.api.replies import Answer, Chunk, Reply, Result
 from ottla.api.routes import Caller
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
@@ -88,6 +89,8 @@ class _Fetch:
         if session is not None:
             self._look_at_all_anew(session)
         done = self._reading.read(list(self._context.fetched), self._bytes_max, is_first=True)
+        if done.remote:
+            return self._answer_from_remote(done)
         rows = dict(done.results)
         watched = done.watched
         if session is not None:
@@ -150,6 +153,16 @@ class _Fetch:
 
     # -- the reply ---------------------------------------------------------------
 
+    async def _answer_from_remote(self, done: Pass) -> list[Chunk]:
+        """Reply with what is in remote storage, and with what the pass has found here."""
+        reader = self._handlers.sources.remote
+        assert reader is not None
+        rows = dict(done.results)
+        remote = [rows[each.fetched] for each in done.remote]
+        is_committed = self._fetch.is_read_committed
+        await read_remote(reader, done.remote, remote, is_committed=is_committed)
+        return self._answer(done)
+
     def _answer(self, done: Pass) -> list[Chunk]:
         finished = self._context.finish(done.results, self._handlers.clock.monotonic())
         self._count(done.results)
@@ -162,7 +175,7 @@ class _Fetch:
         events, is_follower = self._handlers.events, self._fetch.replica_id >= 0
         for fetched, row in results:
             name = fetched.name or ""
-            size = 0 if row.records is None else row.records.length
+            size = row.size
             if row.error:
                 if not is_follower:
                     events.fetch_failed(name)

@@ -20,11 +20,18 @@ from ottla.api.fetch_reply import Row
 from ottla.api.fetch_request import FetchBody
 from ottla.api.fetch_sessions import PartitionRow
 from ottla.api.read_replica import Candidate, decide_read_replica
+from ottla.api.remote_fetch import RemoteFetch, RemoteReader
 from ottla.api.routes import Caller
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import Fault, InconsistentTopicId, NotLeader, UnsupportedCompression
+from ottla.protocol.faults import (
+    Fault,
+    InconsistentTopicId,
+    NotLeader,
+    OffsetMovedToTieredStorage,
+    UnsupportedCompression,
+)
 from ottla.protocol.types import NO_EPOCH
 from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
@@ -65,19 +72,22 @@ class ReadSources(msgspec.Struct, frozen=True):
     may_read: Callable[[Caller, str], bool] = everybody
     may_replicate: Callable[[Caller], bool] = anybody
     throttles: Throttles | None = None
+    remote: RemoteReader | None = None
+    """Reads remote storage; None for a broker without."""
 
 
 class Pass(msgspec.Struct):
     """The result of one pass.
 
     ``watched`` are the partitions that may have more later; ``is_due`` means that waiting cannot
-    improve some result.
+    improve some result. ``remote`` are those whose records are in remote storage.
     """
 
     results: list[PartitionRow] = msgspec.field(default_factory=list)
     watched: list[tuple[FetchedPartition, Partition]] = msgspec.field(default_factory=list)
     size: int = 0
     is_due: bool = False
+    remote: list[RemoteFetch] = msgspec.field(default_factory=list)
 
 
 class Reading:
@@ -114,10 +124,13 @@ class Reading:
                 continue
             row = self._read_one(each, place, done, (bytes_max, minimum_one, is_first))
             done.results.append((each, row))
-            if row.size:
+            size = row.size
+            if done.remote and done.remote[-1].fetched is each:
+                size = done.remote[-1].bytes_max  # what it may take of the limit
+            if size:
                 minimum_one = False
-                done.size += row.size
-                bytes_max = max(0, bytes_max - row.size)
+                done.size += size
+                bytes_max = max(0, bytes_max - size)
         return done
 
     # -- errors found without reading a log ---------------------------------------
@@ -183,6 +196,9 @@ class Reading:
             if self._sources.throttles is not None and self._fetch.is_from_follower:
                 # Followers request at least one byte: what was found is sent.
                 self._sources.throttles.sent(partition, found.slice.length)
+        except OffsetMovedToTieredStorage as fault:
+            done.is_due = True
+            return self._moved_to_remote(fetched, place, done, (bytes_max, minimum_one), fault)
         except Fault as fault:
             done.is_due = True
             return Row(requested.partition, self._code(fault))
@@ -198,6 +214,32 @@ class Reading:
             found.aborted,
             diverging=found.diverging,
         )
+
+    def _moved_to_remote(
+        self,
+        fetched: FetchedPartition,
+        partition: Partition | None,
+        done: Pass,
+        terms: tuple[int, bool],
+        fault: Fault,
+    ) -> Row:
+        """Return the row of an offset below the local log start; its records are read later.
+
+        A follower gets the error: it continues from the local log start.
+        """
+        assert partition is not None
+        requested, remote, log = fetched.requested, self._sources.remote, partition.log
+        bytes_max, minimum_one = terms
+        offsets = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
+        if self._fetch.is_from_follower:
+            return Row(requested.partition, fault.code, *offsets)
+        if remote is None:
+            return Row(requested.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+        limit = min(requested.bytes_max, bytes_max)
+        if limit > 0 or minimum_one:
+            done.remote.append(RemoteFetch(fetched, partition, max(limit, 1)))
+        is_committed = self._isolation is Isolation.LAST_STABLE
+        return Row(requested.partition, 0, *offsets, aborted=[] if is_committed else None)
 
     def may_rest(self, fetched: FetchedPartition, partition: Partition, row: Row) -> bool:
         """Return whether another read is useless until the partition changes.

@@ -51,7 +51,10 @@ _NULL_ARRAY: Final = _INT32.pack(-1)
 
 
 class Row(msgspec.Struct):
-    """The result of one partition. ``records`` is None or empty if there is nothing to read."""
+    """The result of one partition. ``records`` is None or empty if there is nothing to read.
+
+    ``data`` are records from remote storage, instead of ``records``.
+    """
 
     index: int
     error: int = 0
@@ -63,11 +66,12 @@ class Row(msgspec.Struct):
     preferred_replica: int = NO_REPLICA
     diverging: tuple[LeaderEpoch, Offset] | None = None
     leader: CurrentLeader | None = None
+    data: bytes = b""
 
     @property
     def size(self) -> int:
         """Size of the records in bytes."""
-        return 0 if self.records is None else self.records.length
+        return len(self.data) if self.records is None else self.records.length
 
 
 class FetchReply(msgspec.Struct):
@@ -97,8 +101,7 @@ def pack_fetch(reply: FetchReply, version: int) -> list[Chunk]:
         for row in rows:
             pack(out, row, version)
             if row.size:
-                assert row.records is not None
-                chunks += (out, row.records)
+                chunks += (out, row.data if row.records is None else row.records)
                 out = bytearray()
             if flexible:
                 _pack_row_tags(out, row)

@@ -6,24 +6,29 @@ Negative timestamps and the first version that has them:
     -2  earliest        v1   the log's start
     -3  max timestamp   v7   the record with the largest timestamp (KIP-734)
     -4  earliest local  v8   the first offset on this broker's disks (KIP-405)
-    -5  latest tiered   v9   the last offset in remote storage (KIP-1005); none here
-    -6  pending upload  v11  the first offset not in remote storage yet (KIP-1023); none here
+    -5  latest tiered   v9   the last offset in remote storage (KIP-1005)
+    -6  pending upload  v11  the first offset not in remote storage yet (KIP-1023)
+
+A timestamp is looked up in remote storage first, if the log begins there, off the event loop and
+within ``remote.list.offsets.request.timeout.ms`` (KIP-1075).
 
 A new leader does not return the latest offset until its high watermark has reached the start of
 its leader epoch (KIP-207): the offset could be smaller than one that the previous leader returned.
 A row with an error has offset -1.
 """
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from ottla.api.fetch_read import everybody
-from ottla.api.replies import ITEMS_PER_STEP, Steps, batched, collect, finish
+from ottla.api.remote_fetch import RemoteReader
+from ottla.api.replies import ITEMS_PER_STEP, Reply, Steps, batched, collect, finish
 from ottla.api.routes import Caller
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import Fault, OffsetNotAvailable
+from ottla.protocol.faults import Fault, OffsetNotAvailable, RequestTimedOut
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -58,21 +63,38 @@ _ISOLATION_LEVELS: Final = (0, 1)
 _NOTHING: Final = TimestampedOffset(NO_TIMESTAMP, Offset(-1), NO_EPOCH)
 
 
+class _Lookup(msgspec.Struct):
+    """A row that remote storage has to answer; the reader may see offsets below ``end``.
+
+    ``timestamp`` was asked for, ``wanted`` is what to look for in remote storage.
+    """
+
+    partition: Partition
+    timestamp: int
+    wanted: Millis
+    end: Offset
+    is_client: bool
+    row: ListOffsetsPartitionResponse = msgspec.field(default_factory=ListOffsetsPartitionResponse)
+
+
 class ListOffsetsHandlers(msgspec.Struct, frozen=True):
     """The handler of a broker's listeners."""
 
     partitions: Partitions
     may_describe: Callable[[Caller, str], bool] = everybody
+    remote: RemoteReader | None = None
 
     def on_list_offsets(
         self, caller: Caller, request: ListOffsetsRequest, version: int
     ) -> ListOffsetsResponse:
-        """Find an offset in each partition in one step."""
-        return finish(self.list_offsets_steps(caller, request, version))
+        """Find an offset in each partition in one step; not for logs with remote segments."""
+        response = finish(self.list_offsets_steps(caller, request, version))
+        assert isinstance(response, ListOffsetsResponse)
+        return response
 
     def list_offsets_steps(
         self, caller: Caller, request: ListOffsetsRequest, version: int
-    ) -> Steps[ListOffsetsResponse]:
+    ) -> Steps[Reply]:
         """Find an offset in each partition; one requested twice is rejected, once."""
         asked: dict[str, dict[int, ListOffsetsPartition | None]] = {}
         refused: list[ListOffsetsTopic] = []
@@ -87,17 +109,19 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
                 if len(topic.partitions) > ITEMS_PER_STEP or not count % ITEMS_PER_STEP:
                     yield
         topics: list[ListOffsetsTopicResponse] = []
+        lookups: list[_Lookup] = []
         for name, of in asked.items():
             if not of:
                 continue  # Kafka builds the answer from partitions: a topic without any is left out
-            rows = self._rows(request, version, name, of)
+            rows = self._rows(request, version, name, of, lookups)
             topics.append(ListOffsetsTopicResponse(name, (yield from collect(rows))))
             if not len(topics) % ITEMS_PER_STEP:
                 yield
         for topic in refused:
             refusals = map(_refusal, topic.partitions)
             topics.append(ListOffsetsTopicResponse(topic.name, (yield from collect(refusals))))
-        return ListOffsetsResponse(topics=topics)
+        response = ListOffsetsResponse(topics=topics)
+        return self._look_up(response, lookups, version) if lookups else response
 
     def _rows(
         self,
@@ -105,6 +129,7 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
         version: int,
         topic: str,
         asked: dict[int, ListOffsetsPartition | None],
+        lookups: list[_Lookup],
     ) -> Iterable[ListOffsetsPartitionResponse]:
         for index, each in asked.items():
             row = ListOffsetsPartitionResponse(index)
@@ -114,14 +139,19 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
                 row.error_code = ErrorCode.UNSUPPORTED_VERSION
             else:
                 try:
-                    row.timestamp, row.offset, row.leader_epoch = self._find(topic, each, request)
+                    found = self._find(topic, each, request)
+                    if isinstance(found, _Lookup):
+                        lookups.append(found)
+                        found.row = row
+                    else:
+                        row.timestamp, row.offset, row.leader_epoch = found
                 except Fault as fault:
                     row.error_code = _code(fault, version)
             yield row
 
     def _find(
         self, topic: str, asked: ListOffsetsPartition, request: ListOffsetsRequest
-    ) -> TimestampedOffset:
+    ) -> TimestampedOffset | _Lookup:
         partition = self.partitions.find(topic, asked.partition_index)
         partition.check_leader_epoch(LeaderEpoch(asked.current_leader_epoch))
         if request.replica_id != DEBUGGER:
@@ -132,14 +162,58 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
             if is_client:
                 partition.check_offset_available()
             return TimestampedOffset(NO_TIMESTAMP, end, partition.leader_epoch)
-        if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return _earliest(partition)
-        found = _search(partition, asked.timestamp)
-        if found is not None and found.offset < end:
-            return found
-        if is_client:
-            partition.check_offset_available()
-        return _NOTHING
+        if asked.timestamp in _OF_TIER:
+            return _OF_TIER[asked.timestamp](partition)
+        wanted = self._wanted_of_remote(partition, asked.timestamp)
+        if wanted is not None:
+            return _Lookup(partition, asked.timestamp, wanted, end, is_client)
+        return _within(partition, _search(partition, asked.timestamp), end, is_client=is_client)
+
+    def _wanted_of_remote(self, partition: Partition, timestamp: int) -> Millis | None:
+        """Return the timestamp to look for in remote storage; None if it cannot be there."""
+        log = partition.log
+        if self.remote is None or log.local_log_start_offset == log.log_start_offset:
+            return None
+        if timestamp != MAX_TIMESTAMP:
+            return Millis(timestamp)
+        local, largest = partition.find_timestamp(None), self.remote.largest_timestamp(partition)
+        return largest if local is None or largest >= local.timestamp else None
+
+    async def _look_up(
+        self, response: ListOffsetsResponse, lookups: Sequence["_Lookup"], version: int
+    ) -> ListOffsetsResponse:
+        """Complete the rows that remote storage has to answer."""
+        assert self.remote is not None
+        find = self.remote.find_timestamp
+        asked = [(each, find(each.partition, each.wanted)) for each in lookups]
+        await asyncio.wait(
+            [future for _, future in asked], timeout=self.remote.lookup_wait_ms / 1000
+        )
+        for each, future in asked:
+            row = each.row
+            try:
+                if not future.done():
+                    future.cancel()
+                    raise RequestTimedOut(f"{each.partition}: remote storage is slow")
+                found = future.result() or _search(each.partition, each.timestamp)
+                found = _within(each.partition, found, each.end, is_client=each.is_client)
+                row.timestamp, row.offset, row.leader_epoch = found
+            except Fault as fault:
+                row.error_code = _code(fault, version)
+            except asyncio.CancelledError:
+                row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return response
+
+
+def _within(
+    partition: Partition, found: TimestampedOffset | None, end: Offset, *, is_client: bool
+) -> TimestampedOffset:
+    """Return what was found if the reader may see it."""
+    if found is not None and found.offset < end:
+        return found
+    if is_client:
+        partition.check_offset_available()
+    return _NOTHING
 
 
 def _refusal(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
@@ -163,11 +237,47 @@ def _earliest(partition: Partition) -> TimestampedOffset:
     return TimestampedOffset(NO_TIMESTAMP, log.log_start_offset, epoch)
 
 
+def _earliest_local(partition: Partition) -> TimestampedOffset:
+    """Return the first offset on this disk."""
+    log = partition.log
+    return _stamped(partition, log.local_log_start_offset)
+
+
+def _latest_tiered(partition: Partition) -> TimestampedOffset:
+    """Return the last offset in remote storage; -1 if there is none."""
+    log = partition.log
+    if not log.config.is_tiered or log.remote_end <= 0:
+        return _NOTHING
+    return _stamped(partition, Offset(log.remote_end - 1))
+
+
+def _pending_upload(partition: Partition) -> TimestampedOffset:
+    """Return the first offset that is not in remote storage yet."""
+    log = partition.log
+    if not log.config.is_tiered:
+        return _NOTHING
+    if log.remote_end <= 0 and log.local_log_start_offset != log.log_start_offset:
+        return _NOTHING  # how far remote storage reaches is not known yet
+    return _stamped(partition, max(log.remote_end, log.log_start_offset))
+
+
+def _stamped(partition: Partition, offset: Offset) -> TimestampedOffset:
+    epoch = partition.log.epochs.epoch_for_offset(offset)
+    return TimestampedOffset(NO_TIMESTAMP, offset, NO_EPOCH if epoch is None else epoch)
+
+
+_OF_TIER: Final[Mapping[int, Callable[[Partition], TimestampedOffset]]] = {
+    EARLIEST: _earliest,
+    EARLIEST_LOCAL: _earliest_local,
+    LATEST_TIERED: _latest_tiered,
+    EARLIEST_PENDING_UPLOAD: _pending_upload,
+}
+"""Answers that need no search."""
+
+
 def _search(partition: Partition, timestamp: int) -> TimestampedOffset | None:
     if timestamp == MAX_TIMESTAMP:
         return partition.find_timestamp(None)
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _NOTHING
     return partition.find_timestamp(Millis(timestamp))
 
 

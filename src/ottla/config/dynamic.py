@@ -41,7 +41,6 @@ _LISTENER_KEYS: Final = ("listeners", "listener.security.protocol.map")
 
 _NO_TLS: Final = "only the stores of a listener can be altered, as listener.name.{name}.ssl."
 _NO_SASL: Final = "SASL is set up in the configuration file"
-_NO_TIERS: Final = "segments are not tiered yet"
 
 
 def _without_effect() -> dict[str, str]:
@@ -52,8 +51,6 @@ def _without_effect() -> dict[str, str]:
             found.setdefault(name, _NO_TLS)
         elif name.startswith("sasl."):
             found.setdefault(name, _NO_SASL)
-        elif name.startswith(("remote.", "log.local.retention.")):
-            found.setdefault(name, _NO_TIERS)
     found["log.cleaner.threads"] = "one log is compacted at a time, on the event loop"
     found["log.cleaner.io.buffer.size"] = "compaction uses buffers of a fixed size"
     found["num.recovery.threads.per.data.dir"] = "logs are recovered sequentially"

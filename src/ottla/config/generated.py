@@ -731,13 +731,76 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``remote.log.storage.system.enable``: Allow topics to keep old segments in remote
     storage."""
 
+    remote_log_storage_manager_class_name: str | None = None
+    """``remote.log.storage.manager.class.name``: The class of the remote storage manager."""
+
     remote_log_storage_manager_impl_prefix: str = "rsm.config."
     """``remote.log.storage.manager.impl.prefix``: The prefix of keys that are passed to the remote
     storage manager."""
 
+    remote_log_metadata_manager_class_name: str = (
+        "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+    )
+    """``remote.log.metadata.manager.class.name``: The class of the remote log metadata manager."""
+
     remote_log_metadata_manager_impl_prefix: str = "rlmm.config."
     """``remote.log.metadata.manager.impl.prefix``: The prefix of keys that are passed to the
     remote log metadata manager."""
+
+    remote_log_metadata_manager_listener_name: str | None = None
+    """``remote.log.metadata.manager.listener.name``: The listener used to write and read remote
+    segment metadata."""
+
+    remote_log_metadata_custom_metadata_max_bytes: int = 128
+    """``remote.log.metadata.custom.metadata.max.bytes``: The maximum size of custom metadata of a
+    remote segment."""
+
+    remote_log_index_file_cache_total_size_bytes: int = 1073741824
+    """``remote.log.index.file.cache.total.size.bytes``: Disk space for indexes fetched from remote
+    storage."""
+
+    remote_log_manager_copier_thread_pool_size: int = 10
+    """``remote.log.manager.copier.thread.pool.size``: The number of segments that are copied to
+    remote storage in parallel."""
+
+    remote_log_manager_task_interval_ms: int = 30000
+    """``remote.log.manager.task.interval.ms``: How often a partition is checked for segments to
+    copy or expire."""
+
+    remote_log_manager_task_retry_backoff_ms: int = 500
+    """``remote.log.manager.task.retry.backoff.ms``: The initial backoff after a failed remote
+    task."""
+
+    remote_log_manager_task_retry_backoff_max_ms: int = 30000
+    """``remote.log.manager.task.retry.backoff.max.ms``: The maximum backoff after failed remote
+    tasks."""
+
+    remote_log_manager_task_retry_jitter: float = 0.2
+    """``remote.log.manager.task.retry.jitter``: The random jitter of that backoff, as a fraction
+    of it."""
+
+    remote_log_reader_threads: int = 10
+    """``remote.log.reader.threads``: The number of remote reads that run in parallel."""
+
+    remote_log_reader_max_pending_tasks: int = 100
+    """``remote.log.reader.max.pending.tasks``: The maximum number of waiting remote reads; further
+    ones are rejected."""
+
+    remote_log_manager_copy_max_bytes_per_second: int = 9223372036854775807
+    """``remote.log.manager.copy.max.bytes.per.second``: The maximum bytes per second copied to
+    remote storage."""
+
+    remote_log_manager_fetch_max_bytes_per_second: int = 9223372036854775807
+    """``remote.log.manager.fetch.max.bytes.per.second``: The maximum bytes per second read from
+    remote storage."""
+
+    remote_fetch_max_wait_ms: int = 500
+    """``remote.fetch.max.wait.ms``: A fetch that reads remote storage is answered within this
+    time."""
+
+    remote_list_offsets_request_timeout_ms: int = 30000
+    """``remote.list.offsets.request.timeout.ms``: A ListOffsets that reads remote storage is
+    answered within this time."""
 
     authorizer_class_name: str = ""
     """``authorizer.class.name``: Enables authorization; the name of Kafka's standard authorizer

@@ -15,7 +15,8 @@ _JMX = "there is no JMX; see ottla.metrics.listener"
 _PURGATORY = "waiting requests are removed when they complete; nothing is purged"
 _JAVA_TLS = "TLS comes from OpenSSL, not from Java"
 _CLASS = "Java classes cannot be loaded"
-_TIERS = "there is no tiered storage yet"
+_EXPIRATION = "a partition expires remote segments after it has copied its own"
+_QUOTA_WINDOW = "the quota is enforced by debt, with one second of credit"
 _SAMPLES = "metrics are exported as totals and gauges, without samples"
 _LOAD = "a coordinator reads its partition in steps of a fixed size"
 _INTERNAL = "a limit for Kafka's own tests; it is fixed here"
@@ -84,9 +85,7 @@ UNSUPPORTED_KEYS: dict[str, Unsupported] = {
     "producer.purgatory.purge.interval.requests": Unsupported(_PURGATORY),
     "share.fetch.purgatory.purge.interval.requests": Unsupported(_PURGATORY),
     "group.share.persister.class.name": Unsupported(_CLASS),
-    "remote.log.metadata.manager.class.name": Unsupported(_TIERS),
     "remote.log.metadata.manager.class.path": Unsupported(_CLASS),
-    "remote.log.storage.manager.class.name": Unsupported(_TIERS),
     "remote.log.storage.manager.class.path": Unsupported(_CLASS),
     "controller.performance.sample.period.ms": Unsupported(_SLOW_EVENTS),
     "controller.performance.always.log.threshold.ms": Unsupported(_SLOW_EVENTS),
@@ -103,26 +102,12 @@ UNSUPPORTED_KEYS: dict[str, Unsupported] = {
     "offsets.load.buffer.size": Unsupported(_LOAD),
     "share.coordinator.load.buffer.size": Unsupported(_LOAD),
     "transaction.state.log.load.buffer.size": Unsupported(_LOAD),
-    "remote.log.metadata.manager.listener.name": Unsupported(_TIERS),
-    "remote.log.metadata.custom.metadata.max.bytes": Unsupported(_TIERS),
-    "remote.log.index.file.cache.total.size.bytes": Unsupported(_TIERS),
-    "remote.log.manager.copier.thread.pool.size": Unsupported(_TIERS),
-    "remote.log.manager.expiration.thread.pool.size": Unsupported(_TIERS),
-    "remote.log.manager.follower.thread.pool.size": Unsupported(_TIERS),
-    "remote.log.manager.task.interval.ms": Unsupported(_TIERS),
-    "remote.log.manager.task.retry.backoff.ms": Unsupported(_TIERS),
-    "remote.log.manager.task.retry.backoff.max.ms": Unsupported(_TIERS),
-    "remote.log.manager.task.retry.jitter": Unsupported(_TIERS),
-    "remote.log.reader.threads": Unsupported(_TIERS),
-    "remote.log.reader.max.pending.tasks": Unsupported(_TIERS),
-    "remote.log.manager.copy.max.bytes.per.second": Unsupported(_TIERS),
-    "remote.log.manager.copy.quota.window.num": Unsupported(_TIERS),
-    "remote.log.manager.copy.quota.window.size.seconds": Unsupported(_TIERS),
-    "remote.log.manager.fetch.max.bytes.per.second": Unsupported(_TIERS),
-    "remote.log.manager.fetch.quota.window.num": Unsupported(_TIERS),
-    "remote.log.manager.fetch.quota.window.size.seconds": Unsupported(_TIERS),
-    "remote.fetch.max.wait.ms": Unsupported(_TIERS),
-    "remote.list.offsets.request.timeout.ms": Unsupported(_TIERS),
+    "remote.log.manager.expiration.thread.pool.size": Unsupported(_EXPIRATION),
+    "remote.log.manager.follower.thread.pool.size": Unsupported(_POOL),
+    "remote.log.manager.copy.quota.window.num": Unsupported(_QUOTA_WINDOW),
+    "remote.log.manager.copy.quota.window.size.seconds": Unsupported(_QUOTA_WINDOW),
+    "remote.log.manager.fetch.quota.window.num": Unsupported(_QUOTA_WINDOW),
+    "remote.log.manager.fetch.quota.window.size.seconds": Unsupported(_QUOTA_WINDOW),
     "initial.broker.registration.timeout.ms": Unsupported(
         "a broker tries to register until it is stopped"
     ),

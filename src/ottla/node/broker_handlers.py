@@ -22,6 +22,7 @@ from ottla.api.fetch_read import ReadSources
 from ottla.api.fetch_sessions import EPOCH_MAX, Sessions
 from ottla.api.produce import ProduceHandler
 from ottla.api.read_replica import RACK_AWARE
+from ottla.api.remote_fetch import RemoteReader
 from ottla.config.generated import BrokerConfig
 from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
@@ -119,6 +120,11 @@ def _produce(broker: BrokerDependencies) -> object:
     )
 
 
+def _remote(broker: BrokerDependencies) -> RemoteReader | None:
+    tiering = broker.replica_manager.tiering
+    return None if tiering is None else tiering.reads
+
+
 def _fetch(broker: BrokerDependencies) -> object:
     config, ports = broker.config, broker.context.ports
     sources = ReadSources(
@@ -128,6 +134,7 @@ def _fetch(broker: BrokerDependencies) -> object:
         may_read=broker.access.may(AclOperation.READ, ResourceType.TOPIC),
         may_replicate=broker.access.may_on_cluster(AclOperation.CLUSTER_ACTION),
         throttles=broker.replica_manager.host.throttles,
+        remote=_remote(broker),
     )
     sessions = Sessions(
         config.max_incremental_fetch_session_cache_slots,
@@ -150,7 +157,7 @@ def _list_offsets(broker: BrokerDependencies) -> object:
     from ottla.api.list_offsets import ListOffsetsHandlers
 
     may_describe = broker.access.may(AclOperation.DESCRIBE, ResourceType.TOPIC)
-    return ListOffsetsHandlers(broker.partitions, may_describe)
+    return ListOffsetsHandlers(broker.partitions, may_describe, _remote(broker))
 
 
 def _epochs(broker: BrokerDependencies) -> object:

@@ -47,7 +47,9 @@ class BrokerParts(msgspec.Struct, frozen=True):
     def publishers(self) -> tuple[Publisher, ...]:
         """The parts that follow the image."""
         manager = self.replica_manager
-        return (manager.host.throttles, manager.replicas, self.coordinators, self.telemetry)
+        tiering = () if manager.tiering is None else (manager.tiering,)
+        first = (manager.host.throttles, manager.replicas, self.coordinators)
+        return (*first, *tiering, self.telemetry)
 
     # What the gauges of a broker show.
 

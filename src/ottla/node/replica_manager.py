@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from os.path import realpath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -29,6 +29,9 @@ from ottla.replication.scrub_loop import LogScrubber, ScrubSettings
 from ottla.runtime.ports import Committer
 from ottla.runtime.supervisor import Service
 
+if TYPE_CHECKING:
+    from ottla.node.tiering import Tiering
+
 FETCHER_ID: Final = "broker-{}-fetcher"
 
 
@@ -46,6 +49,8 @@ class ReplicaManager(msgspec.Struct, frozen=True):
     services: tuple[Service, ...]
     repairs: ReplicaRepair
     scrubbing: LogScrubber | None
+    tiering: "Tiering | None" = None
+    """Remote storage; None where ``remote.log.storage.system.enable`` is off."""
 
     def configure(self, config: BrokerConfig, layers: Layers) -> None:
         """Apply changed settings; follows `DynamicConfig`."""
@@ -96,6 +101,9 @@ def build_replica_manager(
         scrubbing = LogScrubber(host, _scrub_settings(config), repairs.found)
         host.scrubber, host.repairer, repairs.verify = scrubbing, repairs, scrubbing.verify
         services += [repairs, scrubbing]
+    tiering = _tiering(context, host)
+    if tiering is not None:
+        services += tiering.services
     disk_scan = DiskUsage(host)
     scan_ms = config.ottla_partition_disk_scan_interval_seconds * 1000
     if scan_ms:
@@ -111,7 +119,16 @@ def build_replica_manager(
         services=tuple(services),
         repairs=repairs,
         scrubbing=scrubbing,
+        tiering=tiering,
     )
+
+
+def _tiering(context: NodeContext, host: Host) -> "Tiering | None":
+    if not context.loaded.broker.remote_log_storage_system_enable:
+        return None
+    from ottla.node.tiering import build_tiering  # not needed to start any other broker
+
+    return build_tiering(context, host, lambda: host.image)
 
 
 def scrub_counts(replica_manager: ReplicaManager | None) -> ScrubCounts:

@@ -35,12 +35,13 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
 from ottla.protocol.schema import Message
-from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Millis, Offset, Uuid
+from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Millis, Offset, TopicIdPartition, Uuid
 from ottla.replication.event_wait import wait_or_timeout
 from ottla.replication.fetch_append import FetchAppender
 from ottla.replication.fetch_session import FetchSession, Key, NextFetch
@@ -53,13 +54,13 @@ from ottla.replication.follower_rules import (
     decide_after_error,
     decide_bytes,
 )
-from ottla.replication.host import Host
+from ottla.replication.host import Host, RemoteHistory
 from ottla.replication.partition import Partition
 from ottla.replication.waiters import Unsubscribe
 
 log = logging.getLogger(__name__)
 
-LATEST, EARLIEST = -1, -2
+LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
 
 
 class BrokerConnection(Protocol):
@@ -307,12 +308,49 @@ class Fetcher:
             if follower.is_current and follower.reset(leader):
                 await self._checkpoint_truncation(follower)
             return
+        if after is AfterError.SKIP and self._host.remote_history is not None:
+            await self._skip_to_local(follower, self._host.remote_history)
+            return
         log.info("partition rejected partition=%s leader=%d error=%s",
                  follower.partition, self.leader_id, error.name)  # fmt: skip
         if after is AfterError.STOP:
             self.remove(follower.partition)
         else:
             self._delay(follower)
+
+    async def _skip_to_local(self, follower: Follower, remote: RemoteHistory) -> None:
+        """Begin after what is only in remote storage; see `tier_catch_up.py`.
+
+        Raises:
+            HistoryNotFound: not known here yet. Others as `RemoteHistory.find`.
+        """
+        from ottla.replication.tier_catch_up import HistoryNotFound  # only with a tier
+
+        partition = follower.partition
+        local = await self._ask_offset(follower, EARLIEST_LOCAL)
+        log_start = await self._leader_offset(follower, EARLIEST)
+        last, at = Offset(local.offset - 1), TopicIdPartition(partition.topic_id, partition.index)
+        history = await remote.find(at, LeaderEpoch(local.leader_epoch), last)
+        if history is None and local.leader_epoch > 0:
+            epoch = await self._epoch_before(follower, local.leader_epoch, last)
+            history = None if epoch is None else await remote.find(at, epoch, last)
+        if history is None:
+            raise HistoryNotFound(f"{partition}: no remote segment holds offset {last}")
+        if follower.is_current:
+            follower.start_in_tier(history, log_start)
+            await self._checkpoint_truncation(follower)
+
+    async def _epoch_before(
+        self, follower: Follower, epoch: int, offset: Offset
+    ) -> LeaderEpoch | None:
+        from ottla.replication.tier_catch_up import epoch_before, epoch_end_request
+
+        assert self._connection is not None
+        request = epoch_end_request(
+            follower.partition, follower.epoch, epoch - 1, self._host.node_id
+        )
+        response = await self._connection.send(request, timeout_ms=self._settings.timeout_ms)
+        return epoch_before(response, offset)
 
     def _delay(self, follower: Follower) -> None:
         due = self._host.clock.monotonic() + self._settings.backoff_ms
@@ -332,6 +370,9 @@ class Fetcher:
         )
 
     async def _leader_offset(self, follower: Follower, timestamp: int) -> Offset:
+        return Offset((await self._ask_offset(follower, timestamp)).offset)
+
+    async def _ask_offset(self, follower: Follower, timestamp: int) -> ListOffsetsPartitionResponse:
         """Ask the leader for the start or end of its log.
 
         Raises:
@@ -348,7 +389,7 @@ class Fetcher:
         answers = [answer for topic in response.topics for answer in topic.partitions]
         if len(answers) != 1 or answers[0].error_code or answers[0].offset < 0:
             raise LeaderRangeUnknown(f"{partition}: {answers}")
-        return Offset(answers[0].offset)
+        return answers[0]
 
 
 class LeaderRangeUnknown(Fault):

@@ -6,6 +6,7 @@ from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
 from ottla.replication.follower_rules import DivergingEpoch, Range, decide_cut, decide_reset
 from ottla.replication.host import Host
 from ottla.replication.partition import Partition
+from ottla.storage.log import TierHistory
 
 
 class Follower:
@@ -100,6 +101,18 @@ class Follower:
             self._begin_at(decision.offset)
             return True
         return self._cut_to(decision.offset)
+
+    def start_in_tier(self, history: TierHistory, log_start: Offset) -> None:
+        """Start the log where a history in remote storage ends.
+
+        The new recovery point must be written before anything is appended.
+        """
+        try:
+            self.partition.log.start_in_tier(history, log_start)
+        except StorageFailed as fault:
+            self._host.storage_failed(self.partition.directory, fault.reason)
+            raise
+        self._host.notify_truncated(self.partition)
 
     def _cut_to(self, offset: Offset) -> bool:
         try:

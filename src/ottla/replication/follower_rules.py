@@ -96,11 +96,13 @@ class AfterError(enum.Enum):
     DELAY = "fetch again a little later"
     RESET = "ask the leader for its range"
     STOP = "the leader epoch is over: wait for the image"
+    SKIP = "begin after the part of the log that is only in remote storage"
 
 
 _AFTER: Final = {
     ErrorCode.OFFSET_OUT_OF_RANGE: AfterError.RESET,
     ErrorCode.FENCED_LEADER_EPOCH: AfterError.STOP,
+    ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: AfterError.SKIP,
 }
 
 

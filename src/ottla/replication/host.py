@@ -15,7 +15,14 @@ from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.registrations import BrokerRegistration
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.faults import StorageFailed
-from ottla.protocol.types import NodeId, Offset, TopicPartition, Uuid
+from ottla.protocol.types import (
+    LeaderEpoch,
+    NodeId,
+    Offset,
+    TopicIdPartition,
+    TopicPartition,
+    Uuid,
+)
 from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.isr_state import Proposal
 from ottla.replication.partition import Partition
@@ -24,6 +31,7 @@ from ottla.replication.throttles import Throttles
 from ottla.runtime.ports import Clock, Committer, Disk, Random, Syncable, Worker
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.runtime.worker import InlineWorker
+from ottla.storage.log import TierHistory
 from ottla.storage.log_dir import LogDirectory
 
 log = logging.getLogger(__name__)
@@ -32,6 +40,19 @@ LAG_MS: Final = 30_000
 """Kafka's ``replica.lag.time.max.ms``."""
 # Preferred directories of replicas that are not hosted yet; the oldest entry is dropped first.
 PREFERRED_MAX: Final = 10_000
+
+
+class RemoteHistory(Protocol):
+    """Finds the history of a partition in remote storage."""
+
+    async def find(
+        self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: Offset
+    ) -> TierHistory | None:
+        """Return the history up to the end of the segment with ``offset``, None if unknown.
+
+        Raises a `Fault` if remote storage cannot be read now.
+        """
+        ...
 
 
 class IsrProposals(Protocol):
@@ -97,8 +118,8 @@ class Host:
     """The `PartitionHost` of every partition here.
 
     ``directories`` are those that were online at start, ``broker_epoch`` returns the epoch of the
-    broker's registration. ``isr``, ``reports``, ``events``, ``scrubber`` and ``repairer`` may be
-    set later, before the first partition.
+    broker's registration. ``isr``, ``reports``, ``events``, ``scrubber``, ``repairer`` and
+    ``remote_history`` may be set later, before the first partition.
     """
 
     def __init__(
@@ -120,6 +141,7 @@ class Host:
         self.reports: DirectoryReports | None = None
         self.scrubber: Scrubber | None = None
         self.repairer: Repairer | None = None
+        self.remote_history: RemoteHistory | None = None
         self.events: TopicEvents = NoTopicEvents()
         self._broker_epoch = broker_epoch
         self._lost: dict[str, str] = {}

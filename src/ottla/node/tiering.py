@@ -1,0 +1,159 @@
+"""Constructs what a broker with tiered storage has, and connects it to the partitions."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from ottla.api.cluster import INTERNAL_TOPICS
+from ottla.client.cluster import ClientOptions, ClientPorts, Cluster
+from ottla.config.addresses import SecurityProtocol
+from ottla.config.generated import BrokerConfig
+from ottla.config.layers import Layers
+from ottla.metadata.delta import Delta
+from ottla.metadata.image import Image
+from ottla.node.context import NodeContext
+from ottla.node.tiering_config import S3, StoreSettings, TieringSettings, tiering_settings
+from ottla.protocol.types import NodeId
+from ottla.replication.host import Host
+from ottla.runtime.ports import Address, ObjectStore
+from ottla.runtime.supervisor import Service
+from ottla.runtime.worker import ThreadWorker
+from ottla.tiering.auxiliary_state import AuxiliaryStates
+from ottla.tiering.client_address import client_address
+from ottla.tiering.metadata_manager import InMemoryMetadata
+from ottla.tiering.metadata_records import TOPIC
+from ottla.tiering.metadata_topic import TopicMetadata, TopicPorts
+from ottla.tiering.read_cache import BLOCKS_BYTES_MAX, INDEX_BYTES_MAX, ReadCache
+from ottla.tiering.remote_log_manager import ManagerPorts, ManagerSettings, RemoteLogManager
+from ottla.tiering.remote_reads import RemoteReads, RemoteReadSettings
+from ottla.tiering.remote_segment import SegmentReads
+from ottla.tiering.segment_store import SegmentStore, StorePorts
+
+CLIENT_ID: Final = "ottla-rlmm-broker-{}"
+NOT_TIERED: Final = INTERNAL_TOPICS | {TOPIC}
+"""Topics that are never tiered."""
+
+
+class Tiering(msgspec.Struct, frozen=True):
+    """Publisher: tiered storage of one broker. ``services`` are in the order they start."""
+
+    manager: RemoteLogManager
+    reads: RemoteReads
+    topic: TopicMetadata | None
+    services: tuple[Service, ...]
+    name: str = "tiering"
+
+    def on_image(self, delta: Delta, image: Image) -> None:
+        """Look at once for topics that were deleted, disabled or moved."""
+        if delta.topics or delta.configs:
+            self.manager.wake()
+
+    def configure(self, config: BrokerConfig, layers: Layers) -> None:
+        """Apply changed settings; follows `DynamicConfig`."""
+        self.manager.copy_quota.limit(config.remote_log_manager_copy_max_bytes_per_second)
+        self.reads.fetch_quota.limit(config.remote_log_manager_fetch_max_bytes_per_second)
+        self.reads.fetch_wait_ms = config.remote_fetch_max_wait_ms
+        self.reads.lookup_wait_ms = config.remote_list_offsets_request_timeout_ms
+        self.manager.resize(config.remote_log_manager_copier_thread_pool_size)
+        self.reads.resize(config.remote_log_reader_threads)
+        self.reads.limit_indexes(config.remote_log_index_file_cache_total_size_bytes)
+
+
+def build_tiering(context: NodeContext, host: Host, image: Callable[[], Image]) -> Tiering | None:
+    """Construct it; None if ``remote.log.storage.system.enable`` is off.
+
+    Raises:
+        ConfigError: its settings are wrong. ImportError: the extra ``objects`` is not installed.
+    """
+    config = context.loaded.broker
+    directory = context.log_directories[0].path
+    settings = tiering_settings(config, context.loaded.static, directory)
+    if settings is None:
+        return None
+    ports = context.ports
+    worker = ThreadWorker("tier")
+    objects = StorePorts(open_store(settings.store), ports.disk, worker, ports.random)
+    store = SegmentStore(objects, settings.store.prefix)
+    topic = _topic_metadata(context, host, settings, worker)
+    metadata = topic or InMemoryMetadata()
+    manager_ports = ManagerPorts(
+        host.clock, ports.random, lambda: host.partitions, image, NOT_TIERED.__contains__
+    )
+    manager = RemoteLogManager(_manager_settings(config), manager_ports, store, metadata)
+    cached = SegmentReads(
+        store, ReadCache(BLOCKS_BYTES_MAX), ReadCache(INDEX_BYTES_MAX), ThreadWorker("tier-read")
+    )
+    read_settings = RemoteReadSettings(
+        config.remote_log_reader_threads, config.remote_log_reader_max_pending_tasks
+    )
+    reads = RemoteReads(metadata, cached, ports.clock, read_settings)
+    host.remote_history = AuxiliaryStates(metadata, store)
+    first: tuple[Service, ...] = () if topic is None else (topic,)
+    tiering = Tiering(manager, reads, topic, (*first, reads, manager))
+    context.dynamic.follow(tiering.configure)
+    return tiering
+
+
+def open_store(settings: StoreSettings) -> ObjectStore:
+    """Open the store; a bucket is not contacted yet."""
+    from ottla.runtime.objects import ObstoreObjects  # an extra: only for brokers with a tier
+
+    if settings.kind == S3:
+        return ObstoreObjects.in_s3(
+            settings.place, settings.options, allow_http=settings.allow_http
+        )
+    return ObstoreObjects.in_directory(settings.place)
+
+
+def _manager_settings(config: BrokerConfig) -> ManagerSettings:
+    return ManagerSettings(
+        NodeId(config.node_id),
+        config.remote_log_manager_task_interval_ms,
+        config.remote_log_manager_copier_thread_pool_size,
+        config.remote_log_manager_task_retry_backoff_ms,
+        config.remote_log_manager_task_retry_backoff_max_ms,
+        config.remote_log_manager_task_retry_jitter,
+        config.remote_log_metadata_custom_metadata_max_bytes,
+    )
+
+
+def _topic_metadata(
+    context: NodeContext, host: Host, settings: TieringSettings, worker: ThreadWorker
+) -> TopicMetadata | None:
+    if settings.topic is None:
+        return None
+
+    def leads(index: int) -> bool:
+        partition = host.partitions.get(TOPIC, index)
+        return partition is not None and partition.is_leader
+
+    async def connect() -> Cluster:
+        ports = context.ports
+        return await Cluster.open(
+            ClientPorts(ports.network, ports.clock, ports.random),
+            [_address(context, settings.bootstrap)],
+            ClientOptions(
+                client_id=CLIENT_ID.format(context.node_id),
+                connection=context.security.peer_options(_listener(context)),
+            ),
+        )
+
+    return TopicMetadata(settings.topic, TopicPorts(connect, context.ports.disk, worker, leads))
+
+
+def _listener(context: NodeContext) -> str:
+    name = context.loaded.broker.remote_log_metadata_manager_listener_name
+    own = context.loaded.listeners.inter_broker
+    assert own is not None, "a broker has a listener for brokers"
+    return (name or own).upper()
+
+
+def _address(context: NodeContext, explicit: Address | None) -> Address:
+    listener = context.loaded.listeners.named(_listener(context))
+    port = context.bound.port(listener)
+    given = listener.advertised
+    advertised = None if given is None else Address(given.host, given.port or port)
+    bound = Address(listener.bind.host, port)
+    is_secured = listener.protocol is not SecurityProtocol.PLAINTEXT
+    return client_address(explicit, advertised, bound, is_secured=is_secured)

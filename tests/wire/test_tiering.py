@@ -1,0 +1,190 @@
+"""Tiered storage on one node: copy, local deletion, reads across the border, deletion."""
+
+from pathlib import Path
+
+import pytest
+from one_node import OneNode, format_one, one_node
+from tier_node import (
+    TIERED,
+    T,
+    consume,
+    create,
+    log_of,
+    objects,
+    offset_at,
+    produce,
+    tier_settings,
+    until,
+    with_client,
+)
+
+from ottla.client.admin import (
+    Change,
+    Resource,
+    alter_configs,
+    delete_topics,
+)
+from ottla.client.cluster import Cluster, Refused
+from ottla.config.problems import ConfigError
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+
+TIME = 1_700_000_000_000
+
+
+def values(count: int, start: int = 0) -> list[tuple[int, bytes]]:
+    return [(number, b"%06d" % number + b"x" * 150) for number in range(start, count)]
+
+
+def tiered(node: OneNode) -> None:
+    """Wait until all sealed segments are only in the tier."""
+    until(lambda: len(log_of(node).segments) == 1 and log_of(node).local_log_start_offset > 0)
+
+
+def test_consumers_read_from_offset_0_across_the_border(tmp_path: Path) -> None:
+    with one_node(tier_settings(tmp_path)) as node:
+        create(node, {**TIERED, "local.retention.bytes": "-2"})
+        produce(node, 0, 200)
+        before = consume(node)
+        assert before == values(200)
+        until(lambda: log_of(node).remote_end > 100)
+        assert log_of(node).local_log_start_offset == 0  # copied and kept
+        alter(node, "local.retention.bytes", "1")
+        tiered(node)
+        log = log_of(node)
+        assert log.log_start_offset == 0
+        assert consume(node) == before
+        # ListOffsets: earliest, earliest local, latest tiered, by timestamp, the largest one.
+        assert offset_at(node, -2) == 0
+        assert offset_at(node, -4) == log.local_log_start_offset
+        assert offset_at(node, -5) == log.local_log_start_offset - 1
+        assert offset_at(node, -6) == log.local_log_start_offset
+        assert offset_at(node, TIME + 3) == 3
+        assert offset_at(node, TIME + 57) == 57
+        assert offset_at(node, TIME + 199) == 199
+        assert offset_at(node, -3) == 199
+        assert offset_at(node, TIME + 200) is None
+        # A read that begins in the middle of a batch.
+        assert consume(node, 57) == values(200, 57)
+
+
+def alter(node: OneNode, key: str, value: str) -> None:
+    def change(cluster: Cluster):  # type: ignore[no-untyped-def]
+        return alter_configs(cluster, Resource.TOPIC, "t", [Change(key, value)])
+
+    with_client(node.address, change)
+
+
+def test_metadata_topic_survives_a_restart(tmp_path: Path) -> None:
+    settings = format_one(tier_settings(tmp_path, metadata="topic"))
+    node = OneNode(settings)
+    try:
+        create(node)
+        produce(node, 0, 120)
+        tiered(node)
+        stored = objects(tmp_path)
+        until(lambda: list((tmp_path / "data" / "remote-log-metadata").glob("*.snapshot")))
+    finally:
+        node.stop()
+    node = OneNode(settings)
+    try:
+        assert log_of(node).log_start_offset == 0
+        assert consume(node) == values(120)
+        assert objects(tmp_path) == stored  # nothing was copied twice
+        produce(node, 120, 80)
+        tiered(node)
+        assert consume(node) == values(200)
+    finally:
+        node.stop()
+
+
+def test_deleted_topic_leaves_no_objects(tmp_path: Path) -> None:
+    with one_node(tier_settings(tmp_path, metadata="topic")) as node:
+        create(node)
+        produce(node, 0, 100)
+        tiered(node)
+        assert objects(tmp_path)
+        with_client(node.address, lambda cluster: delete_topics(cluster, ["t"]))
+        until(lambda: not objects(tmp_path))
+
+
+def test_delete_records_below_the_border_deletes_remote_segments(tmp_path: Path) -> None:
+    with one_node(tier_settings(tmp_path)) as node:
+        create(node)
+        produce(node, 0, 200)
+        tiered(node)
+        before = len(objects(tmp_path))
+        asked = DeleteRecordsTopic("t", [DeleteRecordsPartition(0, 75)])
+
+        async def delete(cluster: Cluster) -> DeleteRecordsResponse:
+            leader = await cluster.leader_of(T)
+            request = DeleteRecordsRequest([asked], 10_000)
+            return await cluster.send_to(leader.node_id, request, DeleteRecordsResponse)
+
+        response = with_client(node.address, delete)
+        assert response.topics[0].partitions[0].low_watermark == 75
+        assert offset_at(node, -2) == 75
+        until(lambda: len(objects(tmp_path)) < before)
+        assert consume(node, 75) == values(200, 75)
+        with pytest.raises(Refused, match="OFFSET_OUT_OF_RANGE"):
+            consume(node, 74)
+
+
+def test_remote_retention_moves_the_log_start(tmp_path: Path) -> None:
+    with one_node(tier_settings(tmp_path)) as node:
+        create(node)
+        produce(node, 0, 200)
+        tiered(node)
+        alter(node, "retention.bytes", "9000")
+        until(lambda: log_of(node).log_start_offset > 0)
+        start = log_of(node).log_start_offset
+        assert start < 200
+        assert consume(node, start) == values(200, start)
+        alter(node, "retention.ms", "1000")  # the records are years old
+        until(lambda: not objects(tmp_path))
+
+
+def test_disabling_with_deletion_keeps_the_local_log_only(tmp_path: Path) -> None:
+    with one_node(tier_settings(tmp_path)) as node:
+        create(node)
+        produce(node, 0, 100)
+        tiered(node)
+        with pytest.raises(Refused, match="INVALID_CONFIG"):
+            alter(node, "remote.storage.enable", "false")
+        alter(node, "remote.log.delete.on.disable", "true")
+        alter(node, "remote.storage.enable", "false")
+        until(lambda: not objects(tmp_path))
+        start = log_of(node).local_log_start_offset
+        assert offset_at(node, -2) == start > 0
+        assert consume(node, start) == values(100, start)
+
+
+def test_copy_disabled_keeps_remote_segments_readable(tmp_path: Path) -> None:
+    with one_node(tier_settings(tmp_path)) as node:
+        create(node)
+        produce(node, 0, 100)
+        tiered(node)
+        count = len(objects(tmp_path))
+        change = [Change("local.retention.bytes", "-2"), Change("remote.log.copy.disable", "true")]
+        with_client(
+            node.address, lambda cluster: alter_configs(cluster, Resource.TOPIC, "t", change)
+        )
+        produce(node, 100, 100)
+        until(lambda: len(log_of(node).segments) > 1)
+        assert consume(node) == values(200)
+        assert len(objects(tmp_path)) == count
+
+
+def test_compacted_topic_cannot_be_tiered(tmp_path: Path) -> None:
+    with one_node(tier_settings(tmp_path)) as node, pytest.raises(Refused, match="INVALID_CONFIG"):
+        create(node, {**TIERED, "cleanup.policy": "compact"})
+
+
+def test_store_without_settings_stops_the_start(tmp_path: Path) -> None:
+    bad = tier_settings(tmp_path, "remote.log.storage.manager.class.name=s3")
+    with pytest.raises(ConfigError, match=r"rsm\.config\.bucket"):
+        OneNode(format_one(bad))
