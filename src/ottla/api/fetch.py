@@ -21,7 +21,6 @@ from ottla.api.fetch_reply import NO_SESSION, FetchReply, Row, pack_fetch
 from ottla.api.fetch_request import IDS_SINCE, FetchBody, Topic, parse_fetch
 from ottla.api.fetch_sessions import Context, Incremental, PartitionRow, Session, Sessions
 from ottla.api.fetch_wait import FetchWait
-from ottla.api.remote_fetch import read_remote
 from ottla.api.replies import Answer, Chunk, Reply, Result
 from ottla.api.routes import Caller
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
@@ -155,6 +154,8 @@ class _Fetch:
 
     async def _answer_from_remote(self, done: Pass) -> list[Chunk]:
         """Reply with what is in remote storage, and with what the pass has found here."""
+        from ottla.api.remote_fetch import read_remote  # only with a tier
+
         reader = self._handlers.sources.remote
         assert reader is not None
         rows = dict(done.results)

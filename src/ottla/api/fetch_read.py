@@ -10,7 +10,7 @@ or a preferred replica, since waiting would not change them.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,7 +20,6 @@ from ottla.api.fetch_reply import Row
 from ottla.api.fetch_request import FetchBody
 from ottla.api.fetch_sessions import PartitionRow
 from ottla.api.read_replica import Candidate, decide_read_replica
-from ottla.api.remote_fetch import RemoteFetch, RemoteReader
 from ottla.api.routes import Caller
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
@@ -37,6 +36,9 @@ from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
 from ottla.replication.partition_reads import CONSUMER, DEBUGGER, Isolation, ReadRequest, ReadResult
 from ottla.replication.throttles import Throttles
+
+if TYPE_CHECKING:
+    from ottla.api.remote_fetch import RemoteFetch, RemoteReader
 
 # The first versions that have these fields or errors.
 ANY_REPLICA_SINCE: Final = 11
@@ -72,7 +74,7 @@ class ReadSources(msgspec.Struct, frozen=True):
     may_read: Callable[[Caller, str], bool] = everybody
     may_replicate: Callable[[Caller], bool] = anybody
     throttles: Throttles | None = None
-    remote: RemoteReader | None = None
+    remote: "RemoteReader | None" = None
     """Reads remote storage; None for a broker without."""
 
 
@@ -87,7 +89,7 @@ class Pass(msgspec.Struct):
     watched: list[tuple[FetchedPartition, Partition]] = msgspec.field(default_factory=list)
     size: int = 0
     is_due: bool = False
-    remote: list[RemoteFetch] = msgspec.field(default_factory=list)
+    remote: "list[RemoteFetch]" = msgspec.field(default_factory=list)
 
 
 class Reading:
@@ -235,6 +237,8 @@ class Reading:
             return Row(requested.partition, fault.code, *offsets)
         if remote is None:
             return Row(requested.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+        from ottla.api.remote_fetch import RemoteFetch  # only with a tier
+
         limit = min(requested.bytes_max, bytes_max)
         if limit > 0 or minimum_one:
             done.remote.append(RemoteFetch(fetched, partition, max(limit, 1)))

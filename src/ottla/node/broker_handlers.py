@@ -8,7 +8,7 @@ Produce, Fetch and forwarding. The classes of coordinators have the coordinators
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -22,7 +22,6 @@ from ottla.api.fetch_read import ReadSources
 from ottla.api.fetch_sessions import EPOCH_MAX, Sessions
 from ottla.api.produce import ProduceHandler
 from ottla.api.read_replica import RACK_AWARE
-from ottla.api.remote_fetch import RemoteReader
 from ottla.config.generated import BrokerConfig
 from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
@@ -38,6 +37,9 @@ from ottla.quotas.client_quotas import ClientQuotas
 from ottla.replication.hosted_partitions import Partitions
 from ottla.runtime.worker import ThreadWorker
 from ottla.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from ottla.api.remote_fetch import RemoteReader
 
 
 class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +122,7 @@ def _produce(broker: BrokerDependencies) -> object:
     )
 
 
-def _remote(broker: BrokerDependencies) -> RemoteReader | None:
+def _remote(broker: BrokerDependencies) -> "RemoteReader | None":
     tiering = broker.replica_manager.tiering
     return None if tiering is None else tiering.reads
 
