@@ -260,6 +260,8 @@ class _Share(NamedTuple):
         leaders: set[int] = set()
         for place, code in codes.items():
             row = acknowledge_messages.PartitionData(place.partition, code)
+            if code is ErrorCode.INVALID_RECORD_STATE:
+                row.error_message = "a record is not acquired by this member"
             if code in _TELL_LEADER:
                 row.current_leader = acknowledge_messages.LeaderIdAndEpoch(*_leader(image, place))
                 leaders.add(row.current_leader.leader_id)

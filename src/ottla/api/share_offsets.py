@@ -156,9 +156,9 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
             reply.topic_id = known.id
         for each in topic.partitions:
             code = codes.get(TopicIdPartition(reply.topic_id, each.partition_index), refused)
-            reply.partitions.append(
-                altering.AlterShareGroupOffsetsResponsePartition(each.partition_index, code)
-            )
+            row = altering.AlterShareGroupOffsetsResponsePartition(each.partition_index, code)
+            row.error_message = _message(code)
+            reply.partitions.append(row)
         return reply
 
     # -- delete --------------------------------------------------------------------
@@ -191,8 +191,14 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
                 may = self.access.read_topic(caller, name)
                 unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 row.error_code = unknown if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            row.error_message = _message(ErrorCode(row.error_code))
             reply.responses.append(row)
         return reply
+
+
+def _message(code: ErrorCode) -> str | None:
+    """Return the message beside an error code; clients of Kafka get one."""
+    return None if code is ErrorCode.NONE else code.name
 
 
 def lag_of(end: int | None, start: int, finished: int) -> int:
