@@ -25,6 +25,7 @@ AREAS = (
     "idle",
     "broker",
     "tls",
+    "acls",
     "coordinators",
     "cluster",
     "pipeline",
