@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from one_node import Line, OneNode, one_node, settings
 
+from ottla.metadata.registrations import Endpoint
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode
@@ -48,7 +49,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
         yield running
 
 
-_LISTENERS = "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
+_LISTENERS = "PLAINTEXT://127.0.0.1:0,OTHER://[::1]:0,CONTROLLER://127.0.0.1:0"
 
 
 def ask(line: Line, request: Message, version: int, client_id: str = "raw") -> Message:
@@ -227,23 +228,29 @@ def test_topics_above_the_mutation_quota_are_rejected_or_delayed(node: OneNode) 
         assert code == 0 and throttle_ms > 0  # a client that does not know the error
 
 
-def test_connections_of_an_address_above_its_rate_are_served_late(node: OneNode) -> None:
-    address = [RequestEntityData("ip", "127.0.0.1")]
+@pytest.mark.parametrize(
+    ("ip", "listener"), [("127.0.0.1", "PLAINTEXT"), ("0:0:0:0:0:0:0:1", "OTHER")]
+)
+def test_connections_of_an_address_above_its_rate_are_served_late(
+    node: OneNode, ip: str, listener: str
+) -> None:
+    address = [RequestEntityData("ip", ip)]
+    at = node.node.image.cluster.brokers[node.node.node_id].listeners[listener]
     with Line(node.address) as admin:
         alter(admin, RequestEntryData(address, [OpData("connection_creation_rate", 3.0)]))
         began = time.monotonic()
-        assert connections_served(node, 8) == 8
+        assert connections_served(at, 8) == 8
         assert time.monotonic() - began > 0.9, "three at once, the last after the longest delay"
         alter(admin, RequestEntryData(address, [OpData("connection_creation_rate", 0.0, True)]))
     began = time.monotonic()
-    assert connections_served(node, 8) == 8
+    assert connections_served(at, 8) == 8
     assert time.monotonic() - began < 0.9
 
 
-def connections_served(node: OneNode, count: int) -> int:
+def connections_served(at: Endpoint, count: int) -> int:
     """Open connections at once and return how many get a reply."""
-    served, at = 0, (node.address.host, node.address.port)
-    sockets = [socket.create_connection(at, timeout=5) for _ in range(count)]
+    served = 0
+    sockets = [socket.create_connection((at.host, at.port), timeout=5) for _ in range(count)]
     frame = bytes(request_frame(RequestHeader(ApiKey.METADATA, 9, 1, "ip"), MetadataRequest()))
     for each in sockets:
         try:
