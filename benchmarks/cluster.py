@@ -158,10 +158,10 @@ class Three:
         """Return the end offset of a replica's log; -1 without an answer."""
         asked = ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, LATEST)])
         try:
-            told = self.ask(node_id, ListOffsetsRequest(replica_id=DEBUGGER, topics=[asked]))
+            reply = self.ask(node_id, ListOffsetsRequest(replica_id=DEBUGGER, topics=[asked]))
         except (OSError, Fault):
             return -1
-        row = told.topics[0].partitions[0]
+        row = reply.topics[0].partitions[0]
         return -1 if row.error_code else int(row.offset)
 
 
@@ -241,8 +241,8 @@ def write(three: Three, effort: Effort) -> float:
     """Return the bytes a second that a producer writes with acks=all, once warm."""
     three.create("written")
     for count in (effort.records // 4, effort.records):
-        told = measure("rdload", "produce", three.bootstrap, "written", RECORD_BYTES, count, "all")
-    return told["bytes"] / told["seconds"]
+        reply = measure("rdload", "produce", three.bootstrap, "written", RECORD_BYTES, count, "all")
+    return reply["bytes"] / reply["seconds"]
 
 
 def fail_over(three: Three) -> float:
@@ -278,10 +278,10 @@ def _is_written(three: Three, topic: str, leader: int) -> bool:
     batch = build_batch([Record(Offset(0), Millis(1_700_000_000_000), None, b"x" * 100)])
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, memoryview(batch))])
     try:
-        told = three.ask(leader, ProduceRequest(None, -1, 5_000, [data]), PRODUCE_VERSION)
+        reply = three.ask(leader, ProduceRequest(None, -1, 5_000, [data]), PRODUCE_VERSION)
     except (OSError, Fault):
         return False
-    return not told.responses[0].partition_responses[0].error_code
+    return not reply.responses[0].partition_responses[0].error_code
 
 
 @dataclass(frozen=True, slots=True)

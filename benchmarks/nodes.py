@@ -103,9 +103,9 @@ class Cluster:
         async with asyncio.timeout(WAIT_S_MAX):
             while True:
                 for node in self.controllers:
-                    told = await _describe(node)
-                    if told is not None and _is_whole(told):
-                        return next(n for n in self.controllers if n.node_id == told.leader_id)
+                    reply = await _describe(node)
+                    if reply is not None and _is_whole(reply):
+                        return next(n for n in self.controllers if n.node_id == reply.leader_id)
                 await asyncio.sleep(POLL_S)
 
     async def wait_broker(self) -> None:
@@ -113,9 +113,9 @@ class Cluster:
         async with asyncio.timeout(WAIT_S_MAX):
             while True:
                 with suppress(OSError, Fault):
-                    told = await self.broker.ask(DescribeClusterRequest())
-                    assert isinstance(told, DescribeClusterResponse)
-                    if told.brokers:
+                    reply = await self.broker.ask(DescribeClusterRequest())
+                    assert isinstance(reply, DescribeClusterResponse)
+                    if reply.brokers:
                         return
                 await asyncio.sleep(POLL_S)
 
@@ -128,14 +128,14 @@ async def _describe(node: NodeProcess) -> ResponsePartitionData | None:
     except (OSError, Fault):
         return None
     assert isinstance(response, DescribeQuorumResponse)
-    told = response.topics[0].partitions[0] if response.topics else None
-    is_leader = response.error_code == ErrorCode.NONE and told is not None
-    return told if is_leader and told is not None and told.leader_id == node.node_id else None
+    reply = response.topics[0].partitions[0] if response.topics else None
+    is_leader = response.error_code == ErrorCode.NONE and reply is not None
+    return reply if is_leader and reply is not None and reply.leader_id == node.node_id else None
 
 
-def _is_whole(told: ResponsePartitionData) -> bool:
-    ends = [voter.log_end_offset for voter in told.current_voters]
-    return told.high_watermark > 0 and min(ends) >= told.high_watermark - 2
+def _is_whole(reply: ResponsePartitionData) -> bool:
+    ends = [voter.log_end_offset for voter in reply.current_voters]
+    return reply.high_watermark > 0 and min(ends) >= reply.high_watermark - 2
 
 
 def _node(node_id: int, root: Path, port: int, settings: Sequence[str]) -> NodeProcess:

@@ -134,14 +134,14 @@ class AppendClient:
         """Send at random intervals; give up a connection that is silent for 10 s."""
         loop = asyncio.get_running_loop()
         self._sent.clear()  # numbers continue, so a late reply on an old connection is ignored
-        heard = loop.time()
-        while not connection.is_lost and loop.time() - heard < 10:
+        received = loop.time()
+        while not connection.is_lost and loop.time() - received < 10:
             if len(self._sent) < OUTSTANDING_MAX:
                 self._send_one(connection)
             before = len(self._sent)
             await asyncio.sleep(0.08 * self._ports.random.fraction())
             if len(self._sent) < before:
-                heard = loop.time()
+                received = loop.time()
         connection.transport.abort()
 
     def _send_one(self, connection: _Frames) -> None:
@@ -158,4 +158,4 @@ class AppendClient:
         number, offset = struct.unpack(">QQ", frame)
         value = self._sent.pop(number, None)
         if value is not None:
-            self._ledger.heard(offset, value)
+            self._ledger.received(offset, value)

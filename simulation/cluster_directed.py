@@ -258,11 +258,11 @@ class JoiningScenario(DirectedScenario):
         self._heal_links()
         await self._until(lambda: late in self._partition().isr, "of who was away", 0.005)
         self._kill_now(leader, other)
-        told = list(self.acknowledged)
+        replies = list(self.acknowledged)
         await self._until(partial(self._is_led_by_another, leader, other), "of elections")
         held = (await self._survivors())[late].batches
         there = {int(read_header(data).base_offset) for data in held}
-        lost = [value for offset, value in told if offset not in there]
+        lost = [value for offset, value in replies if offset not in there]
         if lost:
             raise InvariantBroken(f"{late} leads without {len(lost)} acknowledged, as {lost[0]!r}")
 

@@ -74,10 +74,10 @@ class ClusterWatch:
 
     def acked(self, index: int, offset: int, values: Iterable[Value]) -> None:
         """Record that a producer's values were acknowledged from ``offset`` on."""
-        told = self.partitions[index].acknowledged
+        reply = self.partitions[index].acknowledged
         for at, value in enumerate(values, offset):
-            if told.setdefault(at, value) != value:
-                raise InvariantBroken(f"{index}: {told[at]} and {value} acknowledged at {at}")
+            if reply.setdefault(at, value) != value:
+                raise InvariantBroken(f"{index}: {reply[at]} and {value} acknowledged at {at}")
             self._settle(index, at, value)
             self.acknowledged += 1
 

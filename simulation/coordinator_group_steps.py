@@ -66,16 +66,16 @@ CLASSIC_STEPS: Final = (
     "join asked",
     "rebalance begun",
     "all joined",
-    "join told",
+    "join answered",
     "assignment written",
     "assignment committed",
-    "assignment told",
+    "assignment answered",
 )
 CONSUMER_STEPS: Final = (
     "join asked",
     "join written",
     "join committed",
-    "join told",
+    "join answered",
     "revocation received",
     "let go",
     "release written",
@@ -231,7 +231,7 @@ class RebalanceStepsScenario(SteppedScenario):
         assert isinstance(owner, ConsumerMember)
         assert isinstance(joiner, ConsumerMember)
         own = {
-            "join told": joiner.epoch > 0,
+            "join answered": joiner.epoch > 0,
             "revocation received": owner.is_assignment_pending,
             "let go": owner.owned < ALL,
             "assignment received": joiner.is_assignment_pending,
@@ -253,8 +253,8 @@ class RebalanceStepsScenario(SteppedScenario):
         own = {
             "rebalance begun": group.state is ClassicState.PREPARING_REBALANCE,
             "all joined": group.state is ClassicState.COMPLETING_REBALANCE,
-            "join told": joiner.joined > self._generation,
-            "assignment told": joiner.epoch > self._generation,
+            "join answered": joiner.joined > self._generation,
+            "assignment answered": joiner.epoch > self._generation,
         }
         if step in own:
             return own[step]

@@ -220,7 +220,7 @@ class ConsumerMember:
         self._wanted: frozenset[int] | None = None
         self._is_whole = True  # the next heartbeat is a full one
         self._topic_id = ZERO_UUID
-        self._heard_at = 0.0  # when the last answered heartbeat was sent
+        self._answered_at = 0.0  # when the last answered heartbeat was sent
         self.member_id = member_id
         self.epoch = 0
         self.ownership_epoch = 0
@@ -237,12 +237,12 @@ class ConsumerMember:
             for index in sorted(self.owned - wanted):
                 self._client.watch.lets_go(self.member_id, index)
             self.owned, self._is_whole = wanted, True
-            self._hold(self._heard_at)
+            self._hold(self._answered_at)
             await self._say()
         return self.epoch > 0
 
-    def _hold(self, heard_at: float) -> None:
-        now, until = self._client.now(), heard_at + (SESSION_MS - CLOCK_MS) / 1000
+    def _hold(self, answered_at: float) -> None:
+        now, until = self._client.now(), answered_at + (SESSION_MS - CLOCK_MS) / 1000
         for index in sorted(self.owned):
             self._client.watch.holds(self.member_id, index, now, until)
 
@@ -268,7 +268,7 @@ class ConsumerMember:
             )
         self.epoch, self._is_whole = response.member_epoch, False
         self._take_in(response)
-        self._heard_at = sent_at
+        self._answered_at = sent_at
         self._hold(sent_at)
 
     def _take_in(self, response: Message) -> None:

@@ -64,10 +64,10 @@ STEPS: Final = (
     "offsets written",
     "offsets replicated",
     "offsets acknowledged",
-    "end asked",
+    "end requested",
     "end decided",
     "end committed",
-    "end told",
+    "end answered",
     "first marker written",
     "all markers written",
     "all markers replicated",
@@ -75,12 +75,12 @@ STEPS: Final = (
     "completion committed",
 )
 _OWN: Final = frozenset(
-    {"begun", "records acknowledged", "offsets acknowledged", "end asked", "end told"}
+    {"begun", "records acknowledged", "offsets acknowledged", "end requested", "end answered"}
 )
-_MARKER_STEPS: Final = STEPS[STEPS.index("end asked") :]
+_MARKER_STEPS: Final = STEPS[STEPS.index("end requested") :]
 FAULTS: Final = {
     "worker": STEPS,
-    "gone": STEPS[: STEPS.index("end told")],
+    "gone": STEPS[: STEPS.index("end answered")],
     "usurped": STEPS,
     "coordinator": STEPS,
     "deposed": STEPS[1::2],
@@ -103,18 +103,18 @@ class Progress:
 
     def __init__(self) -> None:
         self.txn: Txn | None = None
-        self.heard: set[str] = set()
+        self.reached: set[str] = set()
         self.is_about_to_end = asyncio.Event()
 
     def begin(self, txn: Txn) -> None:
         """Start a transaction."""
-        self.txn, self.heard = txn, {"begun"}
+        self.txn, self.reached = txn, {"begun"}
         self.is_about_to_end.clear()
 
-    def hear(self, txn: Txn, what: str) -> None:
+    def reach(self, txn: Txn, what: str) -> None:
         """Record that the transaction has reached a later step."""
         if txn is self.txn:
-            self.heard.add(what)
+            self.reached.add(what)
 
 
 class Trail:
@@ -216,11 +216,11 @@ class StepWorker(CoordinatorClient):
         progress.begin(txn)
         try:
             await self._transactor.produce(txn.works)
-            progress.hear(txn, "records acknowledged")
+            progress.reach(txn, "records acknowledged")
             # An aborted transaction needs no offsets: then only its markers are waited for.
             if txn.number % 8 != 7:
                 await self._transactor.commit_offsets(("", -1), 0, offset + 2)
-                progress.hear(txn, "offsets acknowledged")
+                progress.reach(txn, "offsets acknowledged")
             progress.is_about_to_end.set()
             await asyncio.sleep(BYSTANDER_AHEAD_S * self.ports.random.fraction())
         except MustAbort:
@@ -230,10 +230,10 @@ class StepWorker(CoordinatorClient):
             raise
         if is_commit:
             txn.outcome = "asked"
-        progress.hear(txn, "end asked")
+        progress.reach(txn, "end requested")
         await self._transactor.end(commit=is_commit)
         self.watch.ended(txn, is_commit=is_commit)
-        progress.hear(txn, "end told")
+        progress.reach(txn, "end answered")
         # The next transaction may start at once, while the markers of this one are still being
         # written.
         self._follows_at_once = is_commit and txn.number % 2 == 1
@@ -344,8 +344,8 @@ class TransactionStepsScenario(SteppedScenario):
         now = self._transaction(is_committed=False)
         if now is None:
             return
-        if "end told" in self.progress.heard and now.status in PREPARED:
-            self._check_committed("told")
+        if "end answered" in self.progress.reached and now.status in PREPARED:
+            self._check_committed("answered")
         self._is_decided = self._is_decided or now.status in PREPARED
         if self._is_decided and now.status in COMPLETE:
             missing = [each for each, trail in self._trails.items() if trail.is_undecided]
@@ -365,7 +365,7 @@ class TransactionStepsScenario(SteppedScenario):
         progress = self.progress
         if progress.txn is None or self._measured is progress.txn:
             return progress.txn is not None
-        if len(progress.heard) > 1:
+        if len(progress.reached) > 1:
             return False
         self._shard = self.newest_shard()
         found = self._transaction(is_committed=True)
@@ -384,7 +384,7 @@ class TransactionStepsScenario(SteppedScenario):
         if not self._is_measured():
             return False
         if step in _OWN:
-            return step in self.progress.heard
+            return step in self.progress.reached
         if "marker" in step:
             what = "replicated" if step.endswith("replicated") else "ended"
             return self._has(what, any if step.startswith("first") else all)
@@ -438,7 +438,7 @@ class TransactionStepsScenario(SteppedScenario):
         if is_decided:
             assert found is not None
             txn.must = "commit" if found.is_commit else "abort"
-        elif case[0] in ("worker", "gone") and "end asked" not in self.progress.heard:
+        elif case[0] in ("worker", "gone") and "end requested" not in self.progress.reached:
             txn.must = "abort"
 
     def is_cleaned_up(self) -> bool:

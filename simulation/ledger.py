@@ -33,7 +33,7 @@ class Ledger:
         self._held.append(value)
         self._attempt = None
 
-    def heard(self, offset: int, value: bytes) -> None:
+    def received(self, offset: int, value: bytes) -> None:
         """Record that a client received the acknowledgement of ``value`` at ``offset``."""
         if self.acknowledged.setdefault(offset, value) != value:
             raise InvariantBroken(

@@ -20,10 +20,10 @@ class Outcome:
 
     def describe(self) -> str:
         """Return one line for a person, with the command to replay a failure."""
-        verdict = "ok" if self.error is None else f"FAILED: {self.error!r}"
+        result = "ok" if self.error is None else f"FAILED: {self.error!r}"
         line = (
             f"{self.scenario} seed={self.seed} events={self.events} "
-            f"simulated={self.seconds:.1f}s journal={self.hash} {verdict}"
+            f"simulated={self.seconds:.1f}s journal={self.hash} {result}"
         )
         return line if self.error is None else f"{line}\n  replay: make sim SEED={self.seed}"
 

@@ -62,7 +62,7 @@ class ShareWatch:
     again: int = 0  # delivered after it was accepted, before that was durable
     expired: int = 0
     deliveries: dict[int, int] = field(default_factory=dict)
-    told: set[int] = field(default_factory=set)
+    acknowledged: set[int] = field(default_factory=set)
     zombies: int = 0
     thefts: int = 0
     held: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # by whom
@@ -113,8 +113,8 @@ class ShareWatch:
         if not 1 <= count <= DELIVERIES_MAX:
             raise InvariantBroken(f"{offset} was delivered {count} times")
         self._count(offset, count)
-        self.again += offset in self.told
-        if offset in self.told and is_leader and self.is_kept:
+        self.again += offset in self.acknowledged
+        if offset in self.acknowledged and is_leader and self.is_kept:
             raise InvariantBroken(f"{offset} was accepted, and was delivered again")
         if offset in done:
             self.zombies += not is_leader
@@ -123,7 +123,7 @@ class ShareWatch:
 
 
 class ShareConsumer(CoordinatorClient):
-    """One member of the share group, in one process. ``heard`` says which step it has reached."""
+    """One member of the share group, in one process. ``reached`` says which step it has reached."""
 
     def __init__(
         self, name: str, ports: Ports, watch: CoordinatorWatch, shares: ShareWatch, start: int
@@ -131,7 +131,7 @@ class ShareConsumer(CoordinatorClient):
         super().__init__(name, ports, watch, 3)
         self.member_id = f"{name}-{start}"
         self.shares = shares
-        self.heard: set[str] = set()
+        self.reached: set[str] = set()
         self.held: list[tuple[int, int]] = []
         self._given: set[int] = set()
         self._epoch = 0
@@ -147,7 +147,7 @@ class ShareConsumer(CoordinatorClient):
             if rounds % 5 == 0 or not self._epoch:
                 await self._beat()
             rounds += 1
-            self.heard = set()
+            self.reached = set()
             if self._epoch and await self._fetch(is_leader):
                 await self.rest()
                 await self._answer(choose)
@@ -207,7 +207,7 @@ class ShareConsumer(CoordinatorClient):
             topics=[fetching.FetchTopic(self.topic_ids[TOPIC], [partition])],
         )
         done = set(self.shares.finished)
-        self.heard.add("fetch asked")
+        self.reached.add("fetch requested")
         response = await self.ask(self._leader, request)
         rows = self._rows(response, fetching.ShareFetchResponse, "ShareFetch")
         for row in rows:
@@ -220,7 +220,7 @@ class ShareConsumer(CoordinatorClient):
                     self.shares.delivered(offset, got.delivery_count, done, is_leader=leads)
         self.shares.held[self.name] = list(self.held)
         if self.held:
-            self.heard.add("delivered")
+            self.reached.add("delivered")
         return bool(self.held)
 
     def _rows(
@@ -263,11 +263,11 @@ class ShareConsumer(CoordinatorClient):
             self._session,
             topics=[acknowledging.AcknowledgeTopic(self.topic_ids[TOPIC], [partition])],
         )
-        self.heard.add("answer asked")
+        self.reached.add("acknowledgement sent")
         response = await self.ask(self._leader, request)
         if self._rows(response, acknowledging.ShareAcknowledgeResponse, "ShareAcknowledge"):
-            self.heard.add("answer told")
-            self.shares.told |= good
+            self.reached.add("acknowledgement answered")
+            self.shares.acknowledged |= good
             self.shares.accepted += len(good)
 
     async def _steal(self) -> None:

@@ -44,14 +44,14 @@ OF_GROUP: Final = 32
 POISON_ONE_IN: Final = 9
 
 STEPS: Final = (
-    "fetch asked",
+    "fetch requested",
     "acquired",
     "delivered",
-    "answer asked",
+    "acknowledgement sent",
     "answer taken",
     "answer written",
     "answer committed",
-    "answer told",
+    "acknowledgement answered",
 )
 FAULTS: Final = {
     "worker": STEPS,
@@ -204,13 +204,18 @@ class ShareStepsScenario(SteppedScenario):
     def has_reached(self, step: str) -> bool:
         """Say whether the watched consumer's round has reached a step."""
         consumer = self._consumer
-        if consumer is None or "fetch asked" not in consumer.heard:
+        if consumer is None or "fetch requested" not in consumer.reached:
             return False
-        if step in ("fetch asked", "delivered", "answer asked", "answer told"):
-            return step in consumer.heard
+        if step in (
+            "fetch requested",
+            "delivered",
+            "acknowledgement sent",
+            "acknowledgement answered",
+        ):
+            return step in consumer.reached
         if step == "acquired":
             return self._has_spans(consumer, RecordState.ACQUIRED)
-        if "answer asked" not in consumer.heard:
+        if "acknowledgement sent" not in consumer.reached:
             return False
         if step == "answer taken":
             return not self._has_spans(consumer, RecordState.ACQUIRED)

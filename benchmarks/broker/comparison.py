@@ -197,15 +197,15 @@ def _small_requests(
         ports = [(broker, broker.port) for broker in brokers]
         for broker, port in ports:
             arguments = ("127.0.0.1", port, frame, connections, effort.request_seconds)
-            told = measure("requests", *arguments)
+            reply = measure("requests", *arguments)
             if turn:
-                rates.of(broker).append(told["rate"])
-                slowest.of(broker).append(told["p99"])
+                rates.of(broker).append(reply["rate"])
+                slowest.of(broker).append(reply["p99"])
         arguments = ("127.0.0.1", bare_port, frame, connections, effort.request_seconds)
-        told = measure("requests", *arguments)
+        reply = measure("requests", *arguments)
         if turn:
-            bare.append(told["rate"])
-            p99.append(told["p99"])
+            bare.append(reply["rate"])
+            p99.append(reply["p99"])
     label = f"small Produce over {connections} connections"
     shares = [mine / limit for mine, limit in zip(rates.ours, bare, strict=True)]
     ours = statistics.median(rates.ours)
@@ -241,10 +241,10 @@ def latency(brokers: Sequence[Broker], effort: Effort) -> list[Row]:
             topic = f"latency-{turn}"
             create_topic(broker, topic)
             arguments = (broker.bootstrap, topic, effort.latency_count, effort.latency_rate)
-            told = measure("rdload", "latency", *arguments)
+            reply = measure("rdload", "latency", *arguments)
             if turn:
                 for name, figures in found.items():
-                    figures.of(broker).append(told[name])
+                    figures.of(broker).append(reply[name])
     label = f"end to end at {effort.latency_rate} per s"
     return [
         found["p50"].row(f"{label}, p50", _milliseconds, "reported", lambda _: True),

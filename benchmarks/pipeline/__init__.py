@@ -18,11 +18,11 @@ def run(effort: Effort = FULL) -> list[Row]:
     """Return the rows; only those without Spark if Java or the connector is missing."""
     rows = []
     for row in _rows(effort):
-        verdict = "" if row.met else ", MISSED"
-        told = (
-            f"{row.what}: {row.measured}; {row.reference}; {row.ratio:.2f}, {row.target}{verdict}"
+        result = "" if row.met else ", MISSED"
+        reply = (
+            f"{row.what}: {row.measured}; {row.reference}; {row.ratio:.2f}, {row.target}{result}"
         )
-        print(told, file=sys.stderr, flush=True)
+        print(reply, file=sys.stderr, flush=True)
         rows.append(row)
     return rows
 

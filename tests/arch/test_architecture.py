@@ -26,7 +26,7 @@ OUTER_ROOMS = {
     "cli",
     "testing",
 }
-OUTSIDE_WORLD = {"os", "pathlib", "random", "socket", "subprocess", "time", "uuid"}
+ENVIRONMENT_MODULES = {"os", "pathlib", "random", "socket", "subprocess", "time", "uuid"}
 OUTSIDE_CALLS = {"open", "print", "input"}
 
 # Packages that hold rules: synchronous functions and state machines. A shell among them, which
@@ -76,9 +76,9 @@ def is_script(path: Path) -> bool:
     return 'if __name__ == "__main__":' in path.read_text()
 
 
-def uses_of_outside_world(path: Path) -> Iterator[str]:
+def uses_of_environment(path: Path) -> Iterator[str]:
     tree = parsed(path)
-    yield from sorted(imported_packages(tree) & OUTSIDE_WORLD)
+    yield from sorted(imported_packages(tree) & ENVIRONMENT_MODULES)
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=name)) if name in OUTSIDE_CALLS:
@@ -97,7 +97,7 @@ def test_only_outer_rooms_use_the_operating_system() -> None:
         f"{name_of(path)}: {use}"
         for path in PRODUCT
         if path.relative_to(SRC).parts[0] not in OUTER_ROOMS and not is_script(path)
-        for use in uses_of_outside_world(path)
+        for use in uses_of_environment(path)
     ]
     assert found == [], "take a port of ottla.runtime.ports by constructor"
 

@@ -8,12 +8,6 @@ FOLDERS = ("src", "simulation", "tests", "benchmarks", "examples", "tools", "doc
 SUFFIXES = {".py", ".md", ".toml", ".c", ".java"}
 # The glossary names the words, and the changelog is history.
 EXEMPT = {"docs/glossary.md", "CHANGELOG.md"}
-# Folders that still use some of the words. Remove a line once its folder is clean; add none.
-NOT_YET = (
-    "src/ottla/api/",
-    "src/ottla/cli/",
-    "tests/unit/",
-)
 
 
 def avoided() -> re.Pattern[str]:
@@ -31,9 +25,7 @@ def files() -> list[Path]:
     return [
         path
         for path in [*ROOT.glob("*.md"), *found]
-        if path.suffix in SUFFIXES
-        and not (name := path.relative_to(ROOT).as_posix()).startswith(NOT_YET)
-        and name not in EXEMPT
+        if path.suffix in SUFFIXES and path.relative_to(ROOT).as_posix() not in EXEMPT
     ]
 
 

@@ -103,12 +103,12 @@ class AiokafkaClient:
                     )
                     for record in records
                 ]
-                told = [await each for each in sent]
+                replies = [await each for each in sent]
             finally:
                 await producer.stop()
             if how.acks == 0:
                 return [(record.partition, -1) for record in records]
-            return [(each.partition, each.offset) for each in told]
+            return [(each.partition, each.offset) for each in replies]
 
         found: list[tuple[int, int]] = self._run(send())
         return found

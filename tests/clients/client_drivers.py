@@ -108,7 +108,7 @@ class DriverClient:
             }
             for each in records
         ]
-        told = self._ask(
+        replies = self._ask(
             "produce",
             topic=topic,
             records=sent,
@@ -116,7 +116,7 @@ class DriverClient:
             acks=how.acks,
             idempotent=how.idempotent,
         )
-        return [(int(partition), int(offset)) for partition, offset in told]
+        return [(int(partition), int(offset)) for partition, offset in replies]
 
     def consume(self, topic: str, partition: int, start: Start, count: int) -> list[Record]:
         return _records(

@@ -122,8 +122,8 @@ class Broker:
         """Skip where the broker does not say that it has groups."""
         from ottla.protocol.messages.api_versions import ApiVersionsRequest
 
-        told = self.ask(ApiVersionsRequest("test", "1"))
-        if ApiKey.JOIN_GROUP not in {each.api_key for each in told.api_keys}:
+        reply = self.ask(ApiVersionsRequest("test", "1"))
+        if ApiKey.JOIN_GROUP not in {each.api_key for each in reply.api_keys}:
             pytest.skip("the broker does not advertise JoinGroup")
 
 

@@ -82,8 +82,8 @@ class KafkaPythonClient:
                 for record in records
             ]
             producer.flush(WAIT_S_MAX)
-            told = [each.get(WAIT_S_MAX) for each in sent]
-            return [(each.partition, each.offset) for each in told]
+            replies = [each.get(WAIT_S_MAX) for each in sent]
+            return [(each.partition, each.offset) for each in replies]
 
     def transact(
         self, topic: str, transactional_id: str, records: Sequence[Record], *, commit: bool
@@ -179,8 +179,8 @@ class KafkaPythonClient:
     def config(self, topic: str) -> dict[str, str]:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         with refusals():
-            told = self._admin.describe_configs([resource], config_filter="all")
-        (found,) = (each for kind in told.values() for each in kind.values())
+            reply = self._admin.describe_configs([resource], config_filter="all")
+        (found,) = (each for kind in reply.values() for each in kind.values())
         return {name: entry["value"] for name, entry in found.items()}
 
     def set_config(self, topic: str, key: str, value: str) -> None:

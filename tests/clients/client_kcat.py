@@ -58,15 +58,15 @@ class KcatClient:
         self, topic: str, records: Sequence[Record], how: Sending = PLAIN
     ) -> list[tuple[int, int]]:
         """Send one run of kcat for each partition; it tells no offsets, so they are looked up."""
-        told: dict[int, int] = {}
+        replies: dict[int, int] = {}
         for partition in sorted({each.partition for each in records}):
             own = [each for each in records if each.partition == partition]
             self._send(topic, partition, own, how)
-            told[partition] = self.offsets(topic, partition)[1] - len(own)
+            replies[partition] = self.offsets(topic, partition)[1] - len(own)
         found = []
         for each in records:
-            found.append((each.partition, told[each.partition]))
-            told[each.partition] += 1
+            found.append((each.partition, replies[each.partition]))
+            replies[each.partition] += 1
         return found
 
     def _send(self, topic: str, partition: int, own: list[Record], how: Sending) -> None:
@@ -94,12 +94,12 @@ class KcatClient:
         return [self._record(line) for line in out.splitlines()]
 
     def _record(self, line: str) -> Record:
-        told = json.loads(line)
-        pairs = told.get("headers", [])
+        reply = json.loads(line)
+        pairs = reply.get("headers", [])
         headers = tuple((pairs[i], pairs[i + 1].encode("latin-1")) for i in range(0, len(pairs), 2))
-        key = None if told["key"] is None else told["key"].encode()
-        value = None if told["payload"] is None else told["payload"].encode()
-        return Record(value, key, headers, told["ts"], told["partition"], told["offset"])
+        key = None if reply["key"] is None else reply["key"].encode()
+        value = None if reply["payload"] is None else reply["payload"].encode()
+        return Record(value, key, headers, reply["ts"], reply["partition"], reply["offset"])
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         """Ask with kcat's query for the beginning (-2) and the end (-1)."""

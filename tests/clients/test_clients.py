@@ -88,8 +88,8 @@ def test_what_is_sent_comes_back_in_every_codec(
 ) -> None:
     broker.create(topic)
     sent = [Record(b"value %d " % i * 30, key=b"key %d" % i) for i in range(50)]
-    told = client.produce(topic, sent, Sending(codec=codec))
-    assert told == [(0, i) for i in range(50)]
+    reply = client.produce(topic, sent, Sending(codec=codec))
+    assert reply == [(0, i) for i in range(50)]
     got = client.consume(topic, 0, BEGINNING, 50)
     assert [each.content for each in got] == [each.content for each in sent]
     assert [each.offset for each in got] == list(range(50))
@@ -112,8 +112,8 @@ def test_every_level_of_acknowledgement(
 def test_an_idempotent_producer(client: Client, broker: Broker, topic: str) -> None:
     broker.create(topic)
     sent = [Record(b"%d" % i) for i in range(200)]
-    told = client.produce(topic, sent, Sending(idempotent=True))
-    assert told == [(0, i) for i in range(200)]
+    reply = client.produce(topic, sent, Sending(idempotent=True))
+    assert reply == [(0, i) for i in range(200)]
     assert [each.value for each in client.consume(topic, 0, BEGINNING, 200)] == [
         each.value for each in sent
     ]
@@ -236,8 +236,8 @@ def test_a_topic_may_allow_larger_records(client: Client, broker: Broker, topic:
 
 @needs()
 def test_a_topic_that_is_not_there_is_made_on_first_use(client: Client, topic: str) -> None:
-    told = client.produce(topic, [Record(b"first")], Sending(acks=1))
-    assert [partition for partition, _ in told] == [0]
+    replies = client.produce(topic, [Record(b"first")], Sending(acks=1))
+    assert [partition for partition, _ in replies] == [0]
     assert client.consume(topic, 0, BEGINNING, 1)[0].value == b"first"
 
 
@@ -247,8 +247,8 @@ def test_many_partitions_keep_their_records_apart(
 ) -> None:
     broker.create(topic, partitions=30)
     sent = [Record(b"%d" % i, partition=i % 30) for i in range(90)]
-    told = client.produce(topic, sent)
-    assert sorted(told) == sorted((p, o) for p in range(30) for o in range(3))
+    replies = client.produce(topic, sent)
+    assert sorted(replies) == sorted((p, o) for p in range(30) for o in range(3))
     for partition in (0, 13, 29):
         got = client.consume(topic, partition, BEGINNING, 3)
         assert [each.value for each in got] == [b"%d" % (partition + 30 * i) for i in range(3)]

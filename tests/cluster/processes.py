@@ -165,10 +165,10 @@ async def describe_leader(nodes: Sequence[NodeProcess]) -> tuple[NodeProcess, Qu
             continue
         assert isinstance(response, DescribeQuorumResponse)
         if response.error_code == ErrorCode.NONE:
-            told = response.topics[0].partitions[0]
-            leader = next((each for each in nodes if each.node_id == told.leader_id), None)
-            if leader is not None and told.high_watermark >= 0:
-                return leader, told
+            reply = response.topics[0].partitions[0]
+            leader = next((each for each in nodes if each.node_id == reply.leader_id), None)
+            if leader is not None and reply.high_watermark >= 0:
+                return leader, reply
     return None
 
 

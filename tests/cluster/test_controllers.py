@@ -167,8 +167,8 @@ def test_voters_are_added_and_removed_at_run_time(tmp_path: Path, nodes: Nodes) 
     second.format(Quorum(has_no_initial_controllers=True))
 
     async def voters() -> set[int]:
-        _, told = await wait_leader([first])
-        return {voter.replica_id for voter in told.current_voters}
+        _, reply = await wait_leader([first])
+        return {voter.replica_id for voter in reply.current_voters}
 
     async def add(node: NodeProcess) -> None:
         request = add_raft_voter.AddRaftVoterRequest(
@@ -214,8 +214,8 @@ def test_voters_are_added_and_removed_at_run_time(tmp_path: Path, nodes: Nodes) 
         second.start()
         await second.wait_started()
         await add(second)
-        _, told = await wait_leader([first])
-        assert {v.replica_directory_id for v in told.current_voters} == {
+        _, reply = await wait_leader([first])
+        assert {v.replica_directory_id for v in reply.current_voters} == {
             first.directory_id,
             second.directory_id,
         }

@@ -208,8 +208,8 @@ def test_broker_survives_one_failed_directory_and_stops_after_the_last(
 
 
 async def _described(nodes: TwoNodes) -> None:
-    told = await ask(nodes.second, DescribeLogDirsRequest(topics=None))
-    codes = {row.log_dir: ErrorCode(row.error_code) for row in told.results}
+    reply = await ask(nodes.second, DescribeLogDirsRequest(topics=None))
+    codes = {row.log_dir: ErrorCode(row.error_code) for row in reply.results}
     assert codes == {"/a": ErrorCode.KAFKA_STORAGE_ERROR, "/b": ErrorCode.NONE}
     to_a = AlterReplicaLogDir("/a", [AlterReplicaLogDirTopic("orders", nodes.in_directory("/b"))])
     refused = await ask(nodes.second, AlterReplicaLogDirsRequest([to_a]))
@@ -225,8 +225,8 @@ def test_controller_is_notified_of_a_move_and_of_a_failure_after_it(
         assert await nodes.produce(index, b"1") is ErrorCode.NONE
         before = nodes.known_directory(index)
         to_b = AlterReplicaLogDir("/b", [AlterReplicaLogDirTopic("orders", [index])])
-        told = await ask(nodes.second, AlterReplicaLogDirsRequest([to_b]))
-        assert told.results[0].partitions[0].error_code == 0
+        reply = await ask(nodes.second, AlterReplicaLogDirsRequest([to_b]))
+        assert reply.results[0].partitions[0].error_code == 0
         await eventually(lambda: nodes.partition(index).directory.path == "/b")
         moved = nodes.partition(index).directory.directory_id
         await eventually(lambda: nodes.known_directory(index) == moved != before)

@@ -281,8 +281,8 @@ async def test_controller_distinguishes_brokers_with_the_same_id(tmp_path: Path)
         assert foreign.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
         first = await register(connection)
         assert first.error_code == ErrorCode.NONE
-        told = await beat(connection, first.broker_epoch)
-        assert (told.is_caught_up, told.is_fenced) == (True, False)
+        reply = await beat(connection, first.broker_epoch)
+        assert (reply.is_caught_up, reply.is_fenced) == (True, False)
         assert node.image.cluster.is_unfenced(7), "answered after it was applied"
         second = await register(connection)
         assert second.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION

@@ -123,14 +123,14 @@ class Member:
 
     async def _accept(self, leader: NodeId, got: list[tuple[int, int]], offsets: list[int]) -> None:
         topic_id = (await self.client.topic("orders")).topic_id
-        told = [acknowledging.AcknowledgementBatch(first, last, [ACCEPT]) for first, last in got]
+        replies = [acknowledging.AcknowledgementBatch(first, last, [ACCEPT]) for first, last in got]
         request = acknowledging.ShareAcknowledgeRequest(
             group_id="queue",
             member_id="member-1",
             share_session_epoch=self.session,
             topics=[
                 acknowledging.AcknowledgeTopic(
-                    topic_id, [acknowledging.AcknowledgePartition(0, told)]
+                    topic_id, [acknowledging.AcknowledgePartition(0, replies)]
                 )
             ],
         )
@@ -205,4 +205,4 @@ async def scenario(
         assert member.again == [], "what was acknowledged is not delivered again"
         assert member.acknowledged == set(range(RECORDS)), "and nothing is lost"
         found = await share_offsets(client, "queue")
-        assert (found[ORDERS].start, found[ORDERS].lag) == (RECORDS, 0), "told by any leader"
+        assert (found[ORDERS].start, found[ORDERS].lag) == (RECORDS, 0), "answered by any leader"

@@ -125,9 +125,9 @@ public class ExactlyOnce {
         String sent = "\"partition\":\"out-" + partition + "\",\"value\":\"" + value
             + "\",\"txn\":\"" + txn + "\"";
         note("send", "invoke", sent);
-        producer.send(new ProducerRecord<>("out", partition, null, value), (told, error) -> {
+        producer.send(new ProducerRecord<>("out", partition, null, value), (metadata, error) -> {
             if (error == null) {
-                note("send", "ok", sent + ",\"offset\":" + told.offset());
+                note("send", "ok", sent + ",\"offset\":" + metadata.offset());
             } else {
                 note("send", "info", sent);
             }

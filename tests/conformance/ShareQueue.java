@@ -61,10 +61,10 @@ public class ShareQueue {
             Set<String> renewed = new HashSet<>();
             while (ended.size() < wanted && System.currentTimeMillis() - last < SILENCE_MS) {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(500))) {
-                    AcknowledgeType verdict = verdict(record, renewed);
-                    consumer.acknowledge(record, verdict);
-                    counts.merge(verdict.toString().toLowerCase(), 1, Integer::sum);
-                    boolean isLast = verdict == AcknowledgeType.ACCEPT || verdict == AcknowledgeType.REJECT;
+                    AcknowledgeType type = type(record, renewed);
+                    consumer.acknowledge(record, type);
+                    counts.merge(type.toString().toLowerCase(), 1, Integer::sum);
+                    boolean isLast = type == AcknowledgeType.ACCEPT || type == AcknowledgeType.REJECT;
                     if (isLast) ended.merge(name(record), 1, Integer::sum);
                     last = System.currentTimeMillis();
                 }
@@ -77,7 +77,7 @@ public class ShareQueue {
             + " release " + counts.getOrDefault("release", 0) + " renew " + counts.getOrDefault("renew", 0));
     }
 
-    static AcknowledgeType verdict(ConsumerRecord<String, String> record, Set<String> renewed) {
+    static AcknowledgeType type(ConsumerRecord<String, String> record, Set<String> renewed) {
         long offset = record.offset();
         if (offset % 7 == 0) return AcknowledgeType.REJECT;
         if (offset % 3 == 0 && record.deliveryCount().orElse((short) 1) == 1) return AcknowledgeType.RELEASE;

@@ -98,19 +98,19 @@ def test_topics_are_made_described_and_deleted(kafka: Kafka, ottla: Ottla) -> No
         *("--replication-factor", "1", "--config", "retention.ms=100000"),
     )
     assert "Created topic orders." in made
-    told = kafka.run(TOPICS, *ottla.brokers, "--describe", "--topic", "orders")
-    assert "PartitionCount: 3" in told and "retention.ms=100000" in told
-    assert len(re.findall(r"Leader: 1\tReplicas: 1\tIsr: 1", told)) == 3
+    output = kafka.run(TOPICS, *ottla.brokers, "--describe", "--topic", "orders")
+    assert "PartitionCount: 3" in output and "retention.ms=100000" in output
+    assert len(re.findall(r"Leader: 1\tReplicas: 1\tIsr: 1", output)) == 3
     altered = kafka.run(
         *(CONFIGS, *ottla.brokers, "--alter", "--entity-type", "topics"),
         *("--entity-name", "orders", "--add-config", "max.message.bytes=2000"),
     )
     assert "Completed updating config" in altered
-    told = kafka.run(
+    output = kafka.run(
         *(CONFIGS, *ottla.brokers, "--describe", "--entity-type", "topics"),
         *("--entity-name", "orders"),
     )
-    assert "max.message.bytes=2000" in told and "retention.ms=100000" in told
+    assert "max.message.bytes=2000" in output and "retention.ms=100000" in output
     kafka.run(TOPICS, *ottla.brokers, "--delete", "--topic", "orders")
     assert "orders" not in kafka.run(TOPICS, *ottla.brokers, "--list")
 
@@ -140,8 +140,8 @@ def test_the_dump_tool_reads_log_and_formatted_files(kafka: Kafka, ottla: Ottla)
         ("00000000000000000000-0000000000.checkpoint", ("KRaftVoters", "SnapshotFooter")),
         ("../bootstrap.checkpoint", ("metadata.version", "SnapshotHeader")),
     ):
-        told = kafka.dump("--cluster-metadata-decoder", "--files", ottla.log_file(name))
-        assert [text for text in wanted if text not in told] == [], name
+        output = kafka.dump("--cluster-metadata-decoder", "--files", ottla.log_file(name))
+        assert [text for text in wanted if text not in output] == [], name
 
 
 def test_controllers_are_added_and_removed(kafka: Kafka, ottla: Ottla, tmp_path: Path) -> None:
@@ -187,12 +187,12 @@ def test_broker_loggers_are_described_and_changed(kafka: Kafka, ottla: Ottla) ->
     change = (CONFIGS, *ottla.brokers, "--alter", *loggers)
     altered = kafka.run(*change, "--add-config", "ottla.server=DEBUG,root=WARN")
     assert "Completed updating config for broker-logger 1." in altered
-    told = kafka.run(CONFIGS, *ottla.brokers, "--describe", *loggers)
-    assert re.search(r"^  root=WARN ", told, re.MULTILINE)
-    assert re.search(r"^  ottla.server=DEBUG ", told, re.MULTILINE)
+    output = kafka.run(CONFIGS, *ottla.brokers, "--describe", *loggers)
+    assert re.search(r"^  root=WARN ", output, re.MULTILINE)
+    assert re.search(r"^  ottla.server=DEBUG ", output, re.MULTILINE)
     kafka.run(*change, "--delete-config", "ottla.server")
-    told = kafka.run(CONFIGS, *ottla.brokers, "--describe", *loggers)
-    assert re.search(r"^  ottla.server=WARN ", told, re.MULTILINE)
+    output = kafka.run(CONFIGS, *ottla.brokers, "--describe", *loggers)
+    assert re.search(r"^  ottla.server=WARN ", output, re.MULTILINE)
 
 
 def test_broker_and_client_metrics_configs_are_changed(kafka: Kafka, ottla: Ottla) -> None:
@@ -207,5 +207,5 @@ def test_broker_and_client_metrics_configs_are_changed(kafka: Kafka, ottla: Ottl
         *(CONFIGS, *ottla.brokers, "--alter", *metrics),
         *("--add-config", "metrics=org.apache.kafka.producer.,interval.ms=15000"),
     )
-    told = kafka.run(CONFIGS, *ottla.brokers, "--describe", *metrics)
-    assert "interval.ms=15000 sensitive=false synonyms={DYNAMIC_CLIENT_METRICS_CONFIG" in told
+    output = kafka.run(CONFIGS, *ottla.brokers, "--describe", *metrics)
+    assert "interval.ms=15000 sensitive=false synonyms={DYNAMIC_CLIENT_METRICS_CONFIG" in output

@@ -31,9 +31,9 @@ def test_a_group_is_rolled_to_the_new_protocol_and_back(kafka: Kafka, tmp_path: 
         kafka.run(TOPICS, *at, "--create", "--topic", "rolled", "--partitions", "4")
         lines = "".join(f"{number}\n" for number in range(RECORDS))
         kafka.run(CONSOLE_PRODUCER, *at, "--topic", "rolled", stdin=lines)
-        told = kafka.run(str(HERE / "GroupRoll.java"), node.bootstrap).splitlines()
+        output = kafka.run(str(HERE / "GroupRoll.java"), node.bootstrap).splitlines()
         steps = ["classic", "upgraded", "mixed", "consumer", "back", "downgraded", "classic"]
-        assert told == [*(f"{step} even" for step in steps), f"reads {{1={RECORDS}}}"]
+        assert output == [*(f"{step} even" for step in steps), f"reads {{1={RECORDS}}}"]
 
 
 def test_kafka_reads_what_a_consumer_group_writes(kafka: Kafka, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def some_case(rng: random.Random) -> Case:
 
 
 def judged(case: Case) -> tuple[str, str]:
-    """Return our verdict in Kafka's words, and the reason where it is a refusal."""
+    """Return our result in Kafka's words, and the reason where it is a refusal."""
     rules = RecordRules(
         1 << 30,
         case.is_compacted,
@@ -149,10 +149,10 @@ def judged(case: Case) -> tuple[str, str]:
 
 
 def is_meant(ours: tuple[str, str], theirs: str) -> bool:
-    verdict, reason = ours
+    result, reason = ours
     if "offset delta" in reason or "transactional" in reason:
         return True
-    return theirs == "UNKNOWN_SERVER_ERROR " and verdict.startswith(("INVALID_RECORD", "OK"))
+    return theirs == "UNKNOWN_SERVER_ERROR " and result.startswith(("INVALID_RECORD", "OK"))
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -160,14 +160,14 @@ def test_every_batch_is_judged_as_kafka_does(kafka, seed: int) -> None:
     rng = random.Random(seed)
     cases = [some_case(rng) for _ in range(CASES)]
     source = str(Path(__file__).with_name("RecordJudge.java"))
-    told = kafka.run(source, stdin="\n".join(each.line() for each in cases)).splitlines()
-    assert len(told) == CASES
+    output = kafka.run(source, stdin="\n".join(each.line() for each in cases)).splitlines()
+    assert len(output) == CASES
     differ = [
         (ours, theirs, case.line())
-        for case, theirs in zip(cases, told, strict=True)
+        for case, theirs in zip(cases, output, strict=True)
         if (ours := judged(case))[0] != theirs and not is_meant(ours, theirs)
     ]
-    assert sum(each.startswith("OK") for each in told) > CASES / 10, "not all is wrong"
+    assert sum(each.startswith("OK") for each in output) > CASES / 10, "not all is wrong"
     assert len(differ) <= CASES * (1 - AGREED_MIN), differ[:5]
     assert not [each for each in differ if each[0][0].startswith("OK")], "taken, and not alike"
 
@@ -181,9 +181,9 @@ def test_every_frame_that_is_taken_is_one_that_kafka_takes(kafka) -> None:
         for each in frames
     ]
     source = str(Path(__file__).with_name("RecordJudge.java"))
-    told = kafka.run(source, stdin="\n".join(each.line() for each in cases)).splitlines()
+    output = kafka.run(source, stdin="\n".join(each.line() for each in cases)).splitlines()
     found = {
         each.name: (judged(case)[0].startswith("OK"), theirs.startswith("OK"))
-        for each, case, theirs in zip(frames, cases, told, strict=True)
+        for each, case, theirs in zip(frames, cases, output, strict=True)
     }
     assert found == {each.name: (each.is_taken, each.by_kafka) for each in frames}

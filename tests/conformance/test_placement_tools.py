@@ -45,20 +45,20 @@ def plan(path: Path, *rows: dict[str, Any]) -> str:
 
 def replicas(kafka: Kafka, cluster: Cluster) -> list[tuple[int, list[int]]]:
     """Leader and replicas of every partition of the topic."""
-    told = kafka.run(TOPICS, *brokers(cluster), "--describe", "--topic", "orders")
-    found = re.findall(r"Leader: (\d+)\tReplicas: ([\d,]+)", told)
+    output = kafka.run(TOPICS, *brokers(cluster), "--describe", "--topic", "orders")
+    found = re.findall(r"Leader: (\d+)\tReplicas: ([\d,]+)", output)
     return [(int(leader), [int(each) for each in listed.split(",")]) for leader, listed in found]
 
 
 def finished(kafka: Kafka, cluster: Cluster, wanted: str) -> str:
     """Ask until the tool calls everything done; each asking takes a JVM a second or two."""
     for _ in range(20):
-        told = kafka.run(
+        output = kafka.run(
             REASSIGN, *brokers(cluster), "--reassignment-json-file", wanted, "--verify"
         )
-        if "still in progress" not in told:
-            return told
-    raise AssertionError(told)
+        if "still in progress" not in output:
+            return output
+    raise AssertionError(output)
 
 
 def test_partitions_are_reassigned_with_a_throttle(
@@ -82,10 +82,10 @@ def test_partitions_are_reassigned_with_a_throttle(
         CONFIGS, *brokers(three), "--describe", "--entity-type", "topics", "--entity-name", "orders"
     )
     assert "leader.replication.throttled.replicas=" in limited
-    told = finished(kafka, three, wanted)
-    assert told.count("is completed.") == 2
-    assert "Clearing broker-level throttles" in told
-    assert "Clearing topic-level throttles" in told
+    output = finished(kafka, three, wanted)
+    assert output.count("is completed.") == 2
+    assert "Clearing broker-level throttles" in output
+    assert "Clearing topic-level throttles" in output
     assert [found for _, found in replicas(kafka, three)] == [[3, 2], [2, 1]]
     assert "No partition reassignments found." in kafka.run(REASSIGN, *brokers(three), "--list")
 
@@ -98,12 +98,12 @@ def test_preferred_leaders_are_elected(kafka: Kafka, three: Cluster) -> None:
     three.restart(2)
     assert [leader for leader, _ in replicas(kafka, three)] != [2, 2]
     for _ in range(20):
-        told = kafka.run(
+        output = kafka.run(
             *(ELECT, *brokers(three), "--election-type", "preferred", "--all-topic-partitions")
         )
         if [leader for leader, _ in replicas(kafka, three)] == [2, 2]:
             break
-    assert [leader for leader, _ in replicas(kafka, three)] == [2, 2], told
+    assert [leader for leader, _ in replicas(kafka, three)] == [2, 2], output
 
 
 def test_log_directories_are_described_and_partitions_moved(kafka: Kafka, tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_log_directories_are_described_and_partitions_moved(kafka: Kafka, tmp_pa
             REASSIGN, *brokers(cluster), "--reassignment-json-file", wanted, "--execute"
         )
         assert "Successfully started" in begun
-        told = finished(kafka, cluster, wanted)
-        assert told.count("is completed") >= 2, told
+        output = finished(kafka, cluster, wanted)
+        assert output.count("is completed") >= 2, output
         listed = kafka.run(LOG_DIRS, *brokers(cluster), "--describe", "--topic-list", "orders")
         (report,) = json.loads(listed.splitlines()[-1])["brokers"]
         held = {

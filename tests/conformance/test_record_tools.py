@@ -47,8 +47,8 @@ def test_console_tools_write_and_read_and_get_offsets(kafka: Kafka, node: Cluste
         *("--max-messages", "3", "--formatter-property", "print.key=true"),
     )
     assert read.splitlines() == ["a\tone", "b\ttwo", "c\tthree"]
-    told = kafka.run(GET_OFFSETS, *at(node), "--topic", "orders", "--time", "-1")
-    assert told.strip() == "orders:0:3"
+    output = kafka.run(GET_OFFSETS, *at(node), "--topic", "orders", "--time", "-1")
+    assert output.strip() == "orders:0:3"
     assert kafka.run(GET_OFFSETS, *at(node), "--topic", "orders", "--time", "-2").strip() == (
         "orders:0:0"
     )
@@ -62,8 +62,8 @@ def test_a_group_of_the_console_is_described(kafka: Kafka, node: Cluster) -> Non
         *("--max-messages", "4", "--group", "console"),
     )
     assert read.split() == ["1", "2", "3", "4"]
-    told = kafka.run(GROUPS, *at(node), "--describe", "--group", "console")
-    assert re.search(r"console\s+grouped\s+0\s+4\s+4\s+0", told), told
+    output = kafka.run(GROUPS, *at(node), "--describe", "--group", "console")
+    assert re.search(r"console\s+grouped\s+0\s+4\s+4\s+0", output), output
 
 
 def test_records_are_deleted(kafka: Kafka, node: Cluster, tmp_path: Path) -> None:
@@ -71,10 +71,10 @@ def test_records_are_deleted(kafka: Kafka, node: Cluster, tmp_path: Path) -> Non
     kafka.run(CONSOLE_PRODUCER, *at(node), "--topic", "short", stdin="1\n2\n3\n")
     wanted = {"partitions": [{"topic": "short", "partition": 0, "offset": 2}], "version": 1}
     (tmp_path / "offsets.json").write_text(json.dumps(wanted))
-    told = kafka.run(
+    output = kafka.run(
         DELETE_RECORDS, *at(node), "--offset-json-file", str(tmp_path / "offsets.json")
     )
-    assert "partition: short-0\tlow_watermark: 2" in told
+    assert "partition: short-0\tlow_watermark: 2" in output
     assert kafka.run(GET_OFFSETS, *at(node), "--topic", "short", "--time", "-2").strip() == (
         "short:0:2"
     )
@@ -82,19 +82,19 @@ def test_records_are_deleted(kafka: Kafka, node: Cluster, tmp_path: Path) -> Non
 
 def test_log_directories_are_described(kafka: Kafka, node: Cluster) -> None:
     kafka.run(TOPICS, *at(node), "--create", "--topic", "placed", "--partitions", "2")
-    told = kafka.run(LOG_DIRS, *at(node), "--describe", "--topic-list", "placed")
-    found = json.loads(told.splitlines()[-1])
+    output = kafka.run(LOG_DIRS, *at(node), "--describe", "--topic-list", "placed")
+    found = json.loads(output.splitlines()[-1])
     (directory,) = found["brokers"][0]["logDirs"]
     assert directory["logDir"] == str(node.data(1)) and directory["error"] is None
     assert {each["partition"] for each in directory["partitions"]} == {"placed-0", "placed-1"}
 
 
 def test_versions_are_listed_as_a_client_sees_them(kafka: Kafka, node: Cluster) -> None:
-    told = kafka.run(API_VERSIONS, *at(node))
-    assert f"{node.bootstrap} (id: 1 rack: null isFenced: false) -> (" in told
-    assert re.search(r"Produce\(0\): 0 to 13 \[usable: 13\]", told), told
-    assert re.search(r"Fetch\(1\): 4 to 18 \[usable: 18\]", told), told
-    assert "Metadata(3): 0 to 13 [usable: 13]" in told
+    output = kafka.run(API_VERSIONS, *at(node))
+    assert f"{node.bootstrap} (id: 1 rack: null isFenced: false) -> (" in output
+    assert re.search(r"Produce\(0\): 0 to 13 \[usable: 13\]", output), output
+    assert re.search(r"Fetch\(1\): 4 to 18 \[usable: 18\]", output), output
+    assert "Metadata(3): 0 to 13 [usable: 13]" in output
 
 
 def test_the_performance_tools_run(kafka: Kafka, node: Cluster) -> None:

@@ -51,11 +51,11 @@ def test_a_queue_read_by_java_and_shown_by_kafkas_tool(kafka: Kafka) -> None:
         for group in ("implicit", "explicit"):
             ottla(node, "config", "set", "group", group, "share.auto.offset.reset=earliest")
 
-        told = kafka.run(
+        output = kafka.run(
             str(HERE / "ShareQueue.java"), node.bootstrap, "queue", str(PARTITIONS * EACH)
         )
 
-        implicit, explicit = map(counted, told.splitlines())
+        implicit, explicit = map(counted, output.splitlines())
         total = PARTITIONS * EACH
         assert implicit == {"implicit": total, "again": 0}
         offsets = [offset for offset in range(EACH)] * PARTITIONS

@@ -238,7 +238,7 @@ def unequal_topics(play: Play) -> None:
 
 
 def two_members(play: Play) -> None:
-    """Topics are made, tasks given, and shared with who comes later."""
+    """Topics are made, tasks given, and shared with later members."""
     first = replace(joining("app", "a", stores("lines")), user_endpoint=RequestEndpoint("here", 1))
     play.beat(first)
 

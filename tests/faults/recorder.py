@@ -40,28 +40,30 @@ class Recorder:
                 assert self.target is not None
                 far = socket.create_connection(self.target)
                 self._sockets += [near, far]
-                for source, sink, heard in ((near, far, bytearray()), (far, near, None)):
-                    thread = threading.Thread(target=self._carry, args=(source, sink, heard))
+                for source, sink, received in ((near, far, bytearray()), (far, near, None)):
+                    thread = threading.Thread(target=self._carry, args=(source, sink, received))
                     self._threads.append(thread)
                     thread.start()
 
-    def _carry(self, source: socket.socket, sink: socket.socket, heard: bytearray | None) -> None:
+    def _carry(
+        self, source: socket.socket, sink: socket.socket, received: bytearray | None
+    ) -> None:
         with suppress(OSError):
             while data := source.recv(CHUNK_BYTES):
-                if heard is not None:
-                    heard += data
-                    self._cut(heard)
+                if received is not None:
+                    received += data
+                    self._cut(received)
                 sink.sendall(data)
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
 
-    def _cut(self, heard: bytearray) -> None:
+    def _cut(self, received: bytearray) -> None:
         """Remove complete frames from the front."""
-        while len(heard) >= 8:
-            size, key, version = struct.unpack_from(">ihh", heard)
-            if len(heard) < 4 + size:
+        while len(received) >= 8:
+            size, key, version = struct.unpack_from(">ihh", received)
+            if len(received) < 4 + size:
                 return
             kept = self.frames[key, version]
             if len(kept) < KEPT_MAX:
-                kept.append(bytes(heard[4 : 4 + size]))
-            del heard[: 4 + size]
+                kept.append(bytes(received[4 : 4 + size]))
+            del received[: 4 + size]

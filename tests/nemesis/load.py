@@ -108,7 +108,7 @@ class PacedProducer(Worker):
                 "client.id": name,
                 "enable.idempotence": True,
                 "linger.ms": 5,
-                "error_cb": self._told,
+                "error_cb": self._on_error,
             },
             logger=LOGGER,
         )
@@ -152,7 +152,7 @@ class PacedProducer(Worker):
 
         self._producer.produce(self._topic, value.encode(), partition=partition, on_delivery=done)
 
-    def _told(self, error: Any) -> None:
+    def _on_error(self, error: Any) -> None:
         if error.fatal():
             self.recorder.complain(f"{self.name}: {error}")
 

@@ -43,7 +43,7 @@ class TransactionalProducer(Worker):
                 "client.id": name,
                 "transactional.id": f"{name}-id",
                 "linger.ms": 5,
-                "error_cb": self._told,
+                "error_cb": self._on_error,
             },
             logger=LOGGER,
         )
@@ -122,6 +122,6 @@ class TransactionalProducer(Worker):
         self._producer.produce(self._topic, value.encode(), partition=partition, on_delivery=done)
         return value
 
-    def _told(self, error: Any) -> None:
+    def _on_error(self, error: Any) -> None:
         if error.fatal():
             self.recorder.complain(f"{self.name}: {error}")

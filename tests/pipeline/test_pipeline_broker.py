@@ -64,13 +64,13 @@ def produce(bootstrap, topic, count, partition=0, timestamp=0):
 
 class TestTopics:
     def test_topics_returns_existing_topics_with_ids_and_sizes(self, node, client):
-        create(node.bootstrap, "told", 3)
-        found = client.topics(["told", "nowhere"])
-        assert list(found) == ["told"]
-        assert found["told"].partitions == 3
-        assert found["told"].topic_id != bytes(16)
-        assert not found["told"].internal
-        assert client.topics(None)["told"] == found["told"]
+        create(node.bootstrap, "listed", 3)
+        found = client.topics(["listed", "nowhere"])
+        assert list(found) == ["listed"]
+        assert found["listed"].partitions == 3
+        assert found["listed"].topic_id != bytes(16)
+        assert not found["listed"].internal
+        assert client.topics(None)["listed"] == found["listed"]
 
     def test_empty_broker_list_in_metadata_is_retried(self, node, client, monkeypatch):
         """A broker that has just started returns topics but no brokers, not even itself."""

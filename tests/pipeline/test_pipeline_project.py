@@ -104,7 +104,7 @@ def test_status_and_stop_find_the_running_process(project):
         assert f"running (process {running.pid})" in ottla("status", str(project.root)).output
         again = ottla("run", str(project.root))
         assert again.exit_code == 1
-        assert "runs already" in again.output
+        assert "is already running" in again.output
         assert ottla("stop", str(project.root)).exit_code == 0
         assert running.wait(10) == -15
     assert "gone without a word" in ottla("status", str(project.root)).output

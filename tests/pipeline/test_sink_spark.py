@@ -44,13 +44,13 @@ class Copy:
 
     def __init__(self, spark: "SparkSession", cluster: SourceCluster) -> None:
         self._spark = spark
-        self._world = cluster
+        self._cluster = cluster
         self.checkpoint = cluster.tmp_path / "checkpoint"
         self.source = cluster.create("source", 2)
         self.copied = cluster.create("copied", 3)
 
     def start(self, *, available_now: bool = True, **options: object) -> "StreamingQuery":
-        cluster = self._world
+        cluster = self._cluster
         read = cluster.options(
             subscribe=self.source, startingOffsets="earliest", maxOffsetsPerTrigger=30
         )
@@ -77,7 +77,7 @@ class Copy:
 
     @property
     def values(self) -> list[int]:
-        return sorted(map(int, self._world.values(subscribe=self.copied)))
+        return sorted(map(int, self._cluster.values(subscribe=self.copied)))
 
 
 @pytest.fixture

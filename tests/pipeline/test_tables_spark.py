@@ -30,7 +30,7 @@ class Table:
 
     def __init__(self, spark: "SparkSession", cluster: SourceCluster) -> None:
         self._spark = spark
-        self._world = cluster
+        self._cluster = cluster
         self.topic = cluster.create("source", 2)
         self.dead = cluster.create("dead", 2)
         self.path = cluster.tmp_path / "table"
@@ -38,7 +38,7 @@ class Table:
     def job(self, **changed: Any) -> Any:
         declared: dict[str, Any] = {
             "topic": self.topic,
-            "bootstrap": self._world.node.bootstrap,
+            "bootstrap": self._cluster.node.bootstrap,
             "value": {"format": "json", "schema": SCHEMA},
             "table": {"path": str(self.path), "partition_by": ["half"]},
             "columns": {"half": "cast(id % 2 as int)"},
@@ -60,7 +60,7 @@ class Table:
     def letters(self) -> dict[str, dict[str, str]]:
         """The dead letters: value -> headers."""
         found = {}
-        for row in self._world.rows(subscribe=self.dead, includeHeaders="true"):
+        for row in self._cluster.rows(subscribe=self.dead, includeHeaders="true"):
             message = {each["key"]: each["value"].decode() for each in row["headers"]}
             assert row["value"] not in found, "dead letter written twice"
             found[row["value"].decode()] = message

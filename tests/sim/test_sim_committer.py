@@ -41,10 +41,10 @@ def test_commits_that_arrive_during_a_round_share_the_next() -> None:
 
 def test_failed_sync_fails_the_directory_forever() -> None:
     async def scenario() -> None:
-        disk, heard = SimDisk(), []
+        disk, received = SimDisk(), []
         disk.make_dirs("/d")
         file = disk.open("/d/a", OpenMode.CREATE)
-        committer = SimCommitter("/d", heard.append)
+        committer = SimCommitter("/d", received.append)
         disk.fail("sync")
 
         async def attempt(at: float) -> None:
@@ -56,6 +56,6 @@ def test_failed_sync_fails_the_directory_forever() -> None:
         async with asyncio.TaskGroup() as group:
             for at in (0.0, 0.001, 3.0):
                 group.create_task(attempt(at))
-        assert len(heard) == 1
+        assert len(received) == 1
 
     run_simulated(scenario())

@@ -360,14 +360,14 @@ def fresh_pair(seed: int) -> SimDisk:
 
 def test_same_seed_gives_same_contents_and_journal_has_every_operation() -> None:
     def run(seed: int) -> tuple[list[tuple[str, str, str]], bytes]:
-        heard: list[tuple[str, str, str]] = []
-        disk = SimDisk(seed, journal=lambda *entry: heard.append(entry))
+        received: list[tuple[str, str, str]] = []
+        disk = SimDisk(seed, journal=lambda *entry: received.append(entry))
         disk.make_dirs("/d")
         file = synced_file(disk, b"old" * 1000)
         for i in range(20):
             file.pwrite(bytes([i]) * 1000, 700 * i)
         after_power_loss(disk)
-        return heard, disk.read("/d/a")
+        return received, disk.read("/d/a")
 
     assert run(5) == run(5)
     assert len({run(seed)[1] for seed in range(10)}) > 3

@@ -24,7 +24,7 @@ def test_any_prefix_is_accepted_without_acknowledgements(left: list[bytes]) -> N
 
 def test_missing_acknowledged_value_is_reported() -> None:
     ledger = held(b"a", b"b", b"c")
-    ledger.heard(1, b"b")
+    ledger.received(1, b"b")
     ledger.recovered([b"a", b"b"])
     with pytest.raises(InvariantBroken, match="acknowledged b'b' at offset 1, found None"):
         ledger.recovered([b"a"])
@@ -46,10 +46,10 @@ def test_value_interrupted_by_the_crash_may_follow_the_prefix() -> None:
 
 def test_offset_is_acknowledged_for_one_value_only() -> None:
     ledger = held(b"a")
-    ledger.heard(0, b"a")
-    ledger.heard(0, b"a")
+    ledger.received(0, b"a")
+    ledger.received(0, b"a")
     with pytest.raises(InvariantBroken, match="offset 0 acknowledged"):
-        ledger.heard(0, b"b")
+        ledger.received(0, b"b")
 
 
 def test_offsets_are_assigned_in_sequence() -> None:

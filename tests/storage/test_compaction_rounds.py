@@ -33,7 +33,7 @@ def clean_all(cleaner: LogCleaner, logs: dict[TopicPartition, Log]) -> list[Topi
     return order
 
 
-def dirty_world(config: LogConfig = CONFIG) -> CompactedLog:
+def dirty_log(config: LogConfig = CONFIG) -> CompactedLog:
     compacted = CompactedLog(config)
     for number in range(3):
         compacted.put((b"a", b"%d" % number))
@@ -42,7 +42,7 @@ def dirty_world(config: LogConfig = CONFIG) -> CompactedLog:
 
 
 def test_cleaned_log_is_not_chosen_again_even_after_a_restart() -> None:
-    compacted = dirty_world()
+    compacted = dirty_log()
     assert clean_all(cleaner_of(compacted), {T0: compacted.log}) == [T0]
     assert compacted.pairs() == [(2, b"a", b"2")]
     again = cleaner_of(compacted)
@@ -52,12 +52,12 @@ def test_cleaned_log_is_not_chosen_again_even_after_a_restart() -> None:
 
 
 def test_log_that_is_not_compacted_is_never_chosen() -> None:
-    compacted = dirty_world(replace(CONFIG, is_compacted=False, is_deleted=True))
+    compacted = dirty_log(replace(CONFIG, is_compacted=False, is_deleted=True))
     assert cleaner_of(compacted).choose({T0: compacted.log}, NOW) is None
 
 
 def test_log_below_the_dirty_ratio_is_not_chosen() -> None:
-    compacted = dirty_world(replace(CONFIG, min_cleanable_dirty_ratio=0.5))
+    compacted = dirty_log(replace(CONFIG, min_cleanable_dirty_ratio=0.5))
     for number in range(9):
         compacted.put((b"k%d" % number, b"x" * 50))
     compacted.roll()
@@ -75,7 +75,7 @@ def test_log_below_the_dirty_ratio_is_not_chosen() -> None:
 
 
 def test_damaged_log_is_not_chosen_again() -> None:
-    compacted = dirty_world()
+    compacted = dirty_log()
     compacted.disk.rot("/data/t-0/00000000000000000000.log", 65)
     cleaner = cleaner_of(compacted)
     choice = cleaner.choose({T0: compacted.log}, NOW)
@@ -100,7 +100,7 @@ def test_log_with_a_batch_too_large_for_the_map_is_not_chosen_again() -> None:
 
 
 def test_corrupt_checkpoint_makes_all_logs_dirty() -> None:
-    compacted = dirty_world()
+    compacted = dirty_log()
     clean_all(cleaner_of(compacted), {T0: compacted.log})
     compacted.disk.rot("/data/cleaner-offset-checkpoint", 0)
     cleaner = LogCleaner(compacted.disk, "/data", SimRandom(1), CleanerSettings(2400))
@@ -110,7 +110,7 @@ def test_corrupt_checkpoint_makes_all_logs_dirty() -> None:
 
 
 def test_after_a_truncation_new_records_count_as_dirty() -> None:
-    compacted = dirty_world()
+    compacted = dirty_log()
     cleaner = cleaner_of(compacted)
     clean_all(cleaner, {T0: compacted.log})
     compacted.log.truncate_to(Offset(0))
@@ -123,7 +123,7 @@ def test_after_a_truncation_new_records_count_as_dirty() -> None:
 
 
 def test_deleted_log_is_removed_from_the_checkpoint() -> None:
-    compacted = dirty_world()
+    compacted = dirty_log()
     cleaner = cleaner_of(compacted)
     clean_all(cleaner, {T0: compacted.log})
     cleaner.forget(T0)
@@ -131,7 +131,7 @@ def test_deleted_log_is_removed_from_the_checkpoint() -> None:
 
 
 def test_checkpoint_write_failure_fails_the_directory() -> None:
-    compacted = dirty_world()
+    compacted = dirty_log()
     cleaner = cleaner_of(compacted)
     choice = cleaner.choose({T0: compacted.log}, NOW)
     assert choice is not None

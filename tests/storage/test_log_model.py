@@ -1,6 +1,6 @@
 """A log against a list: any order of operations, including restarts and power loss.
 
-The world is small on purpose: segments of a few batches, two producers, offsets below a
+The model is small on purpose: segments of a few batches, two producers, offsets below a
 hundred. In a larger one the interesting moments are too rare to be met.
 """
 

@@ -63,10 +63,10 @@ def leader(cluster: Cluster, nodes: list[int]) -> int | None:
     """Return the leader of the metadata quorum according to the first of ``nodes`` that answers."""
     for node_id in nodes:
         try:
-            told = ask(cluster.address(node_id), QUORUM, 500)
+            reply = ask(cluster.address(node_id), QUORUM, 500)
         except (OSError, Fault):
             continue
-        if told.error_code == 0 and (found := told.topics[0].partitions[0].leader_id) > 0:
+        if reply.error_code == 0 and (found := reply.topics[0].partitions[0].leader_id) > 0:
             return int(found)
     return None
 
@@ -166,8 +166,8 @@ def test_nodes_in_threads_form_a_cluster_that_can_be_partitioned_and_healed() ->
     with run_cluster(3) as cluster:
         assert cluster.node_ids == [1, 2, 3]
         for node_id in cluster.node_ids:  # concurrently: each one is ready once all are
-            told = ask(cluster.address(node_id), MetadataRequest([]))
-            assert {each.node_id for each in told.brokers} == {1, 2, 3}
+            reply = ask(cluster.address(node_id), MetadataRequest([]))
+            assert {each.node_id for each in reply.brokers} == {1, 2, 3}
         old = wait_until(lambda: leader(cluster, [1, 2, 3]))
         others = [each for each in cluster.node_ids if each != old]
         cluster.isolate(old)

@@ -52,12 +52,12 @@ def _xxh32(data: bytes) -> int:
     one, two, three, four, five = _PRIMES
     position, value = 0, five
     if len(data) >= 16:
-        lanes = [one + two, two, 0, -one]
+        columns = [one + two, two, 0, -one]
         for position in range(0, len(data) - 15, 16):
             words = struct.unpack_from("<4I", data, position)
-            lanes = [_rotated(a + w * two, 13) * one for a, w in zip(lanes, words, strict=True)]
+            columns = [_rotated(a + w * two, 13) * one for a, w in zip(columns, words, strict=True)]
         position += 16
-        value = sum(_rotated(a, bits) for a, bits in zip(lanes, (1, 7, 12, 18), strict=True))
+        value = sum(_rotated(a, bits) for a, bits in zip(columns, (1, 7, 12, 18), strict=True))
     value += len(data)
     while position + 4 <= len(data):
         (word,) = struct.unpack_from("<I", data, position)

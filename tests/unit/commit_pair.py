@@ -160,7 +160,7 @@ class Broker:
     def outcome(self) -> dict[str, object]:
         """Everything that can be observed of the requests served."""
         log = self.partition.log
-        told: dict[str, object] = {
+        replies: dict[str, object] = {
             "replies": bytes(self.transport.written),
             "closed": self.transport.is_closed,
             "log": [(each.base_offset, each.file.pread(each.size, 0)) for each in log.segments],
@@ -175,10 +175,10 @@ class Broker:
             state = self.state(shard.machine)
             assert state == self.reloaded(), "the state is what the log amounts to"
             committed: Any = shard.committed()
-            told["state"] = state
-            told["view"] = {group: dict(found) for group, found in committed.offsets.items()}
-            told["due"] = dict(shard._timers._due)
-        return told
+            replies["state"] = state
+            replies["view"] = {group: dict(found) for group, found in committed.offsets.items()}
+            replies["due"] = dict(shard._timers._due)
+        return replies
 
 
 def frame(message: Message, version: int, number: int = 1, client: str | None = "c") -> bytes:

@@ -67,23 +67,23 @@ class Model:
 
     # -- what clients do -----------------------------------------------------
 
-    def send(self, process: str, partition: str, txn: Txn | None = None, fate: str = "") -> None:
+    def send(self, process: str, partition: str, txn: Txn | None = None, outcome: str = "") -> None:
         """Send a value. Fates: acked, unknown (written or not), refused."""
         value = f"v{next(self._names)}"
         name = None if txn is None else txn.name
         what = {"partition": partition, "value": value, "txn": name}
-        fate = fate or self.random.choice(["acked"] * 5 + ["written", "missing", "refused"])
+        outcome = outcome or self.random.choice(["acked"] * 5 + ["written", "missing", "refused"])
         self.note(Send, process, Phase.INVOKE, **what)
         offset = None
-        if fate in ("acked", "written"):
+        if outcome in ("acked", "written"):
             offset = len(self.logs[partition])
             self.logs[partition].append(Entry(value, name))
             if txn is not None:
                 txn.values.append((partition, value))
         if self.random.random() < 0.3:
             self.poll(self.random.choice(sorted(self.isolations)))
-        phase = {"acked": Phase.OK, "refused": Phase.FAIL}.get(fate, Phase.INFO)
-        self.note(Send, process, phase, **what, offset=offset if fate == "acked" else None)
+        phase = {"acked": Phase.OK, "refused": Phase.FAIL}.get(outcome, Phase.INFO)
+        self.note(Send, process, phase, **what, offset=offset if outcome == "acked" else None)
 
     def transaction(self, process: str, *, commit: bool, known: bool = True) -> Txn:
         """Run a transaction over both partitions and the group's offset."""
@@ -192,7 +192,7 @@ def correct_history(rng: random.Random, steps: int = 12) -> Model:
             model.assign(process, isolation, partition, 0)
     for _ in range(3):
         for partition in PARTITIONS:
-            model.send("p1", partition, fate="acked")
+            model.send("p1", partition, outcome="acked")
     model.look()
     model.note(Fault, "nemesis", name="cut")
     for _ in range(steps):
@@ -201,9 +201,9 @@ def correct_history(rng: random.Random, steps: int = 12) -> Model:
     model.transaction("p2", commit=False)
     model.transaction("p2", commit=True, known=rng.random() < 0.5)
     model.note(Heal, "nemesis")
-    model.send("p1", "a-0", fate="acked")
+    model.send("p1", "a-0", outcome="acked")
     model.look()
     model.finish()
     for _ in range(10):
-        model.send("p3", "a-0", fate="missing")
+        model.send("p3", "a-0", outcome="missing")
     return model

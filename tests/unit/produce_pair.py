@@ -85,7 +85,7 @@ class Transport:
 
 
 def frozen_scheduler() -> FairScheduler:
-    """A scheduler whose time stands still: no request is queued because the machine is slow."""
+    """A scheduler with a stopped clock: no request is queued because the machine is slow."""
     return FairScheduler(lambda: 0.0, asyncio.get_running_loop().call_soon)
 
 

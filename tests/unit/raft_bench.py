@@ -135,14 +135,14 @@ class Bench:
                 [running, asyncio.ensure_future(ready.wait())],
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            told = asyncio.ensure_future(scenario(driver))
+            reply = asyncio.ensure_future(scenario(driver))
             try:
-                await asyncio.wait([running, told], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([running, reply], return_when=asyncio.FIRST_COMPLETED)
                 if running.done():
                     running.result()
-                told.result()
+                reply.result()
             finally:
-                for task in (told, running):
+                for task in (reply, running):
                     task.cancel()
                     await asyncio.wait([task])
 

@@ -113,14 +113,14 @@ class Scenario:
         event = into.Requested(Millis(now), self.token, request)
         return self.tell(f"asked #{self.token}: {request_line(request)}", event)
 
-    def hears(self, now: int, sender: int, reply: said.Reply) -> list[out.Effect]:
+    def receives(self, now: int, sender: int, reply: said.Reply) -> list[out.Effect]:
         event = into.Replied(Millis(now), self.tickets[sender], reply)
         return self.tell(f"{sender} replies: {reply_line(reply)}", event)
 
     # -- messages of other replicas ------------------------------------------
 
     def vote(self, now: int, sender: int, epoch: int, granted: bool, leader: int | None = None):
-        return self.hears(now, sender, said.VoteReply(NONE, hint(epoch, leader), granted))
+        return self.receives(now, sender, said.VoteReply(NONE, hint(epoch, leader), granted))
 
     def fetch(self, now: int, sender: int, epoch: int, end: LogPosition, **more: object):
         options: dict = {"wait_ms_max": 60, "bytes_max": 1000} | more
@@ -140,7 +140,7 @@ class Scenario:
         reply = said.FetchReply(
             NONE, hint(epoch, leader), Offset(high_watermark), Offset(0), records=batches
         )
-        return self.hears(now, leader, reply)
+        return self.receives(now, leader, reply)
 
     def elect(self, now: int = 0) -> None:
         """Make node 1 leader, with node 2's votes, at ``now`` + 100."""

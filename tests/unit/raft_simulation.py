@@ -572,7 +572,7 @@ class QuorumSimulation:
     def check_vote(self, replica: Replica, request: VoteRequest, reply: VoteReply) -> None:
         if not reply.is_granted or request.is_pre_vote:
             return
-        assert replica.election.voted == request.candidate, "a vote is durable before it is told"
+        assert replica.election.voted == request.candidate, "a vote is durable before it is sent"
         before = self.votes.setdefault((replica.key, request.epoch), request.candidate)
         assert before == request.candidate, f"{replica.id} voted twice in epoch {request.epoch}"
 

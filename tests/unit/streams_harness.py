@@ -207,7 +207,7 @@ def _named(tasks: frozenset[tuple[str, int]]) -> Tasks:
     return found
 
 
-def told(listed: Iterable[ResponseTaskIds | TaskIds] | None) -> Tasks | None:
+def tasks_of(listed: Iterable[ResponseTaskIds | TaskIds] | None) -> Tasks | None:
     """The tasks of a reply."""
     return None if listed is None else {each.subtopology_id: each.partitions for each in listed}
 

@@ -130,8 +130,8 @@ def test_metadata_lists_fenced_brokers_while_no_broker_is_unfenced() -> None:
 def test_topic_requested_twice_is_described_and_created_once() -> None:
     wanted = Wanted()
     request = MetadataRequest(names(*["a", "new"] * 5000), allow_auto_topic_creation=True)
-    told = metadata(request, wanted=wanted)
-    assert [(t.name, t.error_code) for t in told] == [
+    replies = metadata(request, wanted=wanted)
+    assert [(t.name, t.error_code) for t in replies] == [
         ("a", ErrorCode.NONE),
         ("new", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
@@ -141,8 +141,8 @@ def test_topic_requested_twice_is_described_and_created_once() -> None:
 def test_only_valid_topics_are_created_and_only_if_the_request_allows_it() -> None:
     wanted = Wanted()
     bad = "no/name"
-    told = metadata(MetadataRequest(names("new", bad, "")), wanted=wanted)
-    assert [t.error_code for t in told] == [
+    replies = metadata(MetadataRequest(names("new", bad, "")), wanted=wanted)
+    assert [t.error_code for t in replies] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -170,17 +170,17 @@ def test_topic_ids_need_a_version_that_has_them(item: MetadataRequestTopic) -> N
 def test_leader_without_the_listener_has_its_own_error_since_version_6(
     version: int, code: ErrorCode
 ) -> None:
-    (told,) = metadata(MetadataRequest(names("b")), version)
-    assert {(p.error_code, p.leader_id) for p in told.partitions} == {(code, -1)}
+    (reply,) = metadata(MetadataRequest(names("b")), version)
+    assert {(p.error_code, p.leader_id) for p in reply.partitions} == {(code, -1)}
 
 
 def test_version_0_lists_only_live_brokers() -> None:
-    (told,) = metadata(MetadataRequest(names("a")), 0)
-    first = told.partitions[0]
+    (reply,) = metadata(MetadataRequest(names("a")), 0)
+    first = reply.partitions[0]
     assert (first.replica_nodes, first.isr_nodes, first.leader_id) == ([1], [1], 1)
     assert first.error_code == ErrorCode.REPLICA_NOT_AVAILABLE
-    (told,) = metadata(MetadataRequest(names("a")), 1)
-    assert told.partitions[0].replica_nodes == [1, 2, 3]
+    (reply,) = metadata(MetadataRequest(names("a")), 1)
+    assert reply.partitions[0].replica_nodes == [1, 2, 3]
 
 
 def test_replica_in_a_failed_directory_of_a_live_broker_is_offline() -> None:
@@ -203,26 +203,26 @@ def test_pages_together_list_every_partition_once(limit: int, most: int) -> None
     seen: list[tuple[str, int]] = []
     cursor = None
     for _ in range(20):
-        told = page(limit, cursor, most=most)
-        found = [(t.name, p.partition_index) for t in told.topics for p in t.partitions]
+        reply = page(limit, cursor, most=most)
+        found = [(t.name, p.partition_index) for t in reply.topics for p in t.partitions]
         assert len(found) <= max(1, min(limit, most))
         seen += found
-        if told.next_cursor is None:
+        if reply.next_cursor is None:
             break
-        cursor = RequestCursor(told.next_cursor.topic_name, told.next_cursor.partition_index)
+        cursor = RequestCursor(reply.next_cursor.topic_name, reply.next_cursor.partition_index)
     assert seen == [
         (n, p) for n, count in zip("abcd", (3, 2, 4, 1), strict=True) for p in range(count)
     ]
 
 
 def test_page_has_eligible_leaders_and_unknown_topics() -> None:
-    told = page(100, None, "d", "none", "no/name", "d")
-    assert [(t.name, t.error_code) for t in told.topics] == [
+    reply = page(100, None, "d", "none", "no/name", "d")
+    assert [(t.name, t.error_code) for t in reply.topics] == [
         ("d", ErrorCode.NONE),
         ("no/name", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
-    (only,) = told.topics[0].partitions
+    (only,) = reply.topics[0].partitions
     assert (only.eligible_leader_replicas, only.last_known_elr, only.leader_id) == ([2], [3], -1)
 
 
@@ -233,8 +233,8 @@ def test_invalid_cursor_is_rejected(cursor: RequestCursor) -> None:
 
 
 def test_cursor_after_the_last_partition_continues_with_the_next_topic() -> None:
-    told = page(10, RequestCursor("a", 7), "a", "b")
-    assert [(t.name, len(t.partitions)) for t in told.topics] == [("a", 0), ("b", 2)]
+    reply = page(10, RequestCursor("a", 7), "a", "b")
+    assert [(t.name, len(t.partitions)) for t in reply.topics] == [("a", 0), ("b", 2)]
 
 
 # -- ListConfigResources ---------------------------------------------------------
@@ -243,10 +243,10 @@ def test_cursor_after_the_last_partition_continues_with_the_next_topic() -> None
 def listed(types: list[int], version: int = 1) -> list[tuple[int, str]] | ErrorCode:
     handlers = DescribeHandlers(1, lambda: IMAGE, {})
     request = ListConfigResourcesRequest(types)
-    told = handlers.on_list_config_resources(ME, request, version)
-    if told.error_code:
-        return ErrorCode(told.error_code)
-    return [(r.resource_type, r.resource_name) for r in told.config_resources]
+    reply = handlers.on_list_config_resources(ME, request, version)
+    if reply.error_code:
+        return ErrorCode(reply.error_code)
+    return [(r.resource_type, r.resource_name) for r in reply.config_resources]
 
 
 def test_config_resources_are_listed_by_type() -> None:

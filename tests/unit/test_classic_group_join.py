@@ -114,8 +114,8 @@ def test_only_the_leader_gets_the_member_list() -> None:
     follower = harness.join(protocols={"range": b"meta-2"}, instance="i")
     harness.pass_ms(FORMING_MS)
     assert leader.reply.leader == follower.reply.leader == leader.reply.member_id == "m1"
-    told = [(m.member_id, m.group_instance_id, m.metadata) for m in leader.reply.members]
-    assert told == [("m1", None, b"meta-1"), ("m2", "i", b"meta-2")]
+    replies = [(m.member_id, m.group_instance_id, m.metadata) for m in leader.reply.members]
+    assert replies == [("m1", None, b"meta-1"), ("m2", "i", b"meta-2")]
     assert follower.reply.members == []
     assert (leader.reply.protocol_name, leader.reply.protocol_type) == ("range", "consumer")
 

@@ -63,10 +63,10 @@ def test_stronger_sources_win(tmp_path: Path) -> None:
 def test_profile_hides_secrets_and_is_private(own_profiles: Path, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=a\n")
-    told = run(
+    reply = run(
         "profile", "set", "staging", "-f", str(file), "bootstrap.servers=s:1", "sasl.password=gir\\"
     )
-    assert "gir" not in told
+    assert "gir" not in reply
     assert own_profiles.stat().st_mode & 0o777 == 0o600
     shown = {
         row["key"]: row["value"]
@@ -93,8 +93,8 @@ def test_profiles_may_be_written_by_hand(own_profiles: Path) -> None:
     own_profiles.write_text('[p]\nbootstrap.servers = "h:1"\nsecurity.protocol = "SSL"\n')
     assert client_of("p") == {"bootstrap.servers": "h:1", "security.protocol": "SSL"}
     own_profiles.write_text('[p]\nsasl.password = "giraffe\n')
-    told = run("profile", "show", "p", code=1)
-    assert "not valid TOML" in told and "giraffe" not in told
+    reply = run("profile", "show", "p", code=1)
+    assert "not valid TOML" in reply and "giraffe" not in reply
 
 
 def test_profile_that_cannot_connect_is_not_kept() -> None:

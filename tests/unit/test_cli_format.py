@@ -189,7 +189,7 @@ def test_a_directory_of_somebody_else_is_never_touched(
     assert place.files() == before, "not even the directory that is free"
 
 
-def test_a_bad_configuration_is_told_with_its_key(place: Place) -> None:
+def test_bad_configuration_is_reported_with_its_key(place: Place) -> None:
     path = place.root / "server.properties"
     path.write_text("node.id=x\n")
     done = CliRunner().invoke(app, ["format", "-t", CLUSTER, "-c", str(path)])

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from client_world import FakeCluster, topic_id, with_cluster
+from fake_cluster import FakeCluster, topic_id, with_cluster
 
 from ottla.client.accumulator import AccumulatorLimits
 from ottla.client.cluster import Cluster, NoBroker, Refused

@@ -65,7 +65,7 @@ def test_clients_of_a_user_share_its_bucket_and_defaults_are_one_each() -> None:
     assert quotas.throttle_ms(PRODUCE, ("y", "b"), T0) == 0
 
 
-def test_client_that_waits_as_told_keeps_its_rate() -> None:
+def test_client_that_obeys_the_throttle_keeps_its_rate() -> None:
     quotas, now, sent = ClientQuotas(), T0, 0
     quotas.update({entity(user="u"): {"producer_byte_rate": 1_000_000.0}})
     while now < T0 + 20_000:

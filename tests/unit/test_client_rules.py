@@ -112,9 +112,9 @@ def test_offset_before_the_end_is_never_before_the_beginning() -> None:
 # -- batches on their way ----------------------------------------------------------
 
 
-def record_of(value: bytes = b"v", heard: list[object] | None = None) -> ProducerRecord:
-    heard = [] if heard is None else heard
-    return ProducerRecord(b"k", value, [Header("h", b"x")], Millis(5), heard.append)
+def record_of(value: bytes = b"v", received: list[object] | None = None) -> ProducerRecord:
+    received = [] if received is None else received
+    return ProducerRecord(b"k", value, [Header("h", b"x")], Millis(5), received.append)
 
 
 def at(time: int) -> Millis:
@@ -217,12 +217,12 @@ def test_buffer_memory_is_limited_and_freed() -> None:
 
 
 def test_each_record_is_reported_with_its_offset() -> None:
-    heard: list[object] = []
-    batch = Batch(P0, at(0), [record_of(heard=heard), record_of(heard=heard)])
+    received: list[object] = []
+    batch = Batch(P0, at(0), [record_of(received=received), record_of(received=received)])
     batch.complete(10)
     batch.complete(10, 99)
     batch.complete(-1)
-    assert heard == [
+    assert received == [
         RecordMetadata(P0, 10, at(5)), RecordMetadata(P0, 11, at(5)),
         RecordMetadata(P0, 10, at(99)), RecordMetadata(P0, 11, at(99)),
         RecordMetadata(P0, -1, at(5)), RecordMetadata(P0, -1, at(5)),

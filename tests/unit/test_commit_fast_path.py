@@ -47,12 +47,12 @@ FETCH = frame(OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g")]), 9)
 
 
 def send_both(
-    frames: Sequence[bytes | Callable[[Broker], None]], step: int = 1 << 20, **world: object
+    frames: Sequence[bytes | Callable[[Broker], None]], step: int = 1 << 20, **options: object
 ) -> Broker:
     """Send two brokers the same requests; return the one with the fast path. They must agree."""
 
     async def both() -> Broker:
-        fast, general = (Broker(has_fast_path, **world) for has_fast_path in (True, False))  # type: ignore[arg-type]
+        fast, general = (Broker(has_fast_path, **options) for has_fast_path in (True, False))  # type: ignore[arg-type]
         for broker in (fast, general):
             for each in frames:
                 if callable(each):

@@ -113,8 +113,8 @@ def test_ottla_keys_are_described() -> None:
 
 
 def test_secrets_are_described_without_value() -> None:
-    told = "".join(line_of(entry) for entry in describe_broker(LAYERS))
-    assert "topsecret" not in told and "othersecret" not in told
+    reply = "".join(line_of(entry) for entry in describe_broker(LAYERS))
+    assert "topsecret" not in reply and "othersecret" not in reply
 
 
 def test_every_listed_key_has_documentation() -> None:

@@ -68,20 +68,22 @@ def test_values_stay_as_written_without_providers() -> None:
 
 
 def test_missing_values_are_problems_that_name_the_key(secrets: Path) -> None:
-    told = problems(
+    reply = problems(
         PROVIDERS
         + "ssl.key.password=${env:MISSING}\n"
         + f"ssl.keystore.password=${{file:{secrets}/secrets.properties:other}}\n"
         + "ssl.truststore.password=${dir:/nowhere:x}\n"
     )
-    assert "ssl.key.password (line" in told and "MISSING is not set" in told
-    assert "has no key 'other'" in told
-    assert "cannot read /nowhere/x" in told
+    assert "ssl.key.password (line" in reply and "MISSING is not set" in reply
+    assert "has no key 'other'" in reply
+    assert "cannot read /nowhere/x" in reply
 
 
 def test_bad_value_of_a_reference_is_not_shown(secrets: Path) -> None:
-    told = problems(PROVIDERS + f"num.partitions=${{file:{secrets}/secrets.properties:bad.port}}\n")
-    assert "num.partitions" in told
+    reply = problems(
+        PROVIDERS + f"num.partitions=${{file:{secrets}/secrets.properties:bad.port}}\n"
+    )
+    assert "num.partitions" in reply
 
 
 def test_paths_and_variables_can_be_limited(secrets: Path) -> None:
@@ -89,18 +91,18 @@ def test_paths_and_variables_can_be_limited(secrets: Path) -> None:
         "config.providers.dir.param.allowed.paths=/run/secrets\n"
         "config.providers.env.param.allowlist.pattern=OTTLA_.*\n"
     )
-    told = problems(
+    reply = problems(
         PROVIDERS
         + limits
         + f"ssl.key.password=${{dir:{secrets}:single}}\n"
         + "ssl.keystore.password=${env:HOME}\n",
         HOME="x",
     )
-    assert "not among allowed.paths" in told and "does not match allowlist.pattern" in told
+    assert "not among allowed.paths" in reply and "does not match allowlist.pattern" in reply
     above = problems(PROVIDERS + limits + "ssl.key.password=${dir:/run/secrets/..:passwd}\n")
     assert "without '..'" in above
 
 
 def test_other_classes_are_refused() -> None:
-    told = problems("config.providers=vault\nconfig.providers.vault.class=com.example.Vault\n")
-    assert "config.providers.vault.class=com.example.Vault: must be" in told
+    reply = problems("config.providers=vault\nconfig.providers.vault.class=com.example.Vault\n")
+    assert "config.providers.vault.class=com.example.Vault: must be" in reply

@@ -164,7 +164,7 @@ def test_group_with_unauthorized_topics_is_not_described() -> None:
     seen.clear()
     (group,) = broker.describe("g", operations=True)
     assert (group.error_code, group.members) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, [])
-    assert group.authorized_operations < 0, "nor told what one may do to it"
+    assert group.authorized_operations < 0, "nor the authorized operations"
 
 
 def test_a_reply_waits_for_its_records() -> None:

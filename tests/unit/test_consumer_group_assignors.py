@@ -127,11 +127,11 @@ def test_runs_of_partitions_in_order_of_members() -> None:
 
 
 def test_static_members_come_first_by_instance() -> None:
-    wish = frozenset([T])
+    request = frozenset([T])
     members = {
-        "a": MemberSpec(wish),
-        "b": MemberSpec(wish, instance_id="2"),
-        "c": MemberSpec(wish, instance_id="1"),
+        "a": MemberSpec(request),
+        "b": MemberSpec(request, instance_id="2"),
+        "c": MemberSpec(request, instance_id="1"),
     }
     targets = assign_range(GroupSpec(members, {T: 3}))
     assert {name: min(target[T]) for name, target in targets.items()} == {"c": 0, "b": 1, "a": 2}
@@ -149,14 +149,14 @@ def test_only_readers_of_a_topic_count() -> None:
 # -- both, over whole histories --------------------------------------------------------------
 
 NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
-WISHES = st.frozensets(st.sampled_from(TOPICS), min_size=1)
+SUBSCRIPTIONS = st.frozensets(st.sampled_from(TOPICS), min_size=1)
 COUNTS = st.fixed_dictionaries({topic: st.integers(1, 7) for topic in TOPICS})
-GROUPS = st.dictionaries(NAMES, WISHES, min_size=1)
+GROUPS = st.dictionaries(NAMES, SUBSCRIPTIONS, min_size=1)
 
 
-def read(wishes: dict[str, frozenset[Uuid]], counts: dict[Uuid, int], had: Targets) -> GroupSpec:
-    wanted = frozenset().union(*wishes.values())
-    members = {name: MemberSpec(wish, had.get(name, {})) for name, wish in wishes.items()}
+def read(requests: dict[str, frozenset[Uuid]], counts: dict[Uuid, int], had: Targets) -> GroupSpec:
+    wanted = frozenset().union(*requests.values())
+    members = {name: MemberSpec(target, had.get(name, {})) for name, target in requests.items()}
     return GroupSpec(members, {topic: counts[topic] for topic in wanted})
 
 
@@ -167,11 +167,11 @@ def test_every_history_of_a_group_is_assigned(
 ) -> None:
     targets: Targets = {}
     assign = assign_range if is_range else assign_uniform
-    for wishes in history:
-        group = read(wishes, counts, targets)
+    for requests in history:
+        group = read(requests, counts, targets)
         targets = assign(group)
         check(group, targets)
-        assert assign(read(wishes, counts, targets)) == targets, "nothing moves for nothing"
+        assert assign(read(requests, counts, targets)) == targets, "nothing moves for nothing"
         if not is_range and group.is_homogeneous():
             found = sizes(targets).values()
             assert max(found) - min(found) <= 1
@@ -182,9 +182,9 @@ def test_every_history_of_a_group_is_assigned(
 def test_uniform_moves_only_what_it_must(before: int, partitions: int, now: int) -> None:
     names = [f"m{number}" for number in range(max(before, now))]
     counts = {T: partitions}
-    wish = frozenset([T])
-    old = assign_uniform(read(dict.fromkeys(names[:before], wish), counts, {}))
-    new = assign_uniform(read(dict.fromkeys(names[:now], wish), counts, old))
+    target = frozenset([T])
+    old = assign_uniform(read(dict.fromkeys(names[:before], target), counts, {}))
+    new = assign_uniform(read(dict.fromkeys(names[:now], target), counts, old))
     was, became = owners(old), owners(new)
     moved = sum(was[place] != became[place] for place in was)
     least = sum(max(0, count - sizes(new).get(name, 0)) for name, count in sizes(old).items())

@@ -30,7 +30,7 @@ FENCED = (
 
 
 class Client:
-    """A member's own view. ``told`` is its assignment, ``reads`` what it reads."""
+    """A member's own view. ``assigned`` is its assignment, ``reads`` what it reads."""
 
     def __init__(self, name: str, topics: list[str], *, is_classic: bool) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class Client:
         self.member_id = name
         self.epoch = 0
         self.must_tell_all = True
-        self.told: set[tuple[str, int]] = set()
+        self.assigned: set[tuple[str, int]] = set()
         self.reads: set[tuple[str, int]] = set()
 
     def owned(self) -> dict[str, list[int]]:
@@ -48,17 +48,17 @@ class Client:
             found.setdefault(topic, []).append(number)
         return found
 
-    def hear(self, partitions: dict[str, list[int]]) -> None:
+    def receive(self, partitions: dict[str, list[int]]) -> None:
         """Begin to read new partitions; partitions to revoke are read for a while longer."""
-        self.told = {(topic, each) for topic, numbers in partitions.items() for each in numbers}
-        self.reads |= self.told
+        self.assigned = {(topic, each) for topic, numbers in partitions.items() for each in numbers}
+        self.reads |= self.assigned
 
     def give_up(self) -> None:
-        self.reads &= self.told
+        self.reads &= self.assigned
 
     def reset(self) -> None:
         self.epoch, self.must_tell_all = 0, True
-        self.told, self.reads = set(), set()
+        self.assigned, self.reads = set(), set()
 
 
 class ConsumerGroups(RuleBasedStateMachine):
@@ -154,7 +154,7 @@ class ConsumerGroups(RuleBasedStateMachine):
             return
         client.epoch, client.must_tell_all = reply.member_epoch, False
         if reply.assignment is not None:
-            client.hear(named(reply))
+            client.receive(named(reply))
 
     def classic_step(self, client: Client, *, is_lost: bool) -> None:
         if client.epoch:
@@ -176,8 +176,8 @@ class ConsumerGroups(RuleBasedStateMachine):
             return
         partitions = read_assignment(synced.assignment, self.harness.image.topics)
         names = {topic_id(name): name for name in self.counts}
-        client.hear({names[each]: sorted(partitions[each]) for each in partitions})
-        if client.reads != client.told:
+        client.receive({names[each]: sorted(partitions[each]) for each in partitions})
+        if client.reads != client.assigned:
             client.must_tell_all = True  # it revokes, then rejoins
 
     # -- the harness ---------------------------------------------------------------

@@ -170,8 +170,8 @@ def test_election_of_all_partitions_returns_only_those_that_needed_it() -> None:
     cluster.isr(1, 0)
     request = ElectLeadersRequest(election_type=PREFERRED, topic_partitions=None)
     reply = cluster.take(decide_elect_leaders(cluster.image, request, cluster.settings))
-    told = {t.topic: len(t.partition_result) for t in reply.replica_election_results}
-    assert told == {"t": 1, "u": 0}
+    replies = {t.topic: len(t.partition_result) for t in reply.replica_election_results}
+    assert replies == {"t": 1, "u": 0}
     assert cluster.partition("t").leader == 0
 
 

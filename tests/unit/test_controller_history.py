@@ -203,10 +203,10 @@ class Cluster(RuleBasedStateMachine):
         active = self.cluster.image.cluster.is_active
         others = [r for r in partition.replicas if r != partition.leader and active(r)]
         chosen = data.draw(st.lists(st.sampled_from(others), unique=True)) if others else []
-        told = self.cluster.isr(partition.leader, *chosen, name=at[0], partition_id=at[1])
+        reply = self.cluster.isr(partition.leader, *chosen, name=at[0], partition_id=at[1])
         new = self.cluster.partition(*at)
-        if told.error_code == 0:
-            assert (tuple(told.isr), told.partition_epoch) == (new.isr, new.partition_epoch)
+        if reply.error_code == 0:
+            assert (tuple(reply.isr), reply.partition_epoch) == (new.isr, new.partition_epoch)
         else:
             assert new.leader != partition.leader
 

@@ -27,8 +27,13 @@ def three(elr: bool = False, min_isr: int = 1, **more: object) -> ControllerClus
 
 def test_leader_shrinks_and_expands_its_isr() -> None:
     cluster = three()
-    told = cluster.isr(0, 2)
-    assert (told.error_code, told.isr, told.partition_epoch, told.leader_epoch) == (0, [0, 2], 1, 0)
+    reply = cluster.isr(0, 2)
+    assert (reply.error_code, reply.isr, reply.partition_epoch, reply.leader_epoch) == (
+        0,
+        [0, 2],
+        1,
+        0,
+    )
     assert cluster.partition().isr == (0, 2)
     assert cluster.isr(0, 2, 1).partition_epoch == 2
     assert cluster.partition().isr == (0, 2, 1)
@@ -36,8 +41,8 @@ def test_leader_shrinks_and_expands_its_isr() -> None:
 
 def test_unchanged_isr_writes_nothing() -> None:
     cluster = three()
-    told = cluster.isr(0, 1, 2)
-    assert (told.error_code, told.partition_epoch) == (0, 0)
+    reply = cluster.isr(0, 1, 2)
+    assert (reply.error_code, reply.partition_epoch) == (0, 0)
     assert cluster.partition().partition_epoch == 0
 
 

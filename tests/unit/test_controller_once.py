@@ -151,10 +151,10 @@ def test_repeated_request_changes_nothing_and_gets_the_same_reply(key: ApiKey) -
     controlling = Controlling()
     first = controlling.decide(key, MUTATIONS[key], FIRST)
     assert len(first.records) > 1  # the change and the stored reply
-    told = controlling.cluster.take(first)
+    response = controlling.cluster.take(first)
     again = controlling.decide(key, MUTATIONS[key], AGAIN)
     assert again.records == []
-    assert again.reply == told
+    assert again.reply == response
 
 
 def test_repeated_create_topics_does_not_return_topic_exists() -> None:
@@ -200,7 +200,7 @@ def test_password_of_a_delegation_token_is_not_in_the_log() -> None:
 
 def test_snapshot_keeps_answered_requests() -> None:
     controlling = Controlling()
-    told = controlling.send(ApiKey.CREATE_TOPICS, create("new"), FIRST)
+    reply = controlling.send(ApiKey.CREATE_TOPICS, create("new"), FIRST)
     image = controlling.cluster.image
     batches = [
         [decode_framed(METADATA_RECORDS, encode_framed(each)).message for each in batch]
@@ -209,7 +209,7 @@ def test_snapshot_keeps_answered_requests() -> None:
     loaded = snapshot_image(batches, Provenance())
     assert loaded.answered == image.answered
     controlling.cluster.state = type(controlling.cluster.state).of(loaded)
-    assert controlling.send(ApiKey.CREATE_TOPICS, create("new"), AGAIN) == told
+    assert controlling.send(ApiKey.CREATE_TOPICS, create("new"), AGAIN) == reply
 
 
 def test_answered_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,8 +49,8 @@ def test_old_replicas_are_removed_once_new_ones_are_in_sync() -> None:
     assert partition.directories == tuple(directory(i) for i in (2, 3, 0, 1))
     cluster.isr(0, 1, 2)
     assert cluster.partition().is_reassigning()
-    told = cluster.isr(0, 1, 2, 3)
-    assert told.error_code == ErrorCode.NEW_LEADER_ELECTED
+    reply = cluster.isr(0, 1, 2, 3)
+    assert reply.error_code == ErrorCode.NEW_LEADER_ELECTED
     partition = cluster.partition()
     assert (partition.replicas, partition.isr, partition.leader) == ((2, 3), (2, 3), 2)
     assert not partition.is_reassigning()
@@ -60,8 +60,8 @@ def test_old_replicas_are_removed_once_new_ones_are_in_sync() -> None:
 def test_remaining_leader_continues_in_a_new_epoch() -> None:
     cluster = five(0, 1)
     reassign(cluster, [0, 2])
-    told = cluster.isr(0, 1, 2)
-    assert (told.error_code, told.leader_id, told.leader_epoch) == (0, 0, 1)
+    reply = cluster.isr(0, 1, 2)
+    assert (reply.error_code, reply.leader_id, reply.leader_epoch) == (0, 0, 1)
     assert cluster.partition().replicas == (0, 2)
 
 

@@ -54,7 +54,7 @@ def leaderless_cluster(elr: bool = False, **configs: str) -> ControllerCluster:
         "the longer log",
         "a later leadership beats a longer log",
         "of equals the first replica",
-        "whoever answered",
+        "the replica that answered",
         "an empty log has nothing",
         "an epoch that is gone is not an old one",
         "ends alone count then",
@@ -62,8 +62,8 @@ def leaderless_cluster(elr: bool = False, **configs: str) -> ControllerCluster:
     ],
 )
 def test_most_complete_log_is_chosen(states: dict[int, tuple[int, int]], expected: int) -> None:
-    told = {replica: LogState(*state) for replica, state in states.items()}
-    assert most_complete((1, 2), told) == expected
+    replies = {replica: LogState(*state) for replica, state in states.items()}
+    assert most_complete((1, 2), replies) == expected
 
 
 # -- polls and elections ---------------------------------------------------------------------

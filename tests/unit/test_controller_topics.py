@@ -187,10 +187,10 @@ def test_configurations_are_written_and_returned() -> None:
     configs = [CreatableTopicConfig("retention.ms", "5000")]
     (result,) = create(cluster, asked("t", configs=configs))
     assert cluster.image.configs.of(ConfigResource(2, "t"))["retention.ms"] == "5000"
-    told = {entry.name: entry for entry in result.configs}
-    assert told["retention.ms"].value == "5000" and told["retention.ms"].config_source == 1
-    assert told["cleanup.policy"].config_source == 5
-    assert list(told) == sorted(told)
+    replies = {entry.name: entry for entry in result.configs}
+    assert replies["retention.ms"].value == "5000" and replies["retention.ms"].config_source == 1
+    assert replies["cleanup.policy"].config_source == 5
+    assert list(replies) == sorted(replies)
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,8 @@ def test_lost_replica_is_reported_as_lost_until_it_is_placed_again() -> None:
         return len(controller.requests) == 2 and not reports._pending
 
     run_until(reports, place_once_lost)
-    told = [request.directories[0].id for request in controller.requests]
-    assert told == [DIRECTORY_LOST, partition.directory.directory_id]
+    replies = [request.directories[0].id for request in controller.requests]
+    assert replies == [DIRECTORY_LOST, partition.directory.directory_id]
 
 
 def test_replica_found_lost_at_the_start_is_checked_before_it_is_placed() -> None:

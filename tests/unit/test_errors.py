@@ -1,4 +1,4 @@
-"""Error codes and faults: numbers are Kafka's, every fault says what a client is told."""
+"""Error codes and faults: numbers are Kafka's, every fault has the code that clients receive."""
 
 import inspect
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 
 import pytest
-from fetch_world import Broker, id_of, only, part, records_in, response_of, rows, values_of, want
+from fetch_harness import Broker, id_of, only, part, records_in, response_of, rows, values_of, want
 from msgspec.structs import replace
 from partition_fixtures import append, batch_of, registration
 

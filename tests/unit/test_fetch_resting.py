@@ -4,7 +4,7 @@ import asyncio
 from random import Random
 
 import pytest
-from fetch_world import Broker, only, part, rows, values_of, want
+from fetch_harness import Broker, only, part, rows, values_of, want
 from msgspec.structs import replace
 from partition_fixtures import LAG_MS, append, registration
 
@@ -24,7 +24,7 @@ class Fetcher:
         self.broker, self.replica = broker, replica
         self.epoch, self.broker_epoch = 1, 101
         self.offsets = dict.fromkeys(range(count), 0)
-        self.told: dict[int, int] = dict(self.offsets)
+        self.sent: dict[int, int] = dict(self.offsets)
         parts = [self._part(index) for index in self.offsets]
         response = broker.get(self._want(*parts, session_epoch=0), 16)
         self.session_id = response.session_id
@@ -41,8 +41,8 @@ class Fetcher:
         return request
 
     def request(self, **more) -> fetch.FetchRequest:
-        moved = [i for i, offset in self.offsets.items() if self.told[i] != offset]
-        self.told = dict(self.offsets)
+        moved = [i for i, offset in self.offsets.items() if self.sent[i] != offset]
+        self.sent = dict(self.offsets)
         epoch, self.epoch = self.epoch, self.epoch + 1
         parts = [self._part(index) for index in moved]
         return self._want(*parts, session_id=self.session_id, session_epoch=epoch, **more)
@@ -84,7 +84,7 @@ def hosted(broker: Broker, count: int = 3) -> list[Partition]:
 
 
 def settled(broker: Broker, replica: int = -1, count: int = 3) -> Fetcher:
-    """A fetcher that has heard of everything, and polled once more."""
+    """A fetcher that has received everything, and polled once more."""
     fetcher = Fetcher(broker, count, replica)
     fetcher.poll()
     return fetcher

@@ -56,14 +56,14 @@ def answer(
     context = cache.open(request, now)
     if isinstance(context, ErrorCode):
         return context
-    told = [
+    replies = [
         (
             each,
             (rows or {}).get(each.requested.partition) or Row(each.requested.partition, 0, 5, 5, 0),
         )
         for each in context.fetched
     ]
-    return context.finish(told, now)
+    return context.finish(replies, now)
 
 
 def begin(cache: Sessions, *partitions: int, now: int = 0, replica: int = -1) -> int:
@@ -72,7 +72,7 @@ def begin(cache: Sessions, *partitions: int, now: int = 0, replica: int = -1) ->
     return finished.session_id
 
 
-def told(finished: Finished | ErrorCode) -> list[int]:
+def partitions_sent(finished: Finished | ErrorCode) -> list[int]:
     assert isinstance(finished, Finished)
     assert finished.error is ErrorCode.NONE
     return [row.index for _, row in finished.results]
@@ -92,13 +92,13 @@ def test_full_request_creates_a_session() -> None:
     context = cache.open(ask(session=session, epoch=1), 0)
     assert isinstance(context, Incremental)
     assert [each.requested.partition for each in context.fetched] == [0, 1]
-    assert told(answer(cache, ask(session=session, epoch=2))) == []
+    assert partitions_sent(answer(cache, ask(session=session, epoch=2))) == []
 
 
 def test_versions_without_sessions_are_sessionless() -> None:
     cache = sessions()
     finished = answer(cache, ask(0, version=6, epoch=-1))
-    assert told(finished) == [0]
+    assert partitions_sent(finished) == [0]
     assert len(cache) == 0
 
 
@@ -128,7 +128,7 @@ def test_wrong_session_epoch_is_refused_and_changes_nothing(epoch: int) -> None:
     session = begin(cache, 0)
     error = cache.open(ask(1, session=session, epoch=epoch), 0)
     assert error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert told(answer(cache, ask(session=session, epoch=1))) == []
+    assert partitions_sent(answer(cache, ask(session=session, epoch=1))) == []
 
 
 def test_repeated_session_request_is_refused() -> None:
@@ -209,29 +209,33 @@ def test_duplicate_partition_is_fetched_once_with_the_last_values() -> None:
 def test_session_returns_changed_partitions(row: Row) -> None:
     cache = sessions()
     session = begin(cache, 0, 1)
-    assert told(answer(cache, ask(session=session, epoch=1), rows={0: row})) == [0]
+    assert partitions_sent(answer(cache, ask(session=session, epoch=1), rows={0: row})) == [0]
 
 
 def test_session_returns_a_change_once() -> None:
     cache = sessions()
     session = begin(cache, 0)
     moved = {0: Row(0, 0, 6, 6, 1)}
-    assert told(answer(cache, ask(session=session, epoch=1), rows=moved)) == [0]
-    assert told(answer(cache, ask(session=session, epoch=2), rows=moved)) == []
+    assert partitions_sent(answer(cache, ask(session=session, epoch=1), rows=moved)) == [0]
+    assert partitions_sent(answer(cache, ask(session=session, epoch=2), rows=moved)) == []
 
 
 def test_session_returns_a_partition_after_its_error_ends() -> None:
     cache = sessions()
     session = begin(cache, 0)
-    assert told(answer(cache, ask(session=session, epoch=1), rows={0: Row(0, 6, 5, 5, 0)})) == [0]
-    assert told(answer(cache, ask(session=session, epoch=2))) == [0]
+    assert partitions_sent(
+        answer(cache, ask(session=session, epoch=1), rows={0: Row(0, 6, 5, 5, 0)})
+    ) == [0]
+    assert partitions_sent(answer(cache, ask(session=session, epoch=2))) == [0]
 
 
 def test_session_returns_an_error_every_time() -> None:
     cache = sessions()
     session = begin(cache, 0)
     for epoch in (1, 2, 3):
-        assert told(answer(cache, ask(session=session, epoch=epoch), rows={0: Row(0, 6)})) == [0]
+        assert partitions_sent(
+            answer(cache, ask(session=session, epoch=epoch), rows={0: Row(0, 6)})
+        ) == [0]
 
 
 def test_partition_with_records_is_last_in_the_next_fetch() -> None:

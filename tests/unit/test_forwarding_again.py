@@ -122,7 +122,7 @@ DUPLICATE, MISSING = ErrorCode.DUPLICATE_VOTER, ErrorCode.VOTER_NOT_FOUND
 
 
 @pytest.mark.parametrize(
-    ("request_", "error", "is_resent", "told"),
+    ("request_", "error", "is_resent", "reply"),
     [
         (ADD(voter_id=5, voter_directory_id=DIRECTORY), DUPLICATE, True, ErrorCode.NONE),
         (ADD(voter_id=5, voter_directory_id=DIRECTORY), DUPLICATE, False, DUPLICATE),
@@ -132,11 +132,11 @@ DUPLICATE, MISSING = ErrorCode.DUPLICATE_VOTER, ErrorCode.VOTER_NOT_FOUND
     ],
 )
 def test_repeated_voter_change_succeeds_if_the_voters_are_as_requested(
-    request_: Any, error: ErrorCode, is_resent: bool, told: ErrorCode
+    request_: Any, error: ErrorCode, is_resent: bool, reply: ErrorCode
 ) -> None:
     quorum: Any = RefusingQuorum(error)
     handlers = RaftHandlers(quorum, "CONTROLLER")
     handle: Any = handlers.on_add_voter if isinstance(request_, ADD) else handlers.on_remove_voter
     identity = RequestIdentity(Uuid(b"0123456789abcdef"), is_resent)
     caller = Caller("User:a", None, Address("192.0.2.1", 9), "CONTROLLER", request=identity)
-    assert asyncio.run(handle(caller, request_, 0)).error_code == told
+    assert asyncio.run(handle(caller, request_, 0)).error_code == reply

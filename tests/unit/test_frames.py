@@ -186,7 +186,7 @@ def test_other_protocols_are_named(head: bytes, hint: str) -> None:
 
 
 @given(st.sampled_from(ApiKey), st.integers(-(2**31), 2**31 - 1), st.none() | st.text(max_size=9))
-def test_a_request_header_says_who_asks_what(
+def test_request_header_has_client_and_api(
     key: ApiKey, correlation_id: int, client_id: str | None
 ) -> None:
     first, last = APIS[key].versions
@@ -211,7 +211,7 @@ def test_an_unknown_api_key_is_a_fault(key: int) -> None:
 @pytest.mark.parametrize(
     ("key", "version"), [(ApiKey.API_VERSIONS, 5), (ApiKey.PRODUCE, 2), (ApiKey.FETCH, -1)]
 )
-def test_an_unknown_version_is_told_apart_whatever_follows(key: ApiKey, version: int) -> None:
+def test_unknown_version_is_recognised_by_its_header_alone(key: ApiKey, version: int) -> None:
     for rest in (b"\xff\xff", b"\xff\xfe", b"\x7f\xff", b"\0\1\xff"):
         request = parse_request_header(header_bytes(key, version, rest))
         assert request == UnsupportedRequest(key, version, 7)

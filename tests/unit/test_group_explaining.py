@@ -30,7 +30,7 @@ def watched(harness: Any) -> Any:
     return harness
 
 
-def told(harness: Any, image: Image | None = None) -> list[str]:
+def explained(harness: Any, image: Image | None = None) -> list[str]:
     """Return the sentences about group g; times are seconds since the start."""
     began = harness.shard.machine.notes.began_at
     story = story_of(harness.shard.machine, "g", image or image_with(), harness.clock.now())
@@ -55,7 +55,7 @@ def test_stable_classic_group_is_not_waiting() -> None:
     stable(harness)
     harness.clock.advance(5000)
 
-    said = told(harness)
+    said = explained(harness)
 
     assert (
         said[0]
@@ -73,7 +73,7 @@ def test_classic_group_waits_for_members_that_have_not_rejoined() -> None:
     harness.leave(leader)
     harness.pass_ms(3000)
 
-    said = told(harness)
+    said = explained(harness)
 
     assert f"explicit LeaveGroup of {leader}" in said[1]
     waits = (
@@ -88,7 +88,7 @@ def test_a_classic_group_waits_for_its_leader_to_assign() -> None:
     leader = harness.join()
     harness.pass_ms(FORMING_MS)
 
-    (waits,) = [each for each in told(harness) if each.startswith("It waits")]
+    (waits,) = [each for each in explained(harness) if each.startswith("It waits")]
 
     name = leader.reply.member_id
     assert f"member {name} (client client at 1.2.3.4) as the leader to say who reads what" in waits
@@ -98,7 +98,7 @@ def test_a_first_generation_waits_for_more_members() -> None:
     harness = watched(ClassicHarness())
     harness.join()
 
-    assert any("It waits for more members" in each for each in told(harness))
+    assert any("It waits for more members" in each for each in explained(harness))
 
 
 # -- consumer ---------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_consumer_group_waits_for_members_that_have_not_revoked() -> None:
     harness.beat("m1", first.member_epoch, owned={"t": [0, 1, 2, 3]})
     harness.clock.advance(6000)
 
-    said = told(harness, harness.image)
+    said = explained(harness, harness.image)
 
     assert said[0] == "g is a consumer group, Reconciling, with 2 members in epoch 2."
     assert said[1] == (
@@ -139,12 +139,12 @@ def test_session_timeout_is_named_as_the_cause() -> None:
     harness.clock.advance(46_000)
     harness.shard.on_due()
 
-    said = told(harness, harness.image)
+    said = explained(harness, harness.image)
 
     assert "was removed: it sent no heartbeat within its session timeout" in said[1]
     joined(harness, "m3")
     harness.beat("m3", -1)
-    assert "member m3 (client client at 1.2.3.4) left." in told(harness, harness.image)[1]
+    assert "member m3 (client client at 1.2.3.4) left." in explained(harness, harness.image)[1]
 
 
 def test_changed_topics_are_named_as_the_cause() -> None:
@@ -154,7 +154,7 @@ def test_changed_topics_are_named_as_the_cause() -> None:
     harness.clock.advance(1000)
     harness.beat("m1", first.member_epoch)
 
-    assert told(harness, harness.image)[1].endswith(
+    assert explained(harness, harness.image)[1].endswith(
         ": the topics that it reads, or its settings, changed."
     )
 
@@ -164,7 +164,10 @@ def test_changed_subscription_is_named_as_the_cause() -> None:
     first = joined(harness, "m1")
     harness.beat("m1", first.member_epoch, subscribed_topic_names=["t", "u"])
 
-    assert "m1 (client client at 1.2.3.4) subscribes to t, u now" in told(harness, harness.image)[1]
+    assert (
+        "m1 (client client at 1.2.3.4) subscribes to t, u now"
+        in explained(harness, harness.image)[1]
+    )
 
 
 def test_events_before_loading_are_unknown() -> None:
@@ -175,7 +178,7 @@ def test_events_before_loading_are_unknown() -> None:
     again = watched(loaded)
     again.clock.advance(3000)
 
-    assert told(again, again.image)[1] == (
+    assert explained(again, again.image)[1] == (
         "It has not rebalanced since this broker coordinates it: T+0 (3.0 s ago)."
     )
 
@@ -189,10 +192,10 @@ def test_share_group_waits_for_state_and_members() -> None:
 
     assert any(
         each == "It waits for the share coordinator to set up the state of payments-0, payments-1."
-        for each in told(harness, harness.image)
+        for each in explained(harness, harness.image)
     )
     harness.initialize(result.pending)
-    (waits,) = [each for each in told(harness, harness.image) if each.startswith("It waits")]
+    (waits,) = [each for each in explained(harness, harness.image) if each.startswith("It waits")]
     assert waits.startswith("It waits for member m1 (client client at host) to ask for its")
 
 
@@ -202,16 +205,18 @@ def test_share_group_waits_for_state_and_members() -> None:
 def test_a_streams_group_waits_for_topics_and_for_tasks() -> None:
     harness = watched(StreamsHarness(image=image_with_topics({"t": 2})))
     harness.enter("m1")
-    assert "It waits for the topics of its topology to be there as it needs them." in told(harness)
+    assert "It waits for the topics of its topology to be there as it needs them." in explained(
+        harness
+    )
 
     harness = watched(StreamsHarness())
     harness.enter("m1")
     harness.settle()
-    assert told(harness)[2] == "It waits for no member."
+    assert explained(harness)[2] == "It waits for no member."
     harness.enter("m2")
-    assert "member m2 (client" in told(harness)[1]
+    assert "member m2 (client" in explained(harness)[1]
     harness.beat("m1", harness.member("m1").epoch)
-    waits = [each for each in told(harness) if each.startswith("It waits")]
+    waits = [each for each in explained(harness) if each.startswith("It waits")]
     assert [each for each in waits if "m1" in each and "to give up tasks" in each]
 
 

@@ -226,7 +226,7 @@ def torn_txn(model: Model) -> list[AnyEvent]:
 
 
 def torn_offsets(model: Model) -> list[AnyEvent]:
-    """A value was read, and the offset is as before. Whether it committed, nobody was told."""
+    """A value was read, and the offset is as before. No client knows whether it committed."""
     _, _, txn = txn_value(model, "committed", 1)
     events = replaced(
         model.events,

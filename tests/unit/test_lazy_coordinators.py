@@ -67,7 +67,7 @@ class FakeService:
             self._journal.append(f"{self.name} ends")
 
 
-class World:
+class FakeNode:
     """Coordinators over a broker's partitions, constructed from fakes that record what happens."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,33 +111,33 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
+def node(monkeypatch: pytest.MonkeyPatch) -> FakeNode:
+    return FakeNode(monkeypatch)
 
 
-def test_partitions_of_other_topics_construct_no_coordinator(world: World) -> None:
-    world.publish(orders=(2, {0: partition_of(1)}))
-    world.publish(orders=(2, {0: partition_of(1)}), **{OFFSETS: (1, {0: partition_of(2, 1)})})
-    assert world.journal == []
+def test_partitions_of_other_topics_construct_no_coordinator(node: FakeNode) -> None:
+    node.publish(orders=(2, {0: partition_of(1)}))
+    node.publish(orders=(2, {0: partition_of(1)}), **{OFFSETS: (1, {0: partition_of(2, 1)})})
+    assert node.journal == []
 
 
-def test_first_led_partition_constructs_the_coordinators(world: World) -> None:
-    world.publish(**{OFFSETS: (1, {0: partition_of(1), 1: partition_of(1)})})
-    assert world.journal == ["made", "image"]
-    world.publish(**{OFFSETS: (1, {0: partition_of(1), 1: partition_of(1, epoch=1)})})
-    assert world.journal == ["made", "image", "image"]
+def test_first_led_partition_constructs_the_coordinators(node: FakeNode) -> None:
+    node.publish(**{OFFSETS: (1, {0: partition_of(1), 1: partition_of(1)})})
+    assert node.journal == ["made", "image"]
+    node.publish(**{OFFSETS: (1, {0: partition_of(1), 1: partition_of(1, epoch=1)})})
+    assert node.journal == ["made", "image", "image"]
 
 
-def test_coordinator_services_start_in_order_and_stop_in_reverse(world: World) -> None:
+def test_coordinator_services_start_in_order_and_stop_in_reverse(node: FakeNode) -> None:
     async def main() -> None:
         readied: list[int] = []
         async with asyncio.TaskGroup() as tasks:
-            service = tasks.create_task(world.coordinators.run(lambda: readied.append(1)))
+            service = tasks.create_task(node.coordinators.run(lambda: readied.append(1)))
             await asyncio.sleep(0)
-            assert readied == [1] and world.journal == []
-            world.coordinators.get()
-            await world.all_run.wait()
+            assert readied == [1] and node.journal == []
+            node.coordinators.get()
+            await node.all_run.wait()
             service.cancel()
 
     asyncio.run(main())
-    assert world.journal == ["made", "groups runs", "shares runs", "shares ends", "groups ends"]
+    assert node.journal == ["made", "groups runs", "shares runs", "shares ends", "groups ends"]

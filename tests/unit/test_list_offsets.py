@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from fetch_world import CALLER, Broker
+from fetch_harness import CALLER, Broker
 from partition_fixtures import batch_of, registration
 
 from ottla.api.list_offsets import ListOffsetsHandlers

@@ -4,7 +4,7 @@ import errno
 from typing import Any
 
 import pytest
-from fetch_world import CALLER
+from fetch_harness import CALLER
 from partition_fixtures import CLUSTER, Machine, append, registration
 
 from ottla.api.log_dirs import AlterLogDirsHandler, LogDirsHandler

@@ -16,13 +16,13 @@ from ottla.protocol.internal.metadata_topics import TopicRecord
 @dataclass
 class Listener:
     name: str
-    heard: list[tuple[str, int, int]] = field(default_factory=list)
+    received: list[tuple[str, int, int]] = field(default_factory=list)
     fails: bool = False
 
     def on_image(self, delta: Delta, image: Image) -> None:
         if self.fails:
             raise ValueError("broken")
-        self.heard.append((self.name, image.provenance.offset, len(delta.topics)))
+        self.received.append((self.name, image.provenance.offset, len(delta.topics)))
 
 
 def step(image: Image, name: str, offset: int) -> Delta:
@@ -30,10 +30,10 @@ def step(image: Image, name: str, offset: int) -> Delta:
 
 
 def test_publishers_are_called_in_the_declared_order() -> None:
-    heard: list[tuple[str, int, int]] = []
-    publication = Publication([Listener(name, heard) for name in sorted(ORDER)])
+    received: list[tuple[str, int, int]] = []
+    publication = Publication([Listener(name, received) for name in sorted(ORDER)])
     publication.start(EMPTY)
-    assert [name for name, _, _ in heard] == list(ORDER)
+    assert [name for name, _, _ in received] == list(ORDER)
 
 
 def test_publishers_come_after_those_they_depend_on() -> None:
@@ -56,7 +56,7 @@ def test_first_image_is_published_whole_and_then_changes() -> None:
     delta = step(image, "c", 5)
     publication.publish(delta)
     publication.publish(apply(delta.new, [], Provenance(6))[1])
-    assert listener.heard == [("acls", -1, 2), ("acls", 5, 1), ("acls", 6, 0)]
+    assert listener.received == [("acls", -1, 2), ("acls", 5, 1), ("acls", 6, 0)]
     assert publication.image is not None and publication.image.provenance.offset == 6
 
 
@@ -66,7 +66,7 @@ def test_failing_publisher_ends_the_publication() -> None:
     with pytest.raises(ValueError, match="broken") as raised:
         publication.start(EMPTY)
     assert raised.value.__notes__ == ["publisher replicas at offset -1"]
-    assert (len(first.heard), last.heard) == (1, [])
+    assert (len(first.received), last.received) == (1, [])
     broken.fails = False
     with pytest.raises(AssertionError, match="failed before"):
         publication.start(EMPTY)

@@ -80,15 +80,15 @@ def cluster(kind: int = BROKERS) -> ClusterHandlers:
 
 
 def test_metadata_lists_brokers_on_the_listener_of_the_client() -> None:
-    told = cluster().on_metadata(CLIENT, MetadataRequest(None), 13)
-    assert [(b.node_id, b.host) for b in told.brokers] == [(1, "h1")]
-    assert (told.cluster_id, told.controller_id) == ("C", 1)
-    assert [topic.name for topic in told.topics] == ["t"]
+    reply = cluster().on_metadata(CLIENT, MetadataRequest(None), 13)
+    assert [(b.node_id, b.host) for b in reply.brokers] == [(1, "h1")]
+    assert (reply.cluster_id, reply.controller_id) == ("C", 1)
+    assert [topic.name for topic in reply.topics] == ["t"]
 
 
 def test_partition_without_a_reachable_leader_has_an_error() -> None:
-    told = cluster().on_metadata(CLIENT, MetadataRequest([MetadataRequestTopic(name="t")]), 13)
-    parts = told.topics[0].partitions
+    reply = cluster().on_metadata(CLIENT, MetadataRequest([MetadataRequestTopic(name="t")]), 13)
+    parts = reply.topics[0].partitions
     assert [(p.error_code, p.leader_id) for p in parts] == [
         (ErrorCode.NONE, 1),
         (ErrorCode.LISTENER_NOT_FOUND, -1),
@@ -107,8 +107,8 @@ def test_partition_without_a_reachable_leader_has_an_error() -> None:
     ],
 )
 def test_topics_are_found_by_name_and_by_id(asked: MetadataRequestTopic, code: ErrorCode) -> None:
-    told = cluster().on_metadata(CLIENT, MetadataRequest([asked]), 13)
-    assert told.topics[0].error_code == code
+    reply = cluster().on_metadata(CLIENT, MetadataRequest([asked]), 13)
+    assert reply.topics[0].error_code == code
 
 
 def test_empty_topic_list_means_all_topics_in_version_0_and_none_later() -> None:
@@ -120,15 +120,15 @@ def test_describe_cluster_lists_fenced_brokers_only_on_request() -> None:
     plain = cluster().on_describe_cluster(CLIENT, DescribeClusterRequest(), 2)
     assert [b.broker_id for b in plain.brokers] == [1]
     request = DescribeClusterRequest(include_fenced_brokers=True)
-    told = cluster().on_describe_cluster(CLIENT, request, 2)
-    assert [(b.broker_id, b.is_fenced) for b in told.brokers] == [(1, False), (2, True)]
+    reply = cluster().on_describe_cluster(CLIENT, request, 2)
+    assert [(b.broker_id, b.is_fenced) for b in reply.brokers] == [(1, False), (2, True)]
 
 
 def test_describe_cluster_on_a_controller_listener_lists_controllers() -> None:
     request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
-    told = cluster(CONTROLLERS).on_describe_cluster(CONTROL, request, 1)
-    assert [(b.broker_id, b.port) for b in told.brokers] == [(100, 9093)]
-    assert (told.controller_id, told.endpoint_type) == (100, CONTROLLERS)
+    reply = cluster(CONTROLLERS).on_describe_cluster(CONTROL, request, 1)
+    assert [(b.broker_id, b.port) for b in reply.brokers] == [(100, 9093)]
+    assert (reply.controller_id, reply.endpoint_type) == (100, CONTROLLERS)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def describe(kind: int, name: str, *keys: str) -> Any:
 
 
 def test_described_topic_config_has_the_source_of_each_value() -> None:
-    told = describe(2, "t", "retention.ms")
-    assert [(c.name, c.value, c.config_source) for c in told.configs] == [("retention.ms", "7", 1)]
-    assert [(s.value, s.source) for s in told.configs[0].synonyms[:3]] == [
+    reply = describe(2, "t", "retention.ms")
+    assert [(c.name, c.value, c.config_source) for c in reply.configs] == [("retention.ms", "7", 1)]
+    assert [(s.value, s.source) for s in reply.configs[0].synonyms[:3]] == [
         ("7", 1),
         ("9", 3),
         ("8", 4),
@@ -190,15 +190,15 @@ def test_configs_of_this_broker_and_the_cluster_default_are_described() -> None:
 def test_config_resource_that_cannot_be_described_has_an_error(
     kind: int, name: str, code: ErrorCode
 ) -> None:
-    told = describe(kind, name)
-    assert told.error_code == code and told.error_message and told.configs == []
+    reply = describe(kind, name)
+    assert reply.error_code == code and reply.error_message and reply.configs == []
 
 
 @pytest.mark.parametrize("name", ["01", "+1", "0000001"])
 def test_broker_id_is_read_as_a_number(name: str) -> None:
-    told = describe(4, name, "num.partitions")
-    assert (told.error_code, told.resource_name) == (ErrorCode.NONE, name)
-    assert [(c.value, c.config_source) for c in told.configs] == [("4", 4)]
+    reply = describe(4, name, "num.partitions")
+    assert (reply.error_code, reply.resource_name) == (ErrorCode.NONE, name)
+    assert [(c.value, c.config_source) for c in reply.configs] == [("4", 4)]
 
 
 def test_successful_description_has_the_empty_message_of_kafka() -> None:
@@ -206,16 +206,16 @@ def test_successful_description_has_the_empty_message_of_kafka() -> None:
 
 
 def test_client_metrics_are_described_with_defaults_types_and_synonyms() -> None:
-    told = describe(16, "sub")
+    reply = describe(16, "sub")
     assert [
         (c.name, c.value, c.config_source, c.config_type, c.read_only, c.is_sensitive)
-        for c in told.configs
+        for c in reply.configs
     ] == [
         ("interval.ms", "5000", 7, 3, False, False),
         ("match", "", 5, 7, False, False),
         ("metrics", "", 5, 7, False, False),
     ]
-    synonyms = [[(s.name, s.value, s.source) for s in c.synonyms] for c in told.configs]
+    synonyms = [[(s.name, s.value, s.source) for s in c.synonyms] for c in reply.configs]
     assert synonyms == [[("interval.ms", "5000", 7)], [], []]
     never_altered = describe(16, "other", "interval.ms")
     assert [(c.value, c.config_source) for c in never_altered.configs] == [("300000", 5)]

@@ -67,7 +67,7 @@ class Scripted:
         return BrokerRegistrationResponse(broker_epoch=self.epoch)
 
 
-class World:
+class BrokerHarness:
     def __init__(self) -> None:
         self.controller = Scripted()
         self.offset = 0
@@ -87,14 +87,14 @@ class World:
         await asyncio.wait([self.task])
 
 
-def simulated(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def simulated(test: Callable[[BrokerHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     def run() -> None:
         async def main() -> None:
-            world = World()
+            broker = BrokerHarness()
             try:
-                await test(world)
+                await test(broker)
             finally:
-                await world.end()
+                await broker.end()
 
         run_simulated(main())
 
@@ -103,92 +103,94 @@ def simulated(test: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[]
 
 
 @simulated
-async def test_lifecycle_is_ready_once_registered_and_caught_up(world: World) -> None:
+async def test_lifecycle_is_ready_once_registered_and_caught_up(broker: BrokerHarness) -> None:
     await asyncio.sleep(1)
-    assert world.lifecycle.epoch == 7 and not world.ready.is_set()
-    world.offset = 7
+    assert broker.lifecycle.epoch == 7 and not broker.ready.is_set()
+    broker.offset = 7
     await asyncio.sleep(1)
-    assert world.ready.is_set()
-    assert all(beat.want_fence for beat in world.controller.beats)
+    assert broker.ready.is_set()
+    assert all(beat.want_fence for beat in broker.controller.beats)
 
 
 @simulated
-async def test_unfencing_is_requested_once_the_node_is_ready(world: World) -> None:
-    world.offset = 100
-    await world.ready.wait()
-    assert world.lifecycle.is_fenced
-    task = asyncio.create_task(Unfencing(world.lifecycle).run(lambda: None))
+async def test_unfencing_is_requested_once_the_node_is_ready(broker: BrokerHarness) -> None:
+    broker.offset = 100
+    await broker.ready.wait()
+    assert broker.lifecycle.is_fenced
+    task = asyncio.create_task(Unfencing(broker.lifecycle).run(lambda: None))
     await asyncio.sleep(0.1)
-    assert not world.lifecycle.is_fenced
+    assert not broker.lifecycle.is_fenced
     task.cancel()
 
 
 @simulated
-async def test_registration_is_retried_until_it_is_accepted(world: World) -> None:
-    world.controller.refuse = [
+async def test_registration_is_retried_until_it_is_accepted(broker: BrokerHarness) -> None:
+    broker.controller.refuse = [
         RequestTimedOut("nobody"),
         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         ErrorCode.NOT_CONTROLLER,
     ]
     await asyncio.sleep(5)
-    assert len(world.controller.registrations) == 4
-    assert world.lifecycle.epoch == 7
+    assert len(broker.controller.registrations) == 4
+    assert broker.lifecycle.epoch == 7
 
 
 @simulated
-async def test_permanently_rejected_broker_stops(world: World) -> None:
-    world.controller.refuse = [ErrorCode.INCONSISTENT_CLUSTER_ID]
-    await asyncio.wait([world.task])
+async def test_permanently_rejected_broker_stops(broker: BrokerHarness) -> None:
+    broker.controller.refuse = [ErrorCode.INCONSISTENT_CLUSTER_ID]
+    await asyncio.wait([broker.task])
     with pytest.raises(RegistrationRefused):
-        world.task.result()
+        broker.task.result()
 
 
 @simulated
-async def test_unknown_broker_registers_again(world: World) -> None:
-    world.offset = 100
-    await world.ready.wait()
-    world.controller.beat_errors = [ErrorCode.STALE_BROKER_EPOCH]
+async def test_unknown_broker_registers_again(broker: BrokerHarness) -> None:
+    broker.offset = 100
+    await broker.ready.wait()
+    broker.controller.beat_errors = [ErrorCode.STALE_BROKER_EPOCH]
     await asyncio.sleep(5)
-    assert world.lifecycle.epoch == 8
-    again = world.controller.registrations[-1]
+    assert broker.lifecycle.epoch == 8
+    again = broker.controller.registrations[-1]
     assert again.previous_broker_epoch == 7
-    assert world.controller.beats[-1].broker_epoch == 8
+    assert broker.controller.beats[-1].broker_epoch == 8
 
 
 @simulated
-async def test_other_heartbeat_error_keeps_the_registration(world: World) -> None:
-    world.offset = 100
-    await world.ready.wait()
-    world.controller.beat_errors = [ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR]
+async def test_other_heartbeat_error_keeps_the_registration(broker: BrokerHarness) -> None:
+    broker.offset = 100
+    await broker.ready.wait()
+    broker.controller.beat_errors = [ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR]
     await asyncio.sleep(10)
-    assert world.lifecycle.epoch == 7 and len(world.controller.registrations) == 1
+    assert broker.lifecycle.epoch == 7 and len(broker.controller.registrations) == 1
 
 
 @simulated
-async def test_controlled_shutdown_is_requested_and_granted(world: World) -> None:
-    world.offset = 100
-    await world.ready.wait()
-    world.lifecycle.become_ready()
-    world.lifecycle.want_shutdown()
+async def test_controlled_shutdown_is_requested_and_granted(broker: BrokerHarness) -> None:
+    broker.offset = 100
+    await broker.ready.wait()
+    broker.lifecycle.become_ready()
+    broker.lifecycle.want_shutdown()
     await asyncio.sleep(5)
-    assert world.controller.beats[-1].want_shut_down
-    assert not world.lifecycle.should_shut_down.is_set()
-    world.controller.is_gone_allowed = True
+    assert broker.controller.beats[-1].want_shut_down
+    assert not broker.lifecycle.should_shut_down.is_set()
+    broker.controller.is_gone_allowed = True
     await asyncio.sleep(3)
-    assert world.lifecycle.should_shut_down.is_set()
+    assert broker.lifecycle.should_shut_down.is_set()
 
 
 @simulated
-async def test_heartbeats_report_failed_directories_and_keep_their_interval(world: World) -> None:
-    world.offset = 100
-    world.offline = [Uuid(bytes(15) + b"\x09")]
-    await world.ready.wait()
-    world.lifecycle.become_ready()
+async def test_heartbeats_report_failed_directories_and_keep_their_interval(
+    broker: BrokerHarness,
+) -> None:
+    broker.offset = 100
+    broker.offline = [Uuid(bytes(15) + b"\x09")]
+    await broker.ready.wait()
+    broker.lifecycle.become_ready()
     await asyncio.sleep(0.5)
-    count = len(world.controller.beats)
+    count = len(broker.controller.beats)
     await asyncio.sleep(10)
-    assert 4 <= len(world.controller.beats) - count <= 6
-    assert world.controller.beats[-1].offline_log_dirs == world.offline
+    assert 4 <= len(broker.controller.beats) - count <= 6
+    assert broker.controller.beats[-1].offline_log_dirs == broker.offline
 
 
 def test_broker_has_no_epoch_before_the_first_response() -> None:

@@ -109,7 +109,7 @@ def committed(reply: Any) -> dict[int, int]:
     return {each.partition_index: each.error_code for each in topic.partitions}
 
 
-# -- where a failure is told -----------------------------------------------------------------
+# -- where a failure is reported -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -242,10 +242,10 @@ def test_unauthorized_client_learns_nothing_about_a_group() -> None:
 
 
 def test_topics_that_may_not_be_seen_are_not_shown() -> None:
-    open_world = Harness().load()
-    open_world.commit(5)
+    without_acls = Harness().load()
+    without_acls.commit(5)
     harness = Harness(describe_topic=nobody, read_topic=nobody)
-    harness.log = open_world.log
+    harness.log = without_acls.log
     harness.load()
     (group,) = harness.fetch(9).groups
     (partition,) = group.topics[0].partitions

@@ -174,7 +174,7 @@ def as_message(version: int, result: PartitionResult) -> PartitionProduceRespons
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_error_is_told_with_all_that_its_version_has_room_for(version: int) -> None:
+def test_error_has_all_fields_of_its_version(version: int) -> None:
     errors = [RecordError(3, "why"), RecordError(70_000, "é")]
     result = PartitionResult(5, 87, -1, 9, 4, errors, "all of them", CurrentLeader(2, 8))
     topic = "t" if version < 13 else bytes(range(16))

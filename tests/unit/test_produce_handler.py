@@ -456,7 +456,7 @@ def transactional(sequence: int = 0, producer_id: int = 7) -> bytearray:
 
 @dataclass
 class Verifier:
-    """Says what it was told to; knows what it was asked."""
+    """Returns configured answers; records its requests."""
 
     errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
     asked: list[InTransaction] = field(default_factory=list)
@@ -507,7 +507,7 @@ def test_new_partition_of_a_transaction_is_verified_once(version: int, may_add: 
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reply"),
     [
         (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
         (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS),
@@ -515,11 +515,11 @@ def test_new_partition_of_a_transaction_is_verified_once(version: int, may_add: 
         (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_unverified_batch_is_not_appended(error: ErrorCode, told: ErrorCode) -> None:
+def test_unverified_batch_is_not_appended(error: ErrorCode, reply: ErrorCode) -> None:
     async def main() -> None:
         bench = Bench(verifier=Verifier({TopicPartition("orders", 0): error}))
         message = produce(transactional(), transactional(), transactional_id="t")
-        assert codes(read(await bench.ask(message))) == [told, ErrorCode.NONE]
+        assert codes(read(await bench.ask(message))) == [reply, ErrorCode.NONE]
         assert (bench.first.log.log_end_offset, bench.second.log.log_end_offset) == (0, 1)
 
     asyncio.run(main())

@@ -45,7 +45,7 @@ IMAGE = image_of(
 
 @dataclass
 class Controller:
-    """Hands out blocks of two, or what it is told to."""
+    """Allocates blocks of two, or the configured answers."""
 
     answers: list[AllocateProducerIdsResponse] = field(default_factory=list)
     asked: list[AllocateProducerIdsRequest] = field(default_factory=list)
@@ -163,7 +163,7 @@ def delete(handler: DeleteRecordsHandler, *at: tuple[str, int, int], timeout_ms:
     return handler.handle(CALLER, DeleteRecordsRequest(topics, timeout_ms), 2)
 
 
-def told(response: DeleteRecordsResponse) -> list[tuple[str, int, int, ErrorCode]]:
+def rows_of(response: DeleteRecordsResponse) -> list[tuple[str, int, int, ErrorCode]]:
     return [
         (topic.name, each.partition_index, each.low_watermark, ErrorCode(each.error_code))
         for topic in response.topics
@@ -176,12 +176,12 @@ def test_the_log_start_moves_to_the_offset_or_the_high_watermark() -> None:
     for each in partitions.values():
         append(each, b"a", b"b", b"c")
     handler = DeleteRecordsHandler(registry(partitions))
-    assert told(delete(handler, ("orders", 0, 2), ("pay", 1, -1))) == [
+    assert rows_of(delete(handler, ("orders", 0, 2), ("pay", 1, -1))) == [
         ("orders", 0, 2, ErrorCode.NONE),
         ("pay", 1, 3, ErrorCode.NONE),
     ]
     assert partitions["orders"].log.log_start_offset == 2
-    assert told(delete(handler, ("orders", 0, 1))) == [("orders", 0, 2, ErrorCode.NONE)]
+    assert rows_of(delete(handler, ("orders", 0, 1))) == [("orders", 0, 2, ErrorCode.NONE)]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_what_cannot_be_deleted_stays(at: tuple[str, int, int], code: ErrorCode)
     partitions = hosted("orders", "__consumer_offsets")
     append(partitions["orders"], b"a", b"b", b"c")
     handler = DeleteRecordsHandler(registry(partitions))
-    assert told(delete(handler, at)) == [(at[0], at[1], -1, code)]
+    assert rows_of(delete(handler, at)) == [(at[0], at[1], -1, code)]
     assert partitions["orders"].log.log_start_offset == 0
 
 
@@ -207,10 +207,10 @@ def test_only_a_log_that_deletes_may_be_deleted_from() -> None:
     partitions = hosted(is_compacted=True, is_deleted=False)
     append(partitions["orders"], b"a")
     handler = DeleteRecordsHandler(registry(partitions))
-    assert told(delete(handler, ("orders", 0, 1)))[0][3] == ErrorCode.POLICY_VIOLATION
+    assert rows_of(delete(handler, ("orders", 0, 1)))[0][3] == ErrorCode.POLICY_VIOLATION
 
 
-def test_followers_are_waited_for_and_a_late_one_is_told() -> None:
+def test_delete_records_waits_for_followers_and_times_out() -> None:
     async def main() -> None:
         partitions = hosted("orders", "pay", replicas=(0, 1))
         for each in partitions.values():
@@ -220,16 +220,16 @@ def test_followers_are_waited_for_and_a_late_one_is_told() -> None:
         reply = delete(handler, ("orders", 0, 2), ("nope", 0, 0))
         assert not reply.done()
         partitions["orders"].follower_fetched(1, 2, log_start=2)
-        assert told(await reply) == [
+        assert rows_of(await reply) == [
             ("orders", 0, 2, ErrorCode.NONE),
             ("nope", 0, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ]
         late = delete(handler, ("pay", 1, 2), timeout_ms=1)
-        assert told(await late) == [("pay", 1, 0, ErrorCode.REQUEST_TIMED_OUT)]
+        assert rows_of(await late) == [("pay", 1, 0, ErrorCode.REQUEST_TIMED_OUT)]
         lost = delete(handler, ("pay", 1, 2))
         moved = registration(leader=1, epoch=1, replicas=(0, 1), partition_epoch=1)
         partitions["pay"].apply(moved)
-        assert told(await lost) == [("pay", 1, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+        assert rows_of(await lost) == [("pay", 1, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
 
     asyncio.run(main())
 

@@ -97,10 +97,10 @@ def test_one_batch_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 11, 12, 16, 17, 60])
-def test_a_batch_that_is_not_whole_is_none(length: int) -> None:
-    with pytest.raises(InvalidRecord, match="whole"):
+def test_incomplete_batch_is_rejected(length: int) -> None:
+    with pytest.raises(InvalidRecord, match="complete"):
         take_batch(batch_of()[:length], 9)
-    with pytest.raises(InvalidRecord, match="whole"):
+    with pytest.raises(InvalidRecord, match="complete"):
         take_batch(None, 9)
 
 
@@ -261,9 +261,9 @@ def test_damaged_bytes_are_called_that_and_get_no_new_crc(batch: memoryview, cha
     ],
 )
 def test_what_no_producer_writes_takes_precedence_over_the_records(lie) -> None:
-    with pytest.raises(InvalidRecord) as told:
+    with pytest.raises(InvalidRecord) as reply:
         checked(with_header(batch_of(NOW + 2 * HOUR), **lie))
-    assert not isinstance(told.value, RecordsRejected)
+    assert not isinstance(reply.value, RecordsRejected)
 
 
 # -- keys and timestamps -----------------------------------------------------
@@ -276,18 +276,18 @@ def test_a_compacted_topic_takes_no_record_without_a_key(codec: Compression) -> 
     ]
     batch = memoryview(build_batch(records, compression=codec))
     assert checked(batch)
-    with pytest.raises(RecordsRejected, match="2 records") as told:
+    with pytest.raises(RecordsRejected, match="2 records") as reply:
         checked(batch, is_compacted=True)
-    assert told.value.code is ErrorCode.INVALID_RECORD
-    assert [each.batch_index for each in told.value.errors] == [1, 3]
-    assert "key" in told.value.errors[0].message
+    assert reply.value.code is ErrorCode.INVALID_RECORD
+    assert [each.batch_index for each in reply.value.errors] == [1, 3]
+    assert "key" in reply.value.errors[0].message
 
 
 def test_not_every_bad_record_of_many_is_named() -> None:
     batch = batch_of(*[NOW] * (RECORD_ERRORS_MAX + 7), key=None)
-    with pytest.raises(RecordsRejected, match=str(RECORD_ERRORS_MAX + 7)) as told:
+    with pytest.raises(RecordsRejected, match=str(RECORD_ERRORS_MAX + 7)) as reply:
         checked(batch, is_compacted=True)
-    assert len(told.value.errors) == RECORD_ERRORS_MAX
+    assert len(reply.value.errors) == RECORD_ERRORS_MAX
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -298,11 +298,11 @@ def test_timestamps_stay_near_the_clock(codec: Compression) -> None:
     with pytest.raises(TimestampsRejected):
         checked(batch_of(NOW, NOW - 1001, compression=codec), **limits)
     beyond = batch_of(NOW - 1001, NOW, NOW + 2001, -1, compression=codec)
-    with pytest.raises(TimestampsRejected) as told:
+    with pytest.raises(TimestampsRejected) as reply:
         checked(beyond, **limits)
-    assert told.value.code is ErrorCode.INVALID_TIMESTAMP
-    assert [each.batch_index for each in told.value.errors] == [0, 2]
-    assert str(NOW - 1001) in told.value.errors[0].message
+    assert reply.value.code is ErrorCode.INVALID_TIMESTAMP
+    assert [each.batch_index for each in reply.value.errors] == [0, 2]
+    assert str(NOW - 1001) in reply.value.errors[0].message
 
 
 def test_no_timestamp_is_a_timestamp_and_the_past_is_open_by_default() -> None:
@@ -316,9 +316,9 @@ def test_no_timestamp_is_a_timestamp_and_the_past_is_open_by_default() -> None:
 
 def test_a_bad_timestamp_names_the_error_also_where_keys_are_missing() -> None:
     records = [Record(Offset(0), NOW, None, b""), Record(Offset(1), Millis(1), b"k", b"")]
-    with pytest.raises(TimestampsRejected) as told:
+    with pytest.raises(TimestampsRejected) as reply:
         checked(memoryview(build_batch(records)), is_compacted=True, before_ms_max=1000)
-    assert [each.batch_index for each in told.value.errors] == [0, 1]
+    assert [each.batch_index for each in reply.value.errors] == [0, 1]
 
 
 def test_in_log_append_time_the_producers_clock_does_not_matter() -> None:
@@ -330,9 +330,9 @@ def test_in_log_append_time_the_producers_clock_does_not_matter() -> None:
 
 
 def test_a_producer_must_not_say_log_append_time() -> None:
-    with pytest.raises(TimestampsRejected) as told:
+    with pytest.raises(TimestampsRejected) as reply:
         checked(batch_of(NOW, NOW, append_time=NOW), is_log_append_time=True)
-    assert [each.batch_index for each in told.value.errors] == [0, 1]
+    assert [each.batch_index for each in reply.value.errors] == [0, 1]
     with pytest.raises(TimestampsRejected):
         checked(batch_of(NOW, append_time=-1))
     with pytest.raises(TimestampsRejected):
@@ -349,13 +349,13 @@ def test_log_append_time_is_taken_back_where_the_topic_has_create_time() -> None
     assert not read_header(packed).is_log_append_time
 
 
-@pytest.mark.parametrize(("newest", "told"), [(NOW, NOW), (-5, -1)])
-def test_the_maximum_timestamp_is_that_of_the_records(newest: int, told: int) -> None:
+@pytest.mark.parametrize(("newest", "reply"), [(NOW, NOW), (-5, -1)])
+def test_the_maximum_timestamp_is_that_of_the_records(newest: int, reply: int) -> None:
     lying = with_header(batch_of(newest, newest - 9), max_timestamp=Millis(NOW + 77))
     header = read_header(checked(lying))
-    assert header.max_timestamp == told and is_crc_valid(lying, 0, header)
+    assert header.max_timestamp == reply and is_crc_valid(lying, 0, header)
     honest = batch_of(newest, newest - 9)
-    assert read_header(checked(honest)).max_timestamp == told
+    assert read_header(checked(honest)).max_timestamp == reply
 
 
 # -- the topic's codec -------------------------------------------------------

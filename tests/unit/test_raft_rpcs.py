@@ -176,10 +176,10 @@ ALL = [
 
 @pytest.mark.parametrize("make", ALL)
 def test_request_for_another_cluster_gets_a_top_level_error(make: Callable[..., Message]) -> None:
-    told = ask_leader(make(cluster_id="another"))
-    assert told.message.error_code == E.INCONSISTENT_CLUSTER_ID  # type: ignore[attr-defined]
-    assert not getattr(told.message, "topics", []), "and nothing else is said"
-    assert told.is_unchanged
+    reply = ask_leader(make(cluster_id="another"))
+    assert reply.message.error_code == E.INCONSISTENT_CLUSTER_ID  # type: ignore[attr-defined]
+    assert not getattr(reply.message, "topics", []), "and nothing else is said"
+    assert reply.is_unchanged
 
 
 def partition_of(message: Message) -> Message:
@@ -235,14 +235,14 @@ PARTITION_ERRORS = [
     ids=[r[0] for r in PARTITION_ERRORS],
 )
 def test_partition_error_is_returned_with_the_leader(request_: Message, error: ErrorCode) -> None:
-    told = ask_leader(request_)
-    part = partition_of(told.message)
+    reply = ask_leader(request_)
+    part = partition_of(reply.message)
     assert part.error_code == error, ErrorCode(part.error_code)  # type: ignore[attr-defined]
     leader = part.current_leader if hasattr(part, "current_leader") else part
     assert (leader.leader_id, leader.leader_epoch) == (1, 1)  # type: ignore[attr-defined]
-    endpoints = told.message.node_endpoints  # type: ignore[attr-defined]
+    endpoints = reply.message.node_endpoints  # type: ignore[attr-defined]
     assert [(e.node_id, e.host, e.port) for e in endpoints] == [(1, "n1", 9093)]
-    assert told.is_unchanged
+    assert reply.is_unchanged
 
 
 TOP_ERRORS = [
@@ -270,10 +270,10 @@ TOP_ERRORS = [
     ("request_", "error"), [row[1:] for row in TOP_ERRORS], ids=[row[0] for row in TOP_ERRORS]
 )
 def test_invalid_voter_change_is_rejected(request_: Message, error: ErrorCode) -> None:
-    told = ask_leader(request_)
-    code = told.message.error_code  # type: ignore[attr-defined]
+    reply = ask_leader(request_)
+    code = reply.message.error_code  # type: ignore[attr-defined]
     assert code == error, ErrorCode(code)
-    assert told.is_unchanged
+    assert reply.is_unchanged
 
 
 def other_topic(message: Message) -> Message:
@@ -309,9 +309,9 @@ def nothing(message: Message) -> Message:
 def test_request_for_another_partition_gets_a_top_level_error(
     make: Callable[[], Message], bend: Callable[[Message], Message]
 ) -> None:
-    told = ask_leader(bend(make()))
-    assert told.message.error_code == E.INVALID_REQUEST  # type: ignore[attr-defined]
-    assert told.is_unchanged
+    reply = ask_leader(bend(make()))
+    assert reply.message.error_code == E.INVALID_REQUEST  # type: ignore[attr-defined]
+    assert reply.is_unchanged
 
 
 def test_snapshot_of_another_partition_is_unknown() -> None:
@@ -319,8 +319,8 @@ def test_snapshot_of_another_partition_is_unknown() -> None:
         part = partition_of(ask_leader(bend(snapshot_message())).message)
         assert part.error_code == E.UNKNOWN_TOPIC_OR_PARTITION  # type: ignore[attr-defined]
     for bend in (two_partitions, nothing):
-        told = ask_leader(bend(snapshot_message()))
-        assert told.message.error_code == E.INVALID_REQUEST  # type: ignore[attr-defined]
+        reply = ask_leader(bend(snapshot_message()))
+        assert reply.message.error_code == E.INVALID_REQUEST  # type: ignore[attr-defined]
 
 
 # -- valid requests ----------------------------------------------------------
@@ -328,11 +328,11 @@ def test_snapshot_of_another_partition_is_unknown() -> None:
 
 @pytest.mark.parametrize("version", [13, 15, 17, 18])
 def test_replica_fetches_by_topic_id(version: int) -> None:
-    told = ask_leader(fetch_message(), version)
-    part = partition_of(told.message)
+    response = ask_leader(fetch_message(), version)
+    part = partition_of(response.message)
     assert isinstance(part, fetch.PartitionData)
     assert part.error_code == E.NONE
-    reply = rpc_codec.to_reply(told.message, "CONTROLLER")
+    reply = rpc_codec.to_reply(response.message, "CONTROLLER")
     assert isinstance(reply, core.FetchReply)
     assert isinstance(reply.records, core.Batches)
     assert (reply.records.base_offset, reply.records.end.epoch) == (0, 1)
@@ -341,8 +341,8 @@ def test_replica_fetches_by_topic_id(version: int) -> None:
 
 
 def test_unknown_fetch_position_gets_the_diverging_epoch() -> None:
-    told = ask_leader(fetch_message(log_end=LogPosition(EPOCH, Offset(900))))
-    reply = rpc_codec.to_reply(told.message, "CONTROLLER")
+    response = ask_leader(fetch_message(log_end=LogPosition(EPOCH, Offset(900))))
+    reply = rpc_codec.to_reply(response.message, "CONTROLLER")
     assert isinstance(reply, core.FetchReply)
     assert reply.diverging is not None
     assert reply.diverging.epoch == 1
@@ -384,15 +384,15 @@ def test_leader_describes_the_quorum() -> None:
             )
         ]
     )
-    told = ask_leader(message).message
-    assert isinstance(told, describe_quorum.DescribeQuorumResponse)
-    part = told.topics[0].partitions[0]
-    assert (part.leader_id, part.leader_epoch, told.error_code) == (1, 1, E.NONE)
+    reply = ask_leader(message).message
+    assert isinstance(reply, describe_quorum.DescribeQuorumResponse)
+    part = reply.topics[0].partitions[0]
+    assert (part.leader_id, part.leader_epoch, reply.error_code) == (1, 1, E.NONE)
     [state] = part.current_voters
     assert (state.replica_id, state.replica_directory_id) == (1, directory(1))
     assert state.log_end_offset == part.high_watermark > 0
     assert state.last_fetch_timestamp > 1_000_000_000_000, "wall time, not the loop's"
-    assert [(n.node_id, n.listeners[0].host) for n in told.nodes] == [(1, "n1")]
+    assert [(n.node_id, n.listeners[0].host) for n in reply.nodes] == [(1, "n1")]
     unknown = ask_leader(other_topic(message)).message
     assert unknown.topics[0].partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION  # type: ignore[attr-defined]
 
@@ -401,26 +401,26 @@ def test_log_described_twice_in_one_request_is_unknown() -> None:
     row = describe_quorum.RequestTopicData(
         rpc_codec.TOPIC, [describe_quorum.RequestPartitionData(0)]
     )
-    told = ask_leader(describe_quorum.DescribeQuorumRequest([row, row])).message
-    assert isinstance(told, describe_quorum.DescribeQuorumResponse)
-    codes = [part.error_code for topic in told.topics for part in topic.partitions]
-    assert (codes, told.nodes) == ([E.UNKNOWN_TOPIC_OR_PARTITION] * 2, [])
+    reply = ask_leader(describe_quorum.DescribeQuorumRequest([row, row])).message
+    assert isinstance(reply, describe_quorum.DescribeQuorumResponse)
+    codes = [part.error_code for topic in reply.topics for part in topic.partitions]
+    assert (codes, reply.nodes) == ([E.UNKNOWN_TOPIC_OR_PARTITION] * 2, [])
 
 
 def test_fetch_by_name_gets_a_top_level_error() -> None:
-    told = ask_leader(fetch_message(cluster_id=None), 12).message
-    assert isinstance(told, fetch.FetchResponse)
-    assert (told.error_code, told.responses) == (E.INVALID_REQUEST, [])
+    reply = ask_leader(fetch_message(cluster_id=None), 12).message
+    assert isinstance(reply, fetch.FetchResponse)
+    assert (reply.error_code, reply.responses) == (E.INVALID_REQUEST, [])
 
 
 @pytest.mark.parametrize(("version", "endpoints"), [(16, 0), (17, 1)])
 def test_rejected_fetch_contains_the_log_start(version: int, endpoints: int) -> None:
-    told = ask_leader(fetch_message(epoch=LeaderEpoch(0)), version).message
-    assert isinstance(told, fetch.FetchResponse)
-    [part] = told.responses[0].partitions
+    reply = ask_leader(fetch_message(epoch=LeaderEpoch(0)), version).message
+    assert isinstance(reply, fetch.FetchResponse)
+    [part] = reply.responses[0].partitions
     assert part.error_code == E.FENCED_LEADER_EPOCH
     assert (part.log_start_offset, part.aborted_transactions) == (0, [])
-    assert len(told.node_endpoints) == endpoints
+    assert len(reply.node_endpoints) == endpoints
 
 
 def test_only_the_leader_describes_and_changes_the_quorum() -> None:
@@ -433,8 +433,8 @@ def test_only_the_leader_describes_and_changes_the_quorum() -> None:
             ]
         )
         for request in (message, add_message(), remove_message()):
-            told = await ask(driver, request)
-            assert told.error_code == E.NOT_LEADER_OR_FOLLOWER  # type: ignore[attr-defined]
+            reply = await ask(driver, request)
+            assert reply.error_code == E.NOT_LEADER_OR_FOLLOWER  # type: ignore[attr-defined]
 
     Bench((voter(1), voter(2), voter(3))).play(scenario)
 
@@ -455,47 +455,47 @@ def test_routes_are_those_of_a_controller_listener() -> None:
 
 @pytest.mark.parametrize("make", [vote_message, begin_message, end_message, fetch_message])
 def test_response_of_another_shape_is_rejected(make: Callable[[], Message]) -> None:
-    told = ask_leader(make()).message
-    name = "responses" if isinstance(told, fetch.FetchResponse) else "topics"
-    for topics in ([], getattr(told, name) * 2):
-        setattr(told, name, topics)
+    reply = ask_leader(make()).message
+    name = "responses" if isinstance(reply, fetch.FetchResponse) else "topics"
+    for topics in ([], getattr(reply, name) * 2):
+        setattr(reply, name, topics)
         with pytest.raises(Fault):
-            rpc_codec.to_reply(told, "CONTROLLER")
+            rpc_codec.to_reply(reply, "CONTROLLER")
 
 
 def test_damaged_records_in_a_response_are_rejected() -> None:
-    told = ask_leader(fetch_message()).message
-    assert isinstance(told, fetch.FetchResponse)
-    part = told.responses[0].partitions[0]
+    reply = ask_leader(fetch_message()).message
+    assert isinstance(reply, fetch.FetchResponse)
+    part = reply.responses[0].partitions[0]
     assert part.records is not None
     part.records = bytes(part.records)[:-1] + b"\xff"
     with pytest.raises(Fault):
-        rpc_codec.to_reply(told, "CONTROLLER")
+        rpc_codec.to_reply(reply, "CONTROLLER")
 
 
 def test_incomplete_position_is_rejected() -> None:
-    told = ask_leader(fetch_message()).message
-    assert isinstance(told, fetch.FetchResponse)
-    told.responses[0].partitions[0].diverging_epoch = fetch.EpochEndOffset(3, -1)
+    reply = ask_leader(fetch_message()).message
+    assert isinstance(reply, fetch.FetchResponse)
+    reply.responses[0].partitions[0].diverging_epoch = fetch.EpochEndOffset(3, -1)
     with pytest.raises(Fault):
-        rpc_codec.to_reply(told, "CONTROLLER")
+        rpc_codec.to_reply(reply, "CONTROLLER")
 
 
 @pytest.mark.parametrize("make", ALL)
 def test_requests_roundtrip_through_the_protocol(make: Callable[..., Message]) -> None:
     """Client and server side agree on every field: the handler gets the core's own message."""
-    heard: list[core.Request] = []
+    received: list[core.Request] = []
 
     class Ear:
         async def request(self, request: core.Request) -> core.Reply:
-            heard.append(request)
-            raise Fault("heard")
+            received.append(request)
+            raise Fault("received")
 
     async def scenario() -> None:
         message = make()
         with pytest.raises(Fault):
             await ask(Ear(), message)  # type: ignore[arg-type]
-        again = rpc_codec.to_message(heard[0])
+        again = rpc_codec.to_message(received[0])
         version = type(message).SCHEMA.versions[1]
         assert encode(again, version) == encode(message, version)
 
@@ -504,7 +504,7 @@ def test_requests_roundtrip_through_the_protocol(make: Callable[..., Message]) -
 
 def test_vote_without_a_directory_is_for_this_node() -> None:
     message = vote_message()
-    told = partition_of(ask_leader(message, 0).message)
-    assert told.error_code == E.NONE  # type: ignore[attr-defined]
-    assert told.vote_granted is False  # type: ignore[attr-defined]
+    reply = partition_of(ask_leader(message, 0).message)
+    assert reply.error_code == E.NONE  # type: ignore[attr-defined]
+    assert reply.vote_granted is False  # type: ignore[attr-defined]
     assert ZERO_UUID not in (OWN.key.directory_id,)

@@ -182,7 +182,7 @@ def test_replica_that_missed_many_elections_learns_the_epoch_from_replies() -> N
     assert scenario.answer().error is ErrorCode.INVALID_REQUEST
     scenario.tick(100_000)
     assert describe(scenario).role is Role.PROSPECTIVE
-    scenario.hears(100_001, 2, said.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, hint(far), False))
+    scenario.receives(100_001, 2, said.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, hint(far), False))
     assert describe(scenario).epoch == far
     scenario.asked(100_002, vote_request(epoch=far + 1, end=at(1, 9)))
     assert scenario.answer() == said.VoteReply(NONE, hint(far + 1), True)
@@ -193,7 +193,7 @@ def test_implausible_epoch_in_a_reply_changes_nothing() -> None:
     scenario.tick(100_000)
     before = describe(scenario).epoch
     reply = said.VoteReply(ErrorCode.FENCED_LEADER_EPOCH, hint(EPOCH_LAST), False)
-    scenario.hears(100_001, 2, reply)
+    scenario.receives(100_001, 2, reply)
     assert describe(scenario).epoch == before
 
 
@@ -252,7 +252,7 @@ def test_reply_of_a_voter_with_a_new_directory_counts_as_rejection() -> None:
     scenario = fresh()
     scenario.tick(100)
     for sender in (2, 3):
-        scenario.hears(101, sender, said.VoteReply(ErrorCode.INVALID_VOTER_KEY, hint(1), False))
+        scenario.receives(101, sender, said.VoteReply(ErrorCode.INVALID_VOTER_KEY, hint(1), False))
     assert describe(scenario).role is Role.UNATTACHED
 
 
@@ -425,7 +425,7 @@ def test_flush_of_a_truncated_tail_is_ignored() -> None:
     assert scenario.sent() == [], "not before the old tail is flushed"
     scenario.flushed(4)
     reply = said.FetchReply(NONE, hint(4, 3), None, Offset(0), diverging=at(1, 2))
-    scenario.hears(5, 3, reply)
+    scenario.receives(5, 3, reply)
     scenario.records(6, 3, 4, (4, 4), high_watermark=2)
     scenario.tell("stale flush", into.Flushed(Millis(7), stale))
     assert describe(scenario).durable_offset == 2
@@ -437,7 +437,9 @@ def test_truncation_below_the_high_watermark_stops_the_node() -> None:
     scenario.follow(leader=2, epoch=1)
     scenario.records(2, 2, 1, (), high_watermark=3)
     with pytest.raises(CommittedLogCutError):
-        scenario.hears(3, 2, said.FetchReply(NONE, hint(1, 2), None, Offset(0), diverging=at(1, 1)))
+        scenario.receives(
+            3, 2, said.FetchReply(NONE, hint(1, 2), None, Offset(0), diverging=at(1, 1))
+        )
 
 
 @pytest.mark.parametrize(
@@ -448,7 +450,9 @@ def test_non_contiguous_batches_are_not_appended(base: int, end) -> None:
     scenario = Scenario(history=(1, 1))
     scenario.follow(leader=2, epoch=1)
     batches = said.Batches(Offset(base), end, (Entry(1, "x"),))
-    scenario.hears(2, 2, said.FetchReply(NONE, hint(1, 2), Offset(9), Offset(0), records=batches))
+    scenario.receives(
+        2, 2, said.FetchReply(NONE, hint(1, 2), Offset(9), Offset(0), records=batches)
+    )
     assert not scenario.has(out.AppendFetched)
     assert describe(scenario).high_watermark is None
 
@@ -649,7 +653,7 @@ def downloading() -> Scenario:
     scenario = Scenario(history=(1,))
     scenario.follow(leader=2, epoch=4)
     reply = said.FetchReply(NONE, hint(4, 2), Offset(50), Offset(40), snapshot=at(4, 40))
-    scenario.hears(3, 2, reply)
+    scenario.receives(3, 2, reply)
     return scenario
 
 
@@ -666,14 +670,14 @@ def piece(position: int = 0, length: int = 10, size: int = 10, which=WANTED):
 )
 def test_invalid_snapshot_chunk_is_rejected(bad: said.FetchSnapshotReply) -> None:
     scenario = downloading()
-    scenario.hears(5, 2, bad)
+    scenario.receives(5, 2, bad)
     assert not scenario.has(out.WriteSnapshotChunk)
     assert not scenario.has(out.InstallSnapshot)
 
 
 def test_replica_installing_a_snapshot_is_no_candidate() -> None:
     scenario = downloading()
-    scenario.hears(5, 2, piece())
+    scenario.receives(5, 2, piece())
     assert scenario.has(out.InstallSnapshot)
     for now in (205, 400, 5000):
         scenario.tick(now)
@@ -686,7 +690,7 @@ def test_replica_installing_a_snapshot_is_no_candidate() -> None:
 def test_follower_fetches_again_if_the_leader_lacks_the_snapshot() -> None:
     scenario = downloading()
     gone = said.FetchSnapshotReply(ErrorCode.SNAPSHOT_NOT_FOUND, hint(4, 2))
-    scenario.hears(5, 2, gone)
+    scenario.receives(5, 2, gone)
     assert isinstance(scenario.sent()[0], said.FetchRequest)
 
 
@@ -695,7 +699,7 @@ def test_snapshot_never_discards_committed_records() -> None:
     scenario.follow(leader=2, epoch=1)
     scenario.records(2, 2, 1, (), high_watermark=3)
     reply = said.FetchReply(NONE, hint(1, 2), Offset(3), Offset(2), snapshot=at(1, 2))
-    scenario.hears(3, 2, reply)
+    scenario.receives(3, 2, reply)
     scenario.tick(30)
     assert all(isinstance(r, said.FetchRequest) for r in scenario.sent())
 

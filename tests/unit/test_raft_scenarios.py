@@ -145,7 +145,7 @@ def test_diverging_log_is_truncated_and_replicated_again() -> None:
     scenario = Scenario(history=(1, 1, 2, 2))
     scenario.follow(leader=3, epoch=3)
     reply = said.FetchReply(NONE, hint(3, 3), None, Offset(0), diverging=at(1, 3))
-    scenario.hears(5, 3, reply)
+    scenario.receives(5, 3, reply)
     scenario.records(8, 3, 3, (3, 3), high_watermark=4)
     scenario.flushed(12)
     reads(
@@ -178,11 +178,11 @@ def test_snapshot_replaces_the_log() -> None:
     scenario.follow(leader=2, epoch=4)
     wanted = at(4, 40)
     reply = said.FetchReply(NONE, hint(4, 2), Offset(50), Offset(40), snapshot=wanted)
-    scenario.hears(3, 2, reply)
+    scenario.receives(3, 2, reply)
     for now, position, length in ((5, 0, 60), (7, 60, 40)):
         chunk = said.Chunk(length, b"")
         piece = said.FetchSnapshotReply(NONE, hint(4, 2), wanted, 100, position, chunk)
-        scenario.hears(now, 2, piece)
+        scenario.receives(now, 2, piece)
     voters = VoterSet((voter(1), voter(2), voter(4)))
     scenario.log.install(Snapshot(wanted, 1, voters, ()))
     scenario.tell("snapshot installed", into.SnapshotInstalled(Millis(9), wanted, 1, voters))
@@ -219,7 +219,7 @@ def test_voter_is_added() -> None:
     scenario.lines.clear()
     scenario.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
     scenario.asked(112, said.AddVoterRequest(CLUSTER, key(4), voter(4).endpoints))
-    scenario.hears(114, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    scenario.receives(114, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
     scenario.flushed(115)
     scenario.fetch(116, 2, 2, at(2, 3), wait_ms_max=0)
     scenario.fetch(117, 4, 2, at(2, 3), wait_ms_max=0)
@@ -311,8 +311,8 @@ def test_stopping_leader_hands_over() -> None:
     scenario.lead()
     scenario.lines.clear()
     scenario.tell("shutdown", into.Shutdown(Millis(110)))
-    scenario.hears(112, 2, said.EndEpochReply(NONE, hint(2, 1)))
-    scenario.hears(113, 3, said.EndEpochReply(NONE, hint(2, 1)))
+    scenario.receives(112, 2, said.EndEpochReply(NONE, hint(2, 1)))
+    scenario.receives(113, 3, said.EndEpochReply(NONE, hint(2, 1)))
     reads(
         scenario,
         """

@@ -63,12 +63,12 @@ def is_caught_up(sim: QuorumSimulation) -> bool:
 def test_invariants_hold_and_a_healed_quorum_works(block: int) -> None:
     for seed in SEEDS[block - SEEDS.start :][:20]:
         try:
-            one_world(seed)
+            run_simulation(seed)
         except AssertionError as broken:
             raise AssertionError(f"seed {seed}: {broken}") from broken
 
 
-def one_world(seed: int) -> QuorumSimulation:
+def run_simulation(seed: int) -> QuorumSimulation:
     sim = QuorumSimulation(seed, voters=1 + seed % 5, observers=(seed // 5) % 3)
     sim.crash_chance = (0.0, 0.002, 0.01)[seed % 3]
     chaos(sim, CHAOS_MS)
@@ -86,7 +86,7 @@ def one_world(seed: int) -> QuorumSimulation:
 
 def test_simulations_cover_all_kinds_of_events() -> None:
     """The invariants only mean something if the faults that could violate them occurred."""
-    simulations = [one_world(seed) for seed in range(3, 23)]
+    simulations = [run_simulation(seed) for seed in range(3, 23)]
     assert sum(len(w.leaders) for w in simulations) > 60
     assert sum(len(w.committed) for w in simulations) > 400
     assert sum(r.log.start > 0 for w in simulations for r in w.replicas.values()) > 20
@@ -96,7 +96,7 @@ def test_simulations_cover_all_kinds_of_events() -> None:
 
 def test_same_seed_gives_the_same_simulation() -> None:
     def journal(seed: int) -> object:
-        sim = one_world(seed)
+        sim = run_simulation(seed)
         return sim.now, sim.sequence, sim.leaders, sim.committed
 
     assert journal(7) == journal(7)

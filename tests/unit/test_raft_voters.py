@@ -50,7 +50,7 @@ def leading(**changed) -> Scenario:
 
 def added(scenario: Scenario, versions: VersionRange = ALL_KRAFT_VERSIONS) -> None:
     scenario.asked(112, add())
-    scenario.hears(113, 4, said.ApiVersionsReply(NONE, versions))
+    scenario.receives(113, 4, said.ApiVersionsReply(NONE, versions))
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_lagging_observer_is_not_added() -> None:
     scenario.tell("propose", into.Propose(Millis(120), LeaderEpoch(2), 4, "x"))
     scenario.fetch(121, 4, 2, at(2, 2), wait_ms_max=0)
     scenario.asked(122, add())
-    scenario.hears(123, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    scenario.receives(123, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
     assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT, "four records behind"
     scenario.fetch(124, 4, 2, at(2, 3), wait_ms_max=0)
     scenario.asked(125, add())
-    scenario.hears(126, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    scenario.receives(126, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
     assert describe(scenario).voters.ids == (1, 2, 3, 4)
 
 
@@ -114,7 +114,7 @@ def test_observer_that_stopped_fetching_is_not_added() -> None:
     for now in (200, 300, 400, 500):
         scenario.fetch(now, 2, 2, at(2, 2), wait_ms_max=0)
     scenario.asked(500, add())
-    scenario.hears(501, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    scenario.receives(501, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
     assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT
 
 
@@ -141,7 +141,7 @@ def test_only_one_change_at_a_time() -> None:
     scenario.asked(111, add())
     scenario.asked(112, remove(3))
     assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT, "being asked"
-    scenario.hears(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    scenario.receives(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
     scenario.asked(114, remove(3))
     assert error_of(scenario) is ErrorCode.REQUEST_TIMED_OUT, "appended"
     for now in (200, 300):
@@ -181,7 +181,7 @@ def test_add_without_waiting_is_answered_once_appended() -> None:
     scenario = leading()
     scenario.fetch(110, 4, 2, at(2, 2), wait_ms_max=0)
     scenario.asked(112, add(is_ack_when_committed=False))
-    scenario.hears(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
+    scenario.receives(113, 4, said.ApiVersionsReply(NONE, ALL_KRAFT_VERSIONS))
     assert error_of(scenario) is NONE
     assert describe(scenario).high_watermark == 2
 
@@ -219,12 +219,14 @@ def test_truncation_reverts_the_voters() -> None:
     four = VoterSet((*scenario.voters, voter(4)))
     record = Entry(1, out.VotersRecord(four))
     batches = said.Batches(Offset(2), at(1, 3), (record,), (said.VotersAt(Offset(2), four),))
-    scenario.hears(2, 2, said.FetchReply(NONE, hint(1, 2), Offset(2), Offset(0), records=batches))
+    scenario.receives(
+        2, 2, said.FetchReply(NONE, hint(1, 2), Offset(2), Offset(0), records=batches)
+    )
     assert describe(scenario).voters.ids == (1, 2, 3, 4)
     scenario.flushed(3)
     begin = said.BeginEpochRequest(CLUSTER, NodeId(3), LeaderEpoch(4), voter(3).endpoints, key(1))
     scenario.asked(4, begin)
-    scenario.hears(5, 3, said.FetchReply(NONE, hint(4, 3), None, Offset(0), diverging=at(1, 2)))
+    scenario.receives(5, 3, said.FetchReply(NONE, hint(4, 3), None, Offset(0), diverging=at(1, 2)))
     assert scenario.has(out.VotersChanged)
     assert describe(scenario).voters == scenario.voters
 

@@ -8,7 +8,7 @@ import pytest
 from replicas_fixtures import NODE, Broker, image_of, partition_of
 
 from ottla.cli.doctor import Loss as DoctorLoss
-from ottla.cli.doctor import State, judge_recovery
+from ottla.cli.doctor import State, check_recovery
 from ottla.cli.doctor_command import _damaged_files, _losses
 from ottla.node.gauges import recovery_families
 from ottla.protocol.types import Offset
@@ -44,12 +44,12 @@ def test_loss_is_an_error_if_no_other_replica_has_the_records(
     with caplog.at_level(logging.INFO):
         broker.replicas.start()
 
-    (told,) = [each for each in caplog.records if "recovery" in each.getMessage()]
-    assert told.levelno == level
-    assert "partition=t-0" in told.getMessage()
-    assert f"cause={loss.reason}" in told.getMessage()
+    (reply,) = [each for each in caplog.records if "recovery" in each.getMessage()]
+    assert reply.levelno == level
+    assert "partition=t-0" in reply.getMessage()
+    assert f"cause={loss.reason}" in reply.getMessage()
     is_error = level == logging.ERROR
-    assert ("ottla log verify" in told.getMessage()) == is_error
+    assert ("ottla log verify" in reply.getMessage()) == is_error
     counts = (int(is_error), int(not is_error), loss.length)
     assert broker.host.recovery.counts == counts
     rows = json.loads(broker.host.ports.disk.read(f"{directory.path}/{FILE_NAME}"))
@@ -100,7 +100,7 @@ def test_doctor_shows_losses_and_damaged_files(tmp_path: Path) -> None:
     note = ReportedLoss("t-0", str(log), KNOWN, is_only_replica=True)
     (tmp_path / FILE_NAME).write_text(json.dumps([note.row()]))
 
-    loss, files = judge_recovery(str(tmp_path), _losses(tmp_path), _damaged_files(tmp_path))
+    loss, files = check_recovery(str(tmp_path), _losses(tmp_path), _damaged_files(tmp_path))
 
     assert (loss.state, loss.detail) == (State.PROBLEM, note.text())
     assert files.state is State.WARNING
@@ -114,5 +114,5 @@ def test_doctor_survives_a_damaged_report(tmp_path: Path, text: str) -> None:
 
 
 def test_doctor_calls_a_torn_tail_a_warning() -> None:
-    (found,) = judge_recovery("/data", [DoctorLoss(False, "a torn tail")], [])
+    (found,) = check_recovery("/data", [DoctorLoss(False, "a torn tail")], [])
     assert found.state is State.WARNING

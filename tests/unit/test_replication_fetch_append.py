@@ -110,8 +110,8 @@ def test_unusual_responses_are_not_parsed_early(answer) -> None:
 
 
 def test_partition_after_tagged_fields_is_not_parsed_early() -> None:
-    told = row_of(0, [300], diverging_epoch=EpochEndOffset(1, 2))
-    found = parts_of(encode(response_of([told, row_of(1, [300])]), VERSION), 40)
+    reply = row_of(0, [300], diverging_epoch=EpochEndOffset(1, 2))
+    found = parts_of(encode(response_of([reply, row_of(1, [300])]), VERSION), 40)
     assert list(found) == [(topic_id(0), 0)]
 
 

@@ -91,7 +91,7 @@ def test_idle_partition_is_not_sent_until_it_changes() -> None:
         append(following.leader.partition, value)
     named: list[list[int]] = []
 
-    def is_told() -> bool:
+    def is_notified() -> bool:
         requests = following.leader.requests
         if len(requests) < 10:
             return False
@@ -105,7 +105,7 @@ def test_idle_partition_is_not_sent_until_it_changes() -> None:
         named.append(starts)
         return True
 
-    following.until(is_told)
+    following.until(is_notified)
     assert named == [[0, 0, 0], [2]]
 
 
@@ -352,13 +352,13 @@ def test_directories_are_reported_until_the_controller_has_them(monkeypatch) -> 
     broker.host.reports = DirectoryReports(broker.host, controller)
     broker.publish(image_of({"orders": (1, {n: partition_of(1) for n in range(3)})}))
     run_until(broker.host.reports, lambda: not broker.host.reports._pending)
-    told = {
+    replies = {
         (directory.id, row.partition_index)
         for directory in controller.requests[-1].directories
         for topic in directory.topics
         for row in topic.partitions
     }
-    assert told == {(p.directory.directory_id, p.index) for p in broker.partitions}
+    assert replies == {(p.directory.directory_id, p.index) for p in broker.partitions}
 
 
 def test_replica_that_moves_while_it_is_reported_is_reported_again(monkeypatch) -> None:
@@ -374,8 +374,8 @@ def test_replica_that_moves_while_it_is_reported_is_reported_again(monkeypatch) 
     broker.host.reports = DirectoryReports(broker.host, controller)
     broker.publish(image_of({"orders": (1, {0: partition_of(1)})}))
     run_until(broker.host.reports, lambda: not broker.host.reports._pending)
-    told = [request.directories[0].id for request in controller.requests]
-    assert told == [first.directory_id, second.directory_id]
+    replies = [request.directories[0].id for request in controller.requests]
+    assert replies == [first.directory_id, second.directory_id]
 
 
 def test_replica_in_a_directory_that_failed_is_reported_all_the_same() -> None:

@@ -35,10 +35,10 @@ THREE = (0, 1, 2)
 
 def test_lone_leader_acknowledges_at_once() -> None:
     partition = lone_leader()
-    told: list[Fault | None] = []
+    replies: list[Fault | None] = []
     assert append(partition, b"a", b"b", required_acks=-1).last_offset == 1
-    partition.when_replicated(2, told.append)
-    assert told == [None]
+    partition.when_replicated(2, replies.append)
+    assert replies == [None]
     assert partition.log.high_watermark == 2
     assert values_in(partition.log) == [b"a", b"b"]
 
@@ -131,16 +131,16 @@ def fetch(partition, broker: int, offset: int, **more) -> None:
 
 def test_acks_all_waits_for_every_in_sync_replica() -> None:
     _, partition = leader_of_three()
-    told: list[Fault | None] = []
+    replies: list[Fault | None] = []
     append(partition, b"a", required_acks=-1)
-    partition.when_replicated(1, told.append)
+    partition.when_replicated(1, replies.append)
     fetch(partition, 1, 1)
-    assert told == []
+    assert replies == []
     assert partition.log.high_watermark == 0
     fetch(partition, 2, 0)
-    assert told == []
+    assert replies == []
     fetch(partition, 2, 1)
-    assert told == [None]
+    assert replies == [None]
     assert partition.log.high_watermark == 1
 
 
@@ -154,39 +154,39 @@ def test_consumer_sees_only_replicated_records_and_a_replica_sees_all() -> None:
 
 def test_waiters_are_notified_when_leadership_is_lost() -> None:
     _, partition = leader_of_three()
-    told: list[Fault | None] = []
+    replies: list[Fault | None] = []
     woken: list[bool] = []
     partition.on_appended(lambda: woken.append(partition.is_leader))
     append(partition, b"a")
-    partition.when_replicated(1, told.append)
+    partition.when_replicated(1, replies.append)
     partition.apply(registration(leader=1, epoch=1, partition_epoch=1, replicas=THREE))
-    assert isinstance(told[0], NotLeader)
+    assert isinstance(replies[0], NotLeader)
     assert woken[-1] is False
-    partition.when_replicated(1, told.append)
-    assert isinstance(told[1], NotLeader)
+    partition.when_replicated(1, replies.append)
+    assert isinstance(replies[1], NotLeader)
 
 
 def test_leader_that_is_elected_again_keeps_its_waiters() -> None:
     _, partition = leader_of_three()
-    told: list[Fault | None] = []
+    replies: list[Fault | None] = []
     append(partition, b"a")
-    partition.when_replicated(1, told.append)
+    partition.when_replicated(1, replies.append)
     partition.apply(registration(epoch=1, partition_epoch=1, replicas=THREE, isr=(0,)))
     fetch(partition, 1, 1)
     fetch(partition, 2, 1)
-    assert told == [None]
+    assert replies == [None]
     assert partition.log.epochs.latest_epoch == 1
 
 
 def test_removed_waiter_is_not_called() -> None:
     _, partition = leader_of_three()
-    told: list[Fault | None] = []
+    replies: list[Fault | None] = []
     append(partition, b"a")
-    leave = partition.when_replicated(1, told.append)
+    leave = partition.when_replicated(1, replies.append)
     leave()
     fetch(partition, 1, 1)
     fetch(partition, 2, 1)
-    assert told == []
+    assert replies == []
 
 
 def test_too_small_isr_rejects_acks_all_and_nothing_else() -> None:
@@ -207,13 +207,13 @@ def test_min_insync_replicas_is_limited_to_the_replicas() -> None:
 
 def test_isr_shrunk_after_the_append_fails_the_acknowledgement() -> None:
     _, partition = leader_of_three(min_insync=2)
-    told: list[Fault | None] = []
+    replies: list[Fault | None] = []
     append(partition, b"a", required_acks=-1)
     fetch(partition, 1, 1)
     fetch(partition, 2, 1)
     partition.apply(registration(replicas=THREE, isr=(0,), partition_epoch=1))
-    partition.when_replicated(1, told.append)
-    assert isinstance(told[0], NotEnoughReplicasAfterAppend)
+    partition.when_replicated(1, replies.append)
+    assert isinstance(replies[0], NotEnoughReplicasAfterAppend)
 
 
 def test_latest_offset_is_not_available_before_the_leader_epoch_start_is_replicated() -> None:
@@ -274,11 +274,11 @@ def test_deletion_completes_when_all_live_replicas_have_deleted() -> None:
     append(partition, b"a")
     for broker in (1, 2):
         fetch(partition, broker, 1)
-    told: list[Fault | None] = []
-    partition.when_deleted(partition.delete_records(1), told.append)
-    assert told == []
+    replies: list[Fault | None] = []
+    partition.when_deleted(partition.delete_records(1), replies.append)
+    assert replies == []
     partition.follower_fetched(1, 1, log_start=1)
-    assert told == [None]
+    assert replies == [None]
 
 
 def test_delete_records_of_a_compacted_log_is_rejected() -> None:
@@ -290,14 +290,14 @@ def test_delete_records_of_a_compacted_log_is_rejected() -> None:
 
 def test_failed_write_takes_the_directory_offline_and_notifies_waiters() -> None:
     machine, partition = leader_of_three()
-    told: list[Fault | None] = []
+    replies: list[Fault | None] = []
     append(partition, b"a")
-    partition.when_replicated(1, told.append)
+    partition.when_replicated(1, replies.append)
     machine.disk.fail("write", error=errno.EIO, path_contains="/d/orders-0")
     with pytest.raises(StorageFailed):
         append(partition, b"b")
     assert machine.directory.is_failed
-    assert isinstance(told[0], StorageFailed)
+    assert isinstance(replies[0], StorageFailed)
     for call in (lambda: append(partition, b"c"), lambda: partition.read(ReadRequest(0, 1))):
         with pytest.raises(StorageFailed):
             call()
@@ -321,26 +321,26 @@ def test_lagging_followers_count_until_the_controller_accepts_the_smaller_isr() 
 
 def one_has_left_the_isr(partition) -> list[Fault | None]:
     """All have everything; then 2 leaves the ISR, and only 1 fetches the next records."""
-    told: list[Fault | None] = []
+    replies: list[Fault | None] = []
     append(partition, b"a")
     for broker in (1, 2):
         fetch(partition, broker, 1)
     partition.apply(registration(replicas=THREE, isr=(0, 1), partition_epoch=1))
     append(partition, b"b", required_acks=-1)
-    partition.when_replicated(2, told.append)
+    partition.when_replicated(2, replies.append)
     fetch(partition, 1, 2)
-    return told
+    return replies
 
 
 def test_replica_outside_the_isr_holds_the_high_watermark_until_it_is_fenced() -> None:
     machine, partition = leader_of_three()
-    told = one_has_left_the_isr(partition)
-    assert told == [], "it was in sync a moment ago, and may join again"
+    reply = one_has_left_the_isr(partition)
+    assert reply == [], "it was in sync a moment ago, and may join again"
     machine.fake_host.dead.add(2)
     woken: list[int] = []
     partition.on_appended(lambda: woken.append(1))
     partition.brokers_changed()
-    assert told == [None]
+    assert reply == [None]
     assert woken == [1]
 
 

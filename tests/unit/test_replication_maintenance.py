@@ -70,11 +70,11 @@ def test_waiting_deletion_is_completed_by_retention() -> None:
     partition.apply(partition_of(1, 2, epoch=0, partition_epoch=1, isr=(1,)))
     fill(partition)
     partition.follower_fetched(2, 6, log_start=6)
-    told = []
-    partition.when_deleted(6, told.append)
+    replies = []
+    partition.when_deleted(6, replies.append)
     broker.clock.pass_ms(2000)
     asyncio.run(maintenance.delete_old())
-    assert told == [None]
+    assert replies == [None]
 
 
 def test_log_that_rolled_is_flushed_and_checkpointed() -> None:

@@ -2,7 +2,7 @@
 
 Three replicas of one partition in memory, and a controller of a few lines. Images reach each
 replica late and on their own; proposals are answered late; a leader that was replaced goes on
-leading until it hears of it.
+leading until it receives it.
 """
 
 from dataclasses import dataclass
@@ -192,15 +192,15 @@ class Replication(RuleBasedStateMachine):
                 )
 
     @precondition(lambda self: len(self.truth.isr) > 1)
-    @rule(node=NODE, keeps=st.booleans(), is_told=st.booleans())
-    def elect(self, node: int, keeps: bool, is_told: bool) -> None:
+    @rule(node=NODE, keeps=st.booleans(), is_notified=st.booleans())
+    def elect(self, node: int, keeps: bool, is_notified: bool) -> None:
         """A clean election: of a member of the ISR. The old leader may fall out of it."""
         if node not in self.truth.isr or node == self.truth.leader:
             return
         gone = () if keeps else (self.truth.leader,)
         isr = tuple(each for each in self.truth.isr if each not in gone)
         self._commit(leader=node, leader_epoch=self.truth.leader_epoch + 1, isr=isr)
-        if is_told:
+        if is_notified:
             self.deliver_all()
 
     # -- invariants --------------------------------------------------------

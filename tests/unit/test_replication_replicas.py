@@ -55,11 +55,11 @@ def test_unknown_and_not_hosted_partitions_raise_different_errors() -> None:
 
 def test_deleted_topic_is_renamed_and_purged_later() -> None:
     broker = Broker(paths=("/d1",)).start(orders(partition_of(1)))
-    told: list = []
+    replies: list = []
     partition = broker.partitions.get("orders", 0)
-    partition.on_appended(lambda: told.append(partition.is_leader))
+    partition.on_appended(lambda: replies.append(partition.is_leader))
     broker.publish(image_of({}))
-    assert told == [False]
+    assert replies == [False]
     assert broker.partitions.get("orders", 0) is None
     assert broker.events[-1] == ("unled", "orders", 0, None)
     (left,) = [n for n in broker.disk.list("/d1") if n.startswith("orders")]

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from fetch_world import Broker, only, part
+from fetch_harness import Broker, only, part
 from moves_fixtures import ORDERS, Mover, led
 from partition_fixtures import HandClock, append, batch_of
 from replicas_fixtures import BROKER, NODE, image_of, partition_of

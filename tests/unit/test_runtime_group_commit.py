@@ -66,8 +66,8 @@ def test_commits_that_arrive_during_a_sync_share_the_next_one() -> None:
 
 def test_failed_sync_fails_all_later_commits_and_is_not_retried() -> None:
     async def scenario() -> None:
-        heard: list[Exception] = []
-        committer = GroupCommit("/d", heard.append)
+        received: list[Exception] = []
+        committer = GroupCommit("/d", received.append)
         bad = FakeFile(gated=True, error=OSError(errno.EIO, "lost pages"))
         good = FakeFile()
         outcomes = []
@@ -75,7 +75,7 @@ def test_failed_sync_fails_all_later_commits_and_is_not_retried() -> None:
         async def attempt(file: FakeFile) -> None:
             with pytest.raises(StorageFailed) as caught:
                 await committer.commit([file])
-            outcomes.append((caught.value.directory, type(caught.value.__cause__), len(heard)))
+            outcomes.append((caught.value.directory, type(caught.value.__cause__), len(received)))
 
         async with asyncio.TaskGroup() as group:
             await started(group, attempt(bad))
@@ -87,7 +87,7 @@ def test_failed_sync_fails_all_later_commits_and_is_not_retried() -> None:
         await attempt(good)
         assert outcomes == [("/d", OSError, 1)] * 5
         assert (bad.syncs, good.syncs) == (1, 0)
-        assert [type(error) for error in heard] == [OSError]
+        assert [type(error) for error in received] == [OSError]
         await committer.close()
 
     run(scenario())

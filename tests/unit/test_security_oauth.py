@@ -105,7 +105,7 @@ def test_changed_claims_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kid", ["three", "../../etc/passwd", "x' OR 1=1"])
-def test_unknown_key_id_is_told_apart(kid: str) -> None:
+def test_unknown_key_id_is_distinguished(kid: str) -> None:
     with pytest.raises(UnknownKey):
         validate(signed(kid=kid), KEYS, RULES, NOW)
     with pytest.raises(UnknownKey):

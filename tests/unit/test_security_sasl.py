@@ -291,7 +291,7 @@ def test_mechanisms_survive_any_tokens(first: bytes, second: bytes) -> None:
 
 
 class Expiring:
-    """Logs in whoever its token names, until a given time."""
+    """Authenticates the user named by its token, until a given time."""
 
     def __init__(self, expires_at: Millis | None = None) -> None:
         self.expires_at = expires_at

@@ -164,7 +164,7 @@ def test_wrong_store_password_is_refused(tmp_path: Path) -> None:
         server_context(TlsSettings(key_store=store(tmp_path, p12(), password="wrong")))
 
 
-def test_client_checks_host_name_unless_told_not_to() -> None:
+def test_client_checks_host_name_by_default() -> None:
     server = server_context(SERVER)
     with pytest.raises(ssl.SSLCertVerificationError):
         shake(server, client_context(CLIENT), "elsewhere")

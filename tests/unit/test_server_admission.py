@@ -168,5 +168,5 @@ def test_node_limits_do_not_apply_to_protected_listeners() -> None:
 def test_node_rate_counts_connections_of_all_listeners() -> None:
     admission = Admission(AdmissionLimits(rate_max=2))
     listeners = ["A", "B", "A", "B"]
-    told = [admission.admit("10.0.0.1", listener, 0) for listener in listeners]
-    assert [each.delay_ms for each in told if isinstance(each, Admitted)] == [0, 0, 500, 1000]
+    replies = [admission.admit("10.0.0.1", listener, 0) for listener in listeners]
+    assert [each.delay_ms for each in replies if isinstance(each, Admitted)] == [0, 0, 500, 1000]

@@ -153,11 +153,11 @@ def test_invalid_software_name_is_rejected() -> None:
 def test_feature_from_level_0_is_left_out_below_version_4() -> None:
     features = Features((("group.version", 0, 1), ("metadata.version", 7, 25)), (("x", 3),), 9)
     answers = ApiVersions(table(), lambda: features)
-    told = {v: answers.handle(CALLER, ApiVersionsRequest("a", "1"), v) for v in (3, 4)}
-    assert [f.name for f in told[3].supported_features] == ["metadata.version"]
-    assert len(told[4].supported_features) == 2
-    assert told[3].finalized_features_epoch == 9
-    assert told[3].finalized_features[0].max_version_level == 3
+    replies = {v: answers.handle(CALLER, ApiVersionsRequest("a", "1"), v) for v in (3, 4)}
+    assert [f.name for f in replies[3].supported_features] == ["metadata.version"]
+    assert len(replies[4].supported_features) == 2
+    assert replies[3].finalized_features_epoch == 9
+    assert replies[3].finalized_features[0].max_version_level == 3
 
 
 # -- dispatch ----------------------------------------------------------------------

@@ -95,8 +95,8 @@ def test_error_reply_names_the_requested_partitions() -> None:
     reply = error_reply(ApiKey.PRODUCE, 9, ProduceRequest(topic_data=[topic]), CODE)
     [answer] = reply.responses  # type: ignore[union-attr]
     assert answer.name == "t"
-    told = [(p.index, p.error_code, p.base_offset) for p in answer.partition_responses]
-    assert told == [(3, CODE, -1), (5, CODE, -1)]
+    replies = [(p.index, p.error_code, p.base_offset) for p in answer.partition_responses]
+    assert replies == [(3, CODE, -1), (5, CODE, -1)]
 
 
 def test_fields_with_different_names_are_matched() -> None:

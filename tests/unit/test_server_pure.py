@@ -163,7 +163,7 @@ def receive_bytes(received: ReceiveBuffer, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heard", "end"),
+    ("observed", "end"),
     [
         (b"\0\0\0\x02ab", 6),
         (b"\0\0\0\x02a", 0),
@@ -176,11 +176,11 @@ def receive_bytes(received: ReceiveBuffer, data: bytes) -> None:
         (b"\xff\xff\xff\xff" + b"abc", 0),
     ],
 )
-def test_only_frame_is_complete_alone_and_within_the_limit(heard: bytes, end: int) -> None:
+def test_only_frame_is_complete_alone_and_within_the_limit(observed: bytes, end: int) -> None:
     received = ReceiveBuffer()
-    receive_bytes(received, heard)
+    receive_bytes(received, observed)
     assert received.only_frame(5) == end
-    assert bytes(received.buffer[: len(heard)]) == heard
+    assert bytes(received.buffer[: len(observed)]) == observed
 
 
 def test_only_frame_is_zero_after_another_frame() -> None:

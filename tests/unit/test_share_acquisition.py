@@ -396,7 +396,7 @@ DELIVERIES = 3
 LOG = 24  # offsets, in batches of four
 
 
-class SmallWorld(RuleBasedStateMachine):
+class AcquisitionModel(RuleBasedStateMachine):
     """A share partition beside a model that keeps every offset by itself."""
 
     @initialize(has_dead_letters=st.booleans())
@@ -537,10 +537,12 @@ class SmallWorld(RuleBasedStateMachine):
                 assert (span.state is RecordState.ACQUIRED) == (offset in self.holders)
                 assert span.state.is_finished == (offset in self.finished)
                 assert (span.state is RecordState.ARCHIVING) == (offset in self.dead)
-        told = {o for each in self.acquisition.dead() for o in range(each.first, each.last + 1)}
-        assert told == self.dead
+        replies = {o for each in self.acquisition.dead() for o in range(each.first, each.last + 1)}
+        assert replies == self.dead
         assert covered == self.acquisition.end
 
 
-SmallWorld.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
-TestSmallWorld = SmallWorld.TestCase
+AcquisitionModel.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=25, deadline=None
+)
+TestAcquisitionModel = AcquisitionModel.TestCase

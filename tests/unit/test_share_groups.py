@@ -341,7 +341,7 @@ def heartbeat(shares: ShareGroups, epoch: int = 0) -> ShareGroupHeartbeatRespons
     return asyncio.run(shares.heartbeat(request, Client("client", "/host")))
 
 
-def told(reply: ShareGroupHeartbeatResponse) -> list[int] | None:
+def assigned(reply: ShareGroupHeartbeatResponse) -> list[int] | None:
     if reply.assignment is None:
         return None
     return [index for topic in reply.assignment.topic_partitions for index in topic.partitions]
@@ -350,7 +350,7 @@ def told(reply: ShareGroupHeartbeatResponse) -> list[int] | None:
 def test_first_heartbeat_reply_contains_the_partitions() -> None:
     harness, keeper = Harness(), FakeKeeper()
 
-    assert told(heartbeat(served(harness, keeper))) == [0, 1]
+    assert assigned(heartbeat(served(harness, keeper))) == [0, 1]
     assert [key.partition for key in keeper.asked] == [0, 1]
 
 
@@ -361,8 +361,8 @@ def test_state_that_could_not_be_set_up_is_tried_with_the_next_heartbeat() -> No
 
     first = heartbeat(shares)
 
-    assert told(first) == []
-    assert told(heartbeat(shares, first.member_epoch)) == [0, 1]
+    assert assigned(first) == []
+    assert assigned(heartbeat(shares, first.member_epoch)) == [0, 1]
 
 
 def test_heartbeat_waits_a_limited_time_for_share_state(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,14 +373,14 @@ def test_heartbeat_waits_a_limited_time_for_share_state(monkeypatch: pytest.Monk
 
     first = heartbeat(shares)
 
-    assert (first.error_code, told(first)) == (ErrorCode.NONE, [])
+    assert (first.error_code, assigned(first)) == (ErrorCode.NONE, [])
     keeper.is_hanging = False
-    assert told(heartbeat(shares, first.member_epoch)) == [0, 1], "nobody is in its way"
+    assert assigned(heartbeat(shares, first.member_epoch)) == [0, 1], "nobody is in its way"
 
 
 def test_state_of_a_deleted_group_is_reinitialized_with_a_higher_epoch() -> None:
     harness, keeper = Harness(), FakeKeeper()
     keeper.codes = [ErrorCode.FENCED_STATE_EPOCH] * 2
 
-    assert told(heartbeat(served(harness, keeper))) == [0, 1]
+    assert assigned(heartbeat(served(harness, keeper))) == [0, 1]
     assert len(keeper.asked) == 4

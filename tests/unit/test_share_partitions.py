@@ -402,7 +402,7 @@ def test_damaged_record_does_not_become_a_dead_letter() -> None:
 DEAD = DeadLetterConfig("dlq.t", copies_record=True)
 
 
-def dead_world(**limits: int) -> Harness:
+def dead_letter_harness(**limits: int) -> Harness:
     harness = Harness(ShareGroupConfig(reset="earliest", dead_letters=DEAD), **limits)
     append(harness.partition, *[str(number).encode() for number in range(6)])
     return harness
@@ -410,7 +410,7 @@ def dead_world(**limits: int) -> Harness:
 
 def test_dead_letter_is_written_before_the_record_is_archived() -> None:
     async def scenario() -> None:
-        harness = dead_world()
+        harness = dead_letter_harness()
         await harness.fetch()
         await harness.ack(0, 2, REJECT)
         assert [batch.state for batch in harness.persister.writes[-1].batches] == [3]
@@ -430,7 +430,7 @@ def test_dead_letter_is_written_before_the_record_is_archived() -> None:
 
 def test_pending_dead_letters_are_written_by_the_next_leader() -> None:
     async def scenario() -> None:
-        harness = dead_world()
+        harness = dead_letter_harness()
         batches = (StateBatch(Offset(1), Offset(1), 3, 2), StateBatch(Offset(4), Offset(4), 3, 5))
         harness.persister.found = Persisted(NONE, 0, 1, batches)
         assert got(await harness.fetch()) == [(2, 3, 1), (5, 5, 1)]
@@ -438,15 +438,15 @@ def test_pending_dead_letters_are_written_by_the_next_leader() -> None:
         await harness.shares.write_dead_letters()
 
         assert [record.value for record in harness.letters.written] == [b"1", b"4"]
-        told = [dict(record.headers)["_dlq.errors.reason"] for record in harness.letters.written]
-        assert told == [b"rejected", b"delivery count limit reached"]
+        replies = [dict(record.headers)["_dlq.errors.reason"] for record in harness.letters.written]
+        assert replies == [b"rejected", b"delivery count limit reached"]
 
     run(scenario)
 
 
 def test_a_lock_that_expires_for_the_last_time_makes_a_dead_letter() -> None:
     async def scenario() -> None:
-        harness = dead_world(deliveries_max=1)
+        harness = dead_letter_harness(deliveries_max=1)
         await harness.fetch()
         harness.clock.pass_ms(30_001)
         harness.shares.expire_locks()
@@ -459,7 +459,7 @@ def test_a_lock_that_expires_for_the_last_time_makes_a_dead_letter() -> None:
 
 def test_unavailable_dead_letter_topic_is_retried() -> None:
     async def scenario() -> None:
-        harness = dead_world()
+        harness = dead_letter_harness()
         await harness.fetch()
         await harness.ack(0, 0, REJECT)
         harness.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
@@ -481,7 +481,7 @@ def test_unavailable_dead_letter_topic_is_retried() -> None:
 
 def test_dead_letter_topic_that_rejects_records_is_not_retried() -> None:
     async def scenario() -> None:
-        harness = dead_world()
+        harness = dead_letter_harness()
         await harness.fetch()
         await harness.ack(0, 0, REJECT)
         harness.letters.codes = [ErrorCode.INVALID_TOPIC_EXCEPTION]
@@ -493,7 +493,7 @@ def test_dead_letter_topic_that_rejects_records_is_not_retried() -> None:
 
 def test_pending_dead_letters_are_archived_when_the_topic_is_removed() -> None:
     async def scenario() -> None:
-        harness = dead_world()
+        harness = dead_letter_harness()
         await harness.fetch()
         await harness.ack(0, 0, REJECT)
         harness.terms = ShareGroupConfig(reset="earliest")
@@ -508,7 +508,7 @@ def test_pending_dead_letters_are_archived_when_the_topic_is_removed() -> None:
 
 def test_leader_that_lost_the_partition_writes_no_dead_letters() -> None:
     async def scenario() -> None:
-        harness = dead_world()
+        harness = dead_letter_harness()
         await harness.fetch()
         await harness.ack(0, 0, REJECT)
         writes = len(harness.persister.writes)
@@ -521,7 +521,7 @@ def test_leader_that_lost_the_partition_writes_no_dead_letters() -> None:
 
 def test_dead_letter_without_copy_has_only_the_origin_headers() -> None:
     async def scenario() -> None:
-        harness = dead_world()
+        harness = dead_letter_harness()
         harness.terms = ShareGroupConfig(reset="earliest", dead_letters=DeadLetterConfig("dlq.t"))
         await harness.fetch()
         await harness.ack(5, 5, REJECT)

@@ -108,10 +108,10 @@ def test_more_threads_run_more() -> None:
     st.integers(0, 2),
 )
 def test_over_any_history_targets_are_whole_even_and_sticky(
-    worlds: list[dict[str, str]], counts: dict[str, int], standby: int
+    simulations: list[dict[str, str]], counts: dict[str, int], standby: int
 ) -> None:
     before: Targets = {}
-    for processes in worlds:
+    for processes in simulations:
         asked = spec(processes, counts, stateful="0", standby=standby, before=before)
         targets = assign_sticky(asked)
         assert set(targets) == set(processes)

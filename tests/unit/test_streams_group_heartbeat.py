@@ -13,7 +13,7 @@ from streams_harness import (
     image_with_topics,
     statuses,
     sums,
-    told,
+    tasks_of,
 )
 
 from ottla.coordinators.groups.describe import list_groups
@@ -87,7 +87,7 @@ def test_the_first_member_gets_all_tasks() -> None:
     harness = StreamsHarness()
     reply = harness.enter("a")
     assert (reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms) == ("a", 2, 5000)
-    assert told(reply.active_tasks) == {"0": [0, 1, 2, 3]}
+    assert tasks_of(reply.active_tasks) == {"0": [0, 1, 2, 3]}
     assert (reply.standby_tasks, reply.warmup_tasks, reply.status) == ([], [], [])
     assert harness.app().state_name() == "Stable"
 
@@ -118,16 +118,16 @@ def test_second_member_gets_tasks_only_after_revocation() -> None:
     harness = StreamsHarness()
     harness.enter("a")
     second = harness.enter("b")
-    assert (second.member_epoch, told(second.active_tasks)) == (3, {})
+    assert (second.member_epoch, tasks_of(second.active_tasks)) == (3, {})
     assert harness.app().state_name() == "Reconciling"
     asked = harness.beat("a", 2, {"0": [0, 1, 2, 3]})
-    kept = told(asked.active_tasks)
+    kept = tasks_of(asked.active_tasks)
     assert asked.member_epoch == 2, "it stays at its epoch until it has given up"
     assert kept is not None
     assert len(kept["0"]) == 2
-    assert told(harness.beat("b", 3, {}).active_tasks) is None
+    assert tasks_of(harness.beat("b", 3, {}).active_tasks) is None
     assert harness.beat("a", 2, kept).member_epoch == 3
-    given = told(harness.beat("b", 3, {}).active_tasks)
+    given = tasks_of(harness.beat("b", 3, {}).active_tasks)
     assert given is not None
     assert sorted([*kept["0"], *given["0"]]) == [0, 1, 2, 3]
     assert harness.app().state_name() == "Stable"
@@ -211,7 +211,7 @@ def test_a_join_that_is_sent_again_changes_nothing() -> None:
     harness.enter("a")
     before = len(harness.log.batches)
     reply = harness.enter("a")
-    assert (reply.member_epoch, told(reply.active_tasks)) == (2, {"0": [0, 1, 2, 3]})
+    assert (reply.member_epoch, tasks_of(reply.active_tasks)) == (2, {"0": [0, 1, 2, 3]})
     assert len(harness.log.batches) == before
 
 
@@ -231,7 +231,7 @@ def test_rejoining_member_has_revoked_everything() -> None:
 def test_a_new_group_waits_for_more_members() -> None:
     harness = StreamsHarness(streams=DELAYED)
     first = harness.enter("a")
-    assert (first.member_epoch, told(first.active_tasks)) == (1, {})
+    assert (first.member_epoch, tasks_of(first.active_tasks)) == (1, {})
     assert statuses(first) == [Status.ASSIGNMENT_DELAYED]
     harness.pass_ms(2999)
     assert statuses(harness.enter("b")) == [Status.ASSIGNMENT_DELAYED]
@@ -291,7 +291,7 @@ def test_emptied_group_is_not_assigned() -> None:
 def test_a_group_sets_its_own_delay() -> None:
     harness = StreamsHarness(streams=DELAYED)
     with_config(harness, "streams.initial.rebalance.delay.ms", "0")
-    assert told(harness.enter("a").active_tasks) == {"0": [0, 1, 2, 3]}
+    assert tasks_of(harness.enter("a").active_tasks) == {"0": [0, 1, 2, 3]}
 
 
 # -- topics ------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_missing_sources_are_a_status_and_no_tasks() -> None:
     harness = StreamsHarness(image=image_with_topics({}))
     reply = harness.enter("a")
     assert statuses(reply) == [Status.MISSING_SOURCE_TOPICS]
-    assert told(reply.active_tasks) == {}
+    assert tasks_of(reply.active_tasks) == {}
     assert harness.app().state_name() == "NotReady"
     assert harness.missing == ()
     before = len(harness.log.batches)
@@ -319,7 +319,7 @@ def test_missing_internal_topics_are_asked_for_and_then_tasks_run() -> None:
     harness.image = image_with_topics({"t": 3, **names})
     reply = harness.beat("a", 2, {})
     assert (reply.status, harness.missing) == ([], ())
-    assert told(reply.active_tasks) == {"0": [0, 1, 2], "1": [0, 1, 2]}
+    assert tasks_of(reply.active_tasks) == {"0": [0, 1, 2], "1": [0, 1, 2]}
     assert harness.app().state_name() == "Stable"
 
 
@@ -329,7 +329,7 @@ def test_tasks_end_where_a_topic_goes() -> None:
     harness.image = image_with_topics({"g-sums-changelog": 4})
     reply = harness.beat("a", 2, {"0": [0, 1, 2, 3]})
     assert statuses(reply) == [Status.MISSING_SOURCE_TOPICS]
-    assert told(reply.active_tasks) == {}
+    assert tasks_of(reply.active_tasks) == {}
 
 
 def test_a_topic_that_grows_without_its_changelog_does_not_fit() -> None:
@@ -344,7 +344,7 @@ def test_a_topic_made_anew_begins_another_epoch() -> None:
     harness.enter("a")
     harness.image = image_of_sums(6)
     reply = harness.beat("a", 2, {"0": [0, 1, 2, 3]})
-    assert (reply.member_epoch, told(reply.active_tasks)) == (3, {"0": [0, 1, 2, 3, 4, 5]})
+    assert (reply.member_epoch, tasks_of(reply.active_tasks)) == (3, {"0": [0, 1, 2, 3, 4, 5]})
 
 
 # -- topologies ----------------------------------------------------------------------------
@@ -420,7 +420,7 @@ def test_standby_waits_until_its_own_process_has_released_the_task() -> None:
     harness.enter("c", "p")
     for _ in range(3):
         reply = harness.beat("c", harness.member("c").epoch, {})
-        assert told(reply.active_tasks) is None
+        assert tasks_of(reply.active_tasks) is None
         beside = harness.member("a").held().any_role()
         assert not harness.member("c").held().any_role() & beside
     harness.settle()
@@ -438,9 +438,9 @@ def test_a_standby_is_promoted_in_one_step_once_its_task_is_free() -> None:
     harness.beat("a", -1)
     epoch = harness.member("b").epoch
     asked = harness.beat("b", epoch, {"0": mine}, {"0": copies})
-    assert told(asked.standby_tasks) == {}
+    assert tasks_of(asked.standby_tasks) == {}
     reply = harness.beat("b", epoch, {"0": mine})
-    assert told(reply.active_tasks) == {"0": [0, 1, 2, 3]}
+    assert tasks_of(reply.active_tasks) == {"0": [0, 1, 2, 3]}
 
 
 # -- who may say what ----------------------------------------------------------------------
@@ -464,7 +464,7 @@ def test_member_one_epoch_behind_gets_its_tasks_again() -> None:
     harness.beat("a", 2, {"0": [0, 1, 2, 3]})
     before = len(harness.log.batches)
     reply = harness.beat("a", 2, {"0": [0, 1, 2, 3]})
-    assert (reply.member_epoch, told(reply.active_tasks)) == (3, {"0": [0, 1, 2, 3, 4]})
+    assert (reply.member_epoch, tasks_of(reply.active_tasks)) == (3, {"0": [0, 1, 2, 3, 4]})
     assert len(harness.log.batches) == before
     assert refused(harness, "a", 2) is ErrorCode.FENCED_MEMBER_EPOCH
 
@@ -486,7 +486,7 @@ def test_full_heartbeat_gets_a_full_reply() -> None:
     harness = StreamsHarness()
     harness.enter("a")
     reply = harness.beat("a", 2, {"0": [0]}, rebalance_timeout_ms=REBALANCE_MS)
-    assert told(reply.active_tasks) == {"0": [0, 1, 2, 3]}
+    assert tasks_of(reply.active_tasks) == {"0": [0, 1, 2, 3]}
 
 
 def test_unknown_tasks_are_rejected() -> None:
@@ -612,7 +612,7 @@ def test_duplicate_client_tag_is_rejected() -> None:
     assert joining_refused(StreamsHarness(), "a", client_tags=tags) is ErrorCode.INVALID_REQUEST
 
 
-def test_an_endpoint_that_is_gone_is_told_of() -> None:
+def test_heartbeat_reports_a_removed_endpoint() -> None:
     harness = StreamsHarness()
     harness.enter("a", user_endpoint=RequestEndpoint("one", 1))
     epoch = harness.enter("b").endpoint_information_epoch
@@ -681,7 +681,7 @@ def test_only_an_empty_group_is_deleted_and_nothing_of_it_is_left() -> None:
     assert harness.delete("g") == [ErrorCode.NONE]
     harness = harness.reload()
     assert not harness.machine.groups
-    assert told(harness.enter("b", topology=sums(7)).active_tasks) == {"0": [0, 1, 2, 3]}
+    assert tasks_of(harness.enter("b", topology=sums(7)).active_tasks) == {"0": [0, 1, 2, 3]}
 
 
 def test_streams_group_is_listed_with_kind_and_state() -> None:
@@ -775,7 +775,7 @@ def test_streams_group_is_described() -> None:
     assert (first.rack_id, first.client_tags[0].value) == ("r", "x")
     assert first.user_endpoint is not None
     assert (first.user_endpoint.host, first.topology_epoch) == ("one", 0)
-    assert told(first.assignment.active_tasks) == {"0": [0, 1, 2, 3]}
+    assert tasks_of(first.assignment.active_tasks) == {"0": [0, 1, 2, 3]}
     assert len(first.target_assignment.active_tasks[0].partitions) == 2
     missing = describe_streams_group(harness.machine.view(), "h", harness.context.count_of)
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -790,7 +790,7 @@ def test_member_with_unknown_state_must_rejoin_without_partitions() -> None:
     harness.machine.put(harness.app().with_member(replace(harness.member("a"), state=read.state)))
     assert refused(harness, "a", 2, {"0": [0]}) is ErrorCode.FENCED_MEMBER_EPOCH
     assert refused(harness, "a", 2) is ErrorCode.FENCED_MEMBER_EPOCH
-    assert told(harness.enter("a").active_tasks) == {"0": [0, 1, 2, 3]}
+    assert tasks_of(harness.enter("a").active_tasks) == {"0": [0, 1, 2, 3]}
 
 
 def test_records_bring_a_member_back_with_the_epochs_of_its_tasks() -> None:

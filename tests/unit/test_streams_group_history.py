@@ -13,7 +13,7 @@ from controller_images import GROUP, config
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from streams_harness import StreamsHarness, image_of_sums, sums, told
+from streams_harness import StreamsHarness, image_of_sums, sums, tasks_of
 
 from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.groups.streams.member import StreamsMember
@@ -36,7 +36,7 @@ FENCED = (
 
 
 class Client:
-    """A thread's own view. ``told`` is its assignment, the others are what it runs."""
+    """A thread's own view. ``assigned`` is its assignment, the others are what it runs."""
 
     def __init__(self, name: str, number: int) -> None:
         self.name = name
@@ -46,22 +46,22 @@ class Client:
 
     def reset(self) -> None:
         self.epoch, self.must_tell_all = 0, True
-        self.told: tuple[set[int], set[int]] = (set(), set())
+        self.assigned: tuple[set[int], set[int]] = (set(), set())
         self.active: set[int] = set()
         self.standby: set[int] = set()
 
-    def hear(self, reply: StreamsGroupHeartbeatResponse) -> None:
+    def receive(self, reply: StreamsGroupHeartbeatResponse) -> None:
         """Start new tasks; tasks to revoke run for a while longer."""
-        active, standby = told(reply.active_tasks), told(reply.standby_tasks)
+        active, standby = tasks_of(reply.active_tasks), tasks_of(reply.standby_tasks)
         assert active is not None
         assert standby is not None
-        self.told = set(active.get("0", ())), set(standby.get("0", ()))
-        self.active |= self.told[0]
-        self.standby |= self.told[1]
+        self.assigned = set(active.get("0", ())), set(standby.get("0", ()))
+        self.active |= self.assigned[0]
+        self.standby |= self.assigned[1]
 
     def give_up(self) -> None:
-        self.active &= self.told[0]
-        self.standby &= self.told[1]
+        self.active &= self.assigned[0]
+        self.standby &= self.assigned[1]
 
 
 class StreamsGroups(RuleBasedStateMachine):
@@ -116,7 +116,7 @@ class StreamsGroups(RuleBasedStateMachine):
         client = self.clients.get(name)
         if client is None or client.member_id not in self.members():
             return
-        for partition in sorted(client.active & client.told[0]):
+        for partition in sorted(client.active & client.assigned[0]):
             code = self.harness.commit_code(1, client.member_id, client.epoch, partition=partition)
             assert code == ErrorCode.NONE
 
@@ -149,7 +149,7 @@ class StreamsGroups(RuleBasedStateMachine):
             return
         client.epoch, client.must_tell_all = reply.member_epoch, False
         if reply.active_tasks is not None:
-            client.hear(reply)
+            client.receive(reply)
 
     # -- the harness ---------------------------------------------------------------
 

@@ -88,7 +88,7 @@ def test_failing_service_stops_all_and_its_error_is_raised() -> None:
 
 
 def test_cancelled_service_can_tell_a_failure_from_a_stop() -> None:
-    told: list[bool] = []
+    replies: list[bool] = []
 
     @dataclass
     class Asking:
@@ -99,13 +99,13 @@ def test_cancelled_service_can_tell_a_failure_from_a_stop() -> None:
             try:
                 await asyncio.get_running_loop().create_future()
             except asyncio.CancelledError as cancelled:
-                told.append(is_failing(cancelled))
+                replies.append(is_failing(cancelled))
                 raise
 
     run([Asking()], stop_after_s=1)
     with pytest.raises(OSError, match="disk"):
         run([Scripted("log", [], error=OSError("disk"), after_s=2), Asking()])
-    assert told == [False, True]
+    assert replies == [False, True]
 
 
 def test_service_that_returns_raises_service_stopped_with_its_name() -> None:

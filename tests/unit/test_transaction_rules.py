@@ -140,7 +140,7 @@ def test_lost_init_reply_is_not_repeated_after_another_producer_got_the_epoch() 
     assert init(harness, 7, 3).error_code == ErrorCode.PRODUCER_FENCED
 
 
-def test_an_id_rotated_for_a_named_epoch_is_given_again_to_who_asks_again() -> None:
+def test_retried_request_receives_the_same_rotated_producer_id() -> None:
     harness = Harness()
     put(harness, producer_epoch=ProducerEpoch(EPOCH_MAX - 1))
     first = init(harness, 7, EPOCH_MAX - 1)
@@ -537,22 +537,22 @@ def test_ids_are_remembered_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ottla.coordinators.transactions.stale_end_txn.IDS_MAX", 2)
     late = StaleEndTxnDetector()
     for name in ("x", "y", "z"):
-        late.heard(name, (1, 0), Client(0, "a"))
-        late.heard(name, (1, 0), Client(0, "b"))
+        late.request_received(name, (1, 0), Client(0, "a"))
+        late.request_received(name, (1, 0), Client(0, "b"))
     known = [name for name in ("x", "y", "z") if late.is_late(name, (1, 0), Client(0, "a"))]
     assert known == ["y", "z"]
 
 
 def test_another_producer_has_left_no_connection_yet() -> None:
     late = StaleEndTxnDetector()
-    late.heard("x", (1, 0), Client(0, "a"))
-    late.heard("x", (1, 0), Client(0, "b"))
+    late.request_received("x", (1, 0), Client(0, "a"))
+    late.request_received("x", (1, 0), Client(0, "b"))
     assert not late.is_late("x", (1, 0), Client(0, "b"))
     assert not late.is_late("x", (1, 1), Client(0, "a"))
     assert late.is_late("x", (1, 0), Client(0, "a"))
-    late.heard("x", (1, 1), Client(0, "b"))
-    late.heard("x", (1, 1), Client(0, "c"))
-    late.heard("x", (1, 1), Client(0, "a"))
+    late.request_received("x", (1, 1), Client(0, "b"))
+    late.request_received("x", (1, 1), Client(0, "c"))
+    late.request_received("x", (1, 1), Client(0, "a"))
     assert not late.is_late("x", (1, 1), Client(0, "a"))
     late.forget("x")
     assert not late.is_late("x", (1, 1), Client(0, "b"))

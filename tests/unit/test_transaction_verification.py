@@ -124,7 +124,7 @@ def test_the_coordinator_here_is_asked_to_verify_or_to_add() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "reply"),
     [
         (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
@@ -133,12 +133,12 @@ def test_the_coordinator_here_is_asked_to_verify_or_to_add() -> None:
 )
 @pytest.mark.parametrize("leader", [1, 2])
 def test_error_of_the_coordinator_is_returned(
-    code: ErrorCode, told: ErrorCode, leader: int
+    code: ErrorCode, reply: ErrorCode, leader: int
 ) -> None:
     bench = Bench(leader)
     bench.coordinator.codes = [code]
     found = bench.verify(TRANSACTION._replace(partitions=(ORDERS,)))
-    assert found == {ORDERS: told}
+    assert found == {ORDERS: reply}
 
 
 def test_marker_during_verification_invalidates_the_result() -> None:

@@ -43,7 +43,7 @@ LOST = object()
 """Used as a reply: the coordinator crashed, or did not commit."""
 
 
-class Heard:
+class Received:
     """A future that stores its reply."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Harness:
     def ask(self, decide: Callable[[TransactionMachine, Any, Any], Decision]) -> Any:
         fresh: ProducerId | None = None
         while True:
-            future, given = Heard(), fresh
+            future, given = Received(), fresh
             self.shard.submit(
                 lambda machine, now, given=given: decide(machine, given, now),  # type: ignore[misc]
                 future,

@@ -129,7 +129,7 @@ class Line:
 
 
 def ask(node: OneNode, request: Message, version: int | None = None, *, at: Any = None) -> Any:
-    """Send a request, in its newest version unless told otherwise; return the response."""
+    """Send a request, by default in its newest version; return the response."""
     key = ApiKey(request.SCHEMA.api_key or 0)
     version = APIS[key].versions[1] if version is None else version
     address: Address = node.address if at is None else at

@@ -54,8 +54,8 @@ class Client:
 
     def receive(self, key: ApiKey, version: int, number: int):
         (length,) = struct.unpack(">i", self._exactly(4))
-        told, body = parse_response_header(key, version, self._exactly(length))
-        assert told == number, "replies keep their order"
+        reply, body = parse_response_header(key, version, self._exactly(length))
+        assert reply == number, "replies keep their order"
         return decode(response_class(key), version, body)
 
     def ask(self, key: ApiKey, version: int, message):

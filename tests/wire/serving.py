@@ -199,7 +199,7 @@ def produce(correlation_id: int, body: bytes) -> bytes:
 
 
 class Wire(asyncio.Protocol):
-    """A raw client: sends bytes, and reads frames only when told to."""
+    """A raw client: sends bytes, and reads frames only on request."""
 
     def __init__(self) -> None:
         self.received = bytearray()

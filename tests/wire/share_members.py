@@ -131,7 +131,7 @@ class Member:
 
     def fetch_request(self, acks: Iterable[tuple[int, int, int]] = (), **more: Any) -> Message:
         topic_id, partition = self.assigned[0]
-        told = [fetching.AcknowledgementBatch(a, b, [kind]) for a, b, kind in acks]
+        replies = [fetching.AcknowledgementBatch(a, b, [kind]) for a, b, kind in acks]
         return fetching.ShareFetchRequest(
             group_id=self.group,
             member_id=self.id,
@@ -139,7 +139,7 @@ class Member:
             max_wait_ms=more.pop("wait_ms", 5000),
             max_records=more.pop("records", 500),
             max_bytes=1 << 20,
-            topics=[fetching.FetchTopic(topic_id, [fetching.FetchPartition(partition, told)])],
+            topics=[fetching.FetchTopic(topic_id, [fetching.FetchPartition(partition, replies)])],
             **more,
         )
 
@@ -155,14 +155,14 @@ class Member:
 
     def acknowledge_request(self, *acks: tuple[int, int, int], **more: Any) -> Message:
         topic_id, partition = self.assigned[0]
-        told = [acknowledging.AcknowledgementBatch(a, b, [kind]) for a, b, kind in acks]
+        replies = [acknowledging.AcknowledgementBatch(a, b, [kind]) for a, b, kind in acks]
         return acknowledging.ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.id,
             share_session_epoch=more.pop("session", self.session),
             topics=[
                 acknowledging.AcknowledgeTopic(
-                    topic_id, [acknowledging.AcknowledgePartition(partition, told)]
+                    topic_id, [acknowledging.AcknowledgePartition(partition, replies)]
                 )
             ],
             **more,

@@ -157,10 +157,10 @@ def test_create_topics_returns_configs_as_sent(node: OneNode) -> None:
     configs = [CreatableTopicConfig(name, value) for name, value in sent.items()]
     (made,) = ask(node, CreateTopicsRequest([CreatableTopic("raw", 1, 1, configs=configs)])).topics
     assert made.error_code == ErrorCode.NONE
-    told = {each.name: (each.value, each.config_source) for each in made.configs}
-    assert {name: told[name] for name in sent} == {name: (sent[name], 1) for name in sent}
-    assert "internal.segment.bytes" not in told
-    assert list(told) == sorted(told)
+    replies = {each.name: (each.value, each.config_source) for each in made.configs}
+    assert {name: replies[name] for name in sent} == {name: (sent[name], 1) for name in sent}
+    assert "internal.segment.bytes" not in replies
+    assert list(replies) == sorted(replies)
 
 
 def test_internal_config_is_returned_where_it_is_set(node: OneNode) -> None:
@@ -168,8 +168,8 @@ def test_internal_config_is_returned_where_it_is_set(node: OneNode) -> None:
     (made,) = ask(
         node, CreateTopicsRequest([CreatableTopic("small", 1, 1, configs=configs)])
     ).topics
-    told = {each.name: (each.value, each.config_source) for each in made.configs}
-    assert told["internal.segment.bytes"] == ("4096", 1)
+    replies = {each.name: (each.value, each.config_source) for each in made.configs}
+    assert replies["internal.segment.bytes"] == ("4096", 1)
 
 
 def test_topic_deleted_twice_in_one_request_has_one_result(node: OneNode) -> None:
@@ -265,8 +265,8 @@ def test_client_quotas_are_listed_in_the_order_of_kafka(node: OneNode) -> None:
 def test_rejected_quota_of_user_and_address_names_the_user_first(node: OneNode) -> None:
     parts = [RequestEntityData("ip", "192.0.2.1"), RequestEntityData("user", "u")]
     entry = RequestEntryData(parts, [OpData("producer_byte_rate", 1.0)])
-    (told,) = ask(node, AlterClientQuotasRequest([entry])).entries
-    assert [part.entity_type for part in told.entity] == ["user", "ip"]
+    (reply,) = ask(node, AlterClientQuotasRequest([entry])).entries
+    assert [part.entity_type for part in reply.entity] == ["user", "ip"]
 
 
 def test_quota_entity_listed_twice_has_one_result(node: OneNode) -> None:
@@ -326,8 +326,8 @@ def test_telemetry_subscribes_to_no_metric(node: OneNode) -> None:
 
 def test_api_versions_lists_sasl_and_tokens_but_not_telemetry(node: OneNode) -> None:
     reply = ask(node, ApiVersionsRequest("test", "1"))
-    told = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
-    assert told[ApiKey.SASL_HANDSHAKE] == (0, 1)
-    assert told[ApiKey.SASL_AUTHENTICATE] == (0, 2)
-    assert told[ApiKey.DESCRIBE_DELEGATION_TOKEN] == (1, 3)
-    assert not {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY} & set(told)
+    replies = {api.api_key: (api.min_version, api.max_version) for api in reply.api_keys}
+    assert replies[ApiKey.SASL_HANDSHAKE] == (0, 1)
+    assert replies[ApiKey.SASL_AUTHENTICATE] == (0, 2)
+    assert replies[ApiKey.DESCRIBE_DELEGATION_TOKEN] == (1, 3)
+    assert not {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY} & set(replies)

@@ -158,7 +158,7 @@ def test_many_and_repeated_topics_are_bounded_work(node: OneNode) -> None:
         line.send(metadata(2, *["same"] * 10_000))
         same = line.frame()
     assert many[:4] == b"\0\0\0\1" and same[:4] == b"\0\0\0\2"
-    assert same.count(b"same") == 1, "told once"
+    assert same.count(b"same") == 1, "reported once"
     assert len(many) < 65_535 * 50
 
 

@@ -332,8 +332,8 @@ def test_44_invalid_topic_names_are_rejected(node: Node, name: str) -> None:
     (made,) = node.client.ask(ApiKey.CREATE_TOPICS, 7, request).topics
     assert made.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     asked = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
-    (told,) = node.client.ask(ApiKey.METADATA, 9, asked).topics
-    assert told.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    (reply,) = node.client.ask(ApiKey.METADATA, 9, asked).topics
+    assert reply.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 def test_44_colliding_topic_names_are_rejected(node: Node) -> None:

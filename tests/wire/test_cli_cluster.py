@@ -84,8 +84,8 @@ def test_topic_commands_create_describe_alter_and_delete(ottla: Ottla) -> None:
 
 def test_produced_records_are_consumed(ottla: Ottla, lines: Path) -> None:
     ottla("topic", "create", "words", "-p", "1")
-    (told,) = ottla.json("produce", "words", str(lines), "-K", ":", "-H", "lang=en", "-z", "zstd")
-    assert told == {"partition": 0, "records": 3, "first_offset": 0, "last_offset": 2}
+    (reply,) = ottla.json("produce", "words", str(lines), "-K", ":", "-H", "lang=en", "-z", "zstd")
+    assert reply == {"partition": 0, "records": 3, "first_offset": 0, "last_offset": 2}
     assert ottla("consume", "words", "-e") == "one\ntwo\nthree\n"
     assert ottla("consume", "words", "-e", "-K", "=") == "k1=one\nk2=two\nk1=three\n"
     assert ottla("consume", "words", "-o", "-1", "-e", "-f", "%o %k %h %s\\n") == (

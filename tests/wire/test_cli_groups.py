@@ -181,8 +181,8 @@ def test_group_with_members_is_described_and_not_reset(
         assert (member["client"], member["topics"]) == (f"reader-of-{group}", ["words"])
         assert member["assigned"] == {"words": [0, 1]}
         assert {row["member"] for row in found["offsets"]} == {member["member"]}
-        told = ottla("group", "reset-offsets", group, "-t", "words", "--to-latest", code=1)
-        assert "NON_EMPTY_GROUP" in told
+        reply = ottla("group", "reset-offsets", group, "-t", "words", "--to-latest", code=1)
+        assert "NON_EMPTY_GROUP" in reply
         assert "NON_EMPTY_GROUP" in ottla("group", "delete", group, code=1)
         said = ottla("group", "explain", group)
         assert f"{group} is a {protocol} group, Stable" in said
@@ -281,8 +281,8 @@ def test_txn_abort_ends_a_hanging_transaction(node: Cluster, ottla: Ottla) -> No
     producer.produce("txns", b"open", partition=1)
     assert producer.flush(SECONDS_MAX) == 0
     place = ("txn", "abort", "--topic", "txns:1", "--start-offset")
-    told = ottla(*place, "999", code=1)
-    start = told.rsplit(":", 1)[1].strip()
+    reply = ottla(*place, "999", code=1)
+    start = reply.rsplit(":", 1)[1].strip()
 
     aborted = ottla.json(*place, start)
 

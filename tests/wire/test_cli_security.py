@@ -83,14 +83,14 @@ def test_settings_come_from_a_file_the_environment_and_a_profile(
 
 
 def test_failures_say_what_to_do_and_no_secret(secure: SecureNode) -> None:
-    told = run("topic", "list", *login(secure, password="giraffe"), code=1)
-    assert "login failed" in told and "giraffe" not in told
-    told = run("topic", "list", "-b", secure.bootstrap("SECURE"), code=1)
-    assert "set security.protocol" in told
-    told = run(
+    reply = run("topic", "list", *login(secure, password="giraffe"), code=1)
+    assert "login failed" in reply and "giraffe" not in reply
+    reply = run("topic", "list", "-b", secure.bootstrap("SECURE"), code=1)
+    assert "set security.protocol" in reply
+    reply = run(
         "topic", "list", "-b", secure.bootstrap("TLS"), "-X", "security.protocol=SSL", code=1
     )
-    assert "ssl.ca.location" in told
+    assert "ssl.ca.location" in reply
 
 
 def test_user_from_creation_to_deletion(secure: SecureNode, tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_user_from_creation_to_deletion(secure: SecureNode, tmp_path: Path) -> N
 
 def test_acl_commands_explain_a_cluster_without_authorizer(secure: SecureNode) -> None:
     own = login(secure)
-    told = run("acl", "list", *own, code=1)
-    assert "SECURITY_DISABLED" in told and "authorizer.class.name" in told
+    reply = run("acl", "list", *own, code=1)
+    assert "SECURITY_DISABLED" in reply and "authorizer.class.name" in reply
     words = ("--allow-principal", "User:bob", "--operation", "read", "--topic", "t")
     assert "authorizer.class.name" in run("acl", "add", *words, *own, code=1)
 

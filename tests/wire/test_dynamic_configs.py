@@ -273,10 +273,10 @@ def test_altered_key_is_described_and_applied(wire: Wire, key: str, for_all: boo
         undo = None
     assert wire.alter(name, (key, row.text)) == (ErrorCode.NONE, None)
     try:
-        told = wire.describe("1", key)
-        assert (told.value, told.config_source) == (row.text, source)
-        assert (told.synonyms[0].name, told.synonyms[0].value) == (key, row.text)
-        assert told.synonyms[0].source == source
+        reply = wire.describe("1", key)
+        assert (reply.value, reply.config_source) == (row.text, source)
+        assert (reply.synonyms[0].name, reply.synonyms[0].value) == (key, row.text)
+        assert reply.synonyms[0].source == source
         assert wire.observe(row.observe) == row.expected
     finally:
         assert wire.alter(name, (key, undo)) == (ErrorCode.NONE, None)
@@ -305,9 +305,9 @@ def test_key_without_effect_is_validated_and_described(
         return
     assert (code, message) == (ErrorCode.NONE, None)
     try:
-        told = wire.describe("1", key)
-        assert told.config_source == (DYNAMIC_CLUSTER if for_all else DYNAMIC_BROKER)
-        assert told.value == (None if row.is_sensitive else text)
+        reply = wire.describe("1", key)
+        assert reply.config_source == (DYNAMIC_CLUSTER if for_all else DYNAMIC_BROKER)
+        assert reply.value == (None if row.is_sensitive else text)
         assert f"key altered without effect key={key} " in caplog.text
     finally:
         assert wire.alter(name, (key, None)) == (ErrorCode.NONE, None)
@@ -464,8 +464,8 @@ def test_log_level_changes_while_the_node_runs(wire: Wire) -> None:
     try:
         assert not logger.isEnabledFor(logging.WARNING)
         resource = DescribeConfigsResource(8, "1", ["ottla.node.handle"])
-        (told,) = wire.send(DescribeConfigsRequest([resource])).results[0].configs
-        assert (told.value, told.config_source) == ("ERROR", 6)
+        (reply,) = wire.send(DescribeConfigsRequest([resource])).results[0].configs
+        assert (reply.value, reply.config_source) == ("ERROR", 6)
     finally:
         assert change(None) == ErrorCode.NONE
     assert logger.getEffectiveLevel() == before
@@ -494,7 +494,7 @@ def test_controller_listener_describes_and_changes_its_loggers(wire: Wire) -> No
     try:
         loggers = DescribeConfigsResource(8, "1", ["ottla.raft"])
         broker = DescribeConfigsResource(BROKER, "1", ["node.id"])
-        told = wire.one.call(asked(DescribeConfigsRequest([loggers, broker]))).results
-        assert [[c.value for c in each.configs] for each in told] == [["ERROR"], ["1"]]
+        replies = wire.one.call(asked(DescribeConfigsRequest([loggers, broker]))).results
+        assert [[c.value for c in each.configs] for each in replies] == [["ERROR"], ["1"]]
     finally:
         assert change(DELETE, None)[0] == ErrorCode.NONE

@@ -50,8 +50,8 @@ def answers(address: Address) -> bool:
 def test_added_listener_serves_and_removed_one_is_closed_with_its_connections(wire: Wire) -> None:
     at = Address("127.0.0.1", free_ports(1)[0])
     assert wire.alter("1", ("listeners", f"{STATIC},OTHER://{at}")) == (ErrorCode.NONE, None)
-    told = wire.describe("1", "listeners")
-    assert (told.value, told.config_source) == (f"{STATIC},OTHER://{at}", 2)
+    reply = wire.describe("1", "listeners")
+    assert (reply.value, reply.config_source) == (f"{STATIC},OTHER://{at}", 2)
     wire.wait_for(lambda: "OTHER" in open_listeners(wire))
     assert answers(at)
     # The registration stays as it is until the next start, as in Kafka.

@@ -61,7 +61,7 @@ def settings(root: Path) -> Loaded:
     )
 
 
-class World:
+class FetchNode:
     """A node with topics, and a connection to it."""
 
     def __init__(self, node: Node, connection: Connection) -> None:
@@ -104,7 +104,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(root: Path) -> AsyncIterator[World]:
+async def fetch_node(root: Path) -> AsyncIterator[FetchNode]:
     loaded = settings(root)
     random = SystemRandom()
     options = FormatOptions(cluster_id=CLUSTER, quorum=Quorum(is_standalone=True))
@@ -117,7 +117,7 @@ async def world(root: Path) -> AsyncIterator[World]:
             assert node.listen_addr is not None
             connection = await Connection.open(TcpNetwork(), node.listen_addr, client_id="test")
             try:
-                yield World(node, connection)
+                yield FetchNode(node, connection)
             finally:
                 await connection.close()
     finally:
@@ -151,7 +151,7 @@ def records_in(reply: fetch.FetchResponse) -> list[Record]:
 
 @asynchronous
 async def test_every_offset_is_fetched_in_every_version(tmp_path: Path) -> None:
-    async with world(tmp_path) as here:
+    async with fetch_node(tmp_path) as here:
         await here.create("orders")
         for size in (1, 4, 2):
             append(here.partition("orders"), *(b"%d" % size for _ in range(size)))
@@ -166,7 +166,7 @@ async def test_every_offset_is_fetched_in_every_version(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_long_poll_is_completed_by_an_append(tmp_path: Path) -> None:
-    async with world(tmp_path) as here:
+    async with fetch_node(tmp_path) as here:
         await here.create("orders", 2)
         waiting = asyncio.ensure_future(here.get(here.want("orders", max_wait_ms=SOON_MS)))
         # What is asked for later on the same connection is answered behind it.
@@ -181,7 +181,7 @@ async def test_long_poll_is_completed_by_an_append(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_disconnected_client_leaves_no_waiting_fetch(tmp_path: Path) -> None:
-    async with world(tmp_path) as here:
+    async with fetch_node(tmp_path) as here:
         await here.create("orders")
         other = await Connection.open(TcpNetwork(), here.address, client_id="other")
         request = here.want("orders", max_wait_ms=SOON_MS)
@@ -197,7 +197,7 @@ async def test_disconnected_client_leaves_no_waiting_fetch(tmp_path: Path) -> No
 @asynchronous
 async def test_response_slice_survives_the_deletion_of_its_topic(tmp_path: Path) -> None:
     """A client that reads slowly gets what it was promised, whatever is deleted meanwhile."""
-    async with world(tmp_path) as here:
+    async with fetch_node(tmp_path) as here:
         await here.create("orders")
         partition = here.partition("orders")
         for _ in range(40):
@@ -220,7 +220,7 @@ async def test_response_slice_survives_the_deletion_of_its_topic(tmp_path: Path)
 
 @asynchronous
 async def test_list_offsets_finds_offsets_by_timestamp(tmp_path: Path) -> None:
-    async with world(tmp_path) as here:
+    async with fetch_node(tmp_path) as here:
         await here.create("orders")
         append(here.partition("orders"), b"a", b"b", b"c")
         for version in range(1, 12):
@@ -233,7 +233,7 @@ async def test_list_offsets_finds_offsets_by_timestamp(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_describe_log_dirs_returns_directories(tmp_path: Path) -> None:
-    async with world(tmp_path) as here:
+    async with fetch_node(tmp_path) as here:
         await here.create("orders", 2)
         append(here.partition("orders", 1), b"a")
         for version in range(1, 5):
@@ -265,7 +265,7 @@ def in_a_thread(work: Callable[[], None]) -> "asyncio.Future[None]":
 
 @asynchronous
 async def test_librdkafka_reads_existing_and_new_records(tmp_path: Path) -> None:
-    async with world(tmp_path) as here:
+    async with fetch_node(tmp_path) as here:
         await here.create("orders", 2)
         count = 2000
         for at in range(count):

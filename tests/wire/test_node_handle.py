@@ -127,10 +127,10 @@ def test_several_listeners_of_both_families_and_an_advertised_port_of_0(tmp_path
         listeners="PLAINTEXT://127.0.0.1:0,OTHER://[::1]:0,CONTROLLER://127.0.0.1:0",
     )
     with one_node(loaded) as running:
-        told = running.node.image.cluster.brokers[running.node.node_id].listeners
-        assert told["PLAINTEXT"].host == "node.example"
-        assert told["PLAINTEXT"].port == running.address.port != 0
-        other = Address("::1", told["OTHER"].port)
+        reply = running.node.image.cluster.brokers[running.node.node_id].listeners
+        assert reply["PLAINTEXT"].host == "node.example"
+        assert reply["PLAINTEXT"].port == running.address.port != 0
+        other = Address("::1", reply["OTHER"].port)
         response = running.call(ask(other, MetadataRequest([])))
         assert [(b.host, b.port) for b in response.brokers] == [("::1", other.port)]
         assert response.cluster_id == CLUSTER
@@ -311,8 +311,8 @@ def test_limits_are_as_configured_and_change_at_run_time(tmp_path: Path) -> None
         change = IncrementalAlterConfigsRequest(
             [AlterConfigsResource(4, "", [AlterableConfig("max.connections.per.ip", 0, "30")])]
         )
-        told = running.call(ask(node.listen_addr, change))
-        assert [each.error_code for each in told.responses] == [0]
+        reply = running.call(ask(node.listen_addr, change))
+        assert [each.error_code for each in reply.responses] == [0]
         assert refused(running, 8) == 0
 
 
@@ -327,8 +327,8 @@ def test_connection_quota_of_an_address_slows_its_connections(tmp_path: Path) ->
                 )
             ]
         )
-        told = running.call(ask(node.listen_addr, quota))
-        assert [each.error_code for each in told.entries] == [0]
+        reply = running.call(ask(node.listen_addr, quota))
+        assert [each.error_code for each in reply.entries] == [0]
         began = time.monotonic()
         for _ in range(4):
             running.call(ask(node.listen_addr, MetadataRequest([])))

@@ -117,9 +117,9 @@ def test_wrong_password_and_unknown_user_are_refused(
 ) -> None:
     settings = confluent(secure, "SECURE", mechanism)
     assert answer_of(settings) == ""
-    told = answer_of({**settings, "sasl.username": user, "sasl.password": password})
-    assert "Authentication failed" in told or "AUTHENTICATION" in told
-    assert "alice-secret" not in told
+    reply = answer_of({**settings, "sasl.username": user, "sasl.password": password})
+    assert "Authentication failed" in reply or "AUTHENTICATION" in reply
+    assert "alice-secret" not in reply
 
 
 @pytest.mark.parametrize("bad", ["unsigned", "expired", "audience", "stranger"])

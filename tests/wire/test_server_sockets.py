@@ -53,16 +53,16 @@ def play(
     network: TcpNetwork | None = None,
 ) -> None:
     async def main() -> None:
-        told = scripted or Scripted()
+        reply = scripted or Scripted()
         async with running(
             network or TcpNetwork(),
             SystemClock(),
-            told,
+            reply,
             shared=shared,
             settings=settings,
             handed_over=handed_over,
         ) as server:
-            await scenario(told, server)
+            await scenario(reply, server)
 
     run(loop, main())
 
@@ -204,8 +204,8 @@ def test_handler_error_is_replied_and_closes_if_it_cannot_be_encoded(loop: str) 
         topics = [MetadataRequestTopic(name="t")]
         await client.send(ask(ApiKey.METADATA, 0, 1, MetadataRequest(topics)))
         frame = await client.frame()
-        told = struct.pack(">ih", 1, ErrorCode.NOT_CONTROLLER) + b"\0\1t"
-        assert frame == struct.pack(">ii", 1, 0) + told + struct.pack(">i", 0)
+        reply = struct.pack(">ih", 1, ErrorCode.NOT_CONTROLLER) + b"\0\1t"
+        assert frame == struct.pack(">ii", 1, 0) + reply + struct.pack(">i", 0)
         await client.send(ask(ApiKey.METADATA, 0, 2, MetadataRequest([])))
         assert await client.is_closed()
         client.close()
@@ -382,7 +382,7 @@ def test_connections_are_rejected_without_spinning_when_out_of_descriptors(
             for each in waiting:
                 each.connect_ex((server.address.host, server.address.port))
             turned_away = [await PlainClient(each).is_closed() for each in waiting[:2]]
-            assert turned_away == [True, True], "told at once, not left in the queue"
+            assert turned_away == [True, True], "closed at once, not left in the queue"
             for n in range(50):
                 await client.send(find(n))
                 assert (await client.frame())[:4] == struct.pack(">i", n)
@@ -402,8 +402,8 @@ def test_connections_are_rejected_without_spinning_when_out_of_descriptors(
         play(loop, scenario)
     finally:
         monkeypatched.undo()
-    told = [each for each in caplog.messages if "rejecting connections" in each]
-    assert len(told) == 1, "logged once, however often it fails"
+    replies = [each for each in caplog.messages if "rejecting connections" in each]
+    assert len(replies) == 1, "logged once, however often it fails"
 
 
 class CountedAccepts:

@@ -69,11 +69,11 @@ class AlterLogDirsHandler(msgspec.Struct, frozen=True):
         }
         topics: dict[str, AlterReplicaLogDirTopicResult] = {}
         for name, path in paths.items():
-            told = topics.setdefault(name.topic, AlterReplicaLogDirTopicResult(name.topic))
+            reply = topics.setdefault(name.topic, AlterReplicaLogDirTopicResult(name.topic))
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             if is_allowed:
                 code = self._begin(name, path)
-            told.partitions.append(AlterReplicaLogDirPartitionResult(name.partition, code))
+            reply.partitions.append(AlterReplicaLogDirPartitionResult(name.partition, code))
         return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
     def _begin(self, name: TopicPartition, path: str) -> ErrorCode:

@@ -92,10 +92,10 @@ class RaftHandlers:
         if reply.error in _TOP_LEVEL:
             return vote.VoteResponse(reply.error)
         leader_id, endpoint = self._leader(reply.leader)
-        told = vote.ResponsePartitionData(
+        answer = vote.ResponsePartitionData(
             PARTITION, reply.error, leader_id, reply.leader.epoch, reply.is_granted
         )
-        response = vote.VoteResponse(topics=[vote.ResponseTopicData(TOPIC, [told])])
+        response = vote.VoteResponse(topics=[vote.ResponseTopicData(TOPIC, [answer])])
         if endpoint is not None:
             response.node_endpoints = [vote.NodeEndpoint(leader_id, endpoint.host, endpoint.port)]
         return response
@@ -125,11 +125,11 @@ class RaftHandlers:
         if reply.error in _TOP_LEVEL:
             return begin_quorum_epoch.BeginQuorumEpochResponse(reply.error)
         leader_id, endpoint = self._leader(reply.leader)
-        told = begin_quorum_epoch.ResponsePartitionData(
+        answer = begin_quorum_epoch.ResponsePartitionData(
             PARTITION, reply.error, leader_id, reply.leader.epoch
         )
         response = begin_quorum_epoch.BeginQuorumEpochResponse(
-            topics=[begin_quorum_epoch.ResponseTopicData(TOPIC, [told])]
+            topics=[begin_quorum_epoch.ResponseTopicData(TOPIC, [answer])]
         )
         if endpoint is not None:
             response.node_endpoints = [
@@ -159,11 +159,11 @@ class RaftHandlers:
         if reply.error in _TOP_LEVEL:
             return end_quorum_epoch.EndQuorumEpochResponse(reply.error)
         leader_id, endpoint = self._leader(reply.leader)
-        told = end_quorum_epoch.ResponsePartitionData(
+        answer = end_quorum_epoch.ResponsePartitionData(
             PARTITION, reply.error, leader_id, reply.leader.epoch
         )
         response = end_quorum_epoch.EndQuorumEpochResponse(
-            topics=[end_quorum_epoch.ResponseTopicData(TOPIC, [told])]
+            topics=[end_quorum_epoch.ResponseTopicData(TOPIC, [answer])]
         )
         if endpoint is not None:
             response.node_endpoints = [
@@ -199,8 +199,8 @@ class RaftHandlers:
         if reply.error in _TOP_LEVEL:
             return fetch.FetchResponse(error_code=reply.error)
         leader_id, endpoint = self._leader(reply.leader)
-        told = fetch.FetchableTopicResponse(TOPIC, TOPIC_ID, [_fetched(reply, leader_id)])
-        response = fetch.FetchResponse(responses=[told])
+        answer = fetch.FetchableTopicResponse(TOPIC, TOPIC_ID, [_fetched(reply, leader_id)])
+        response = fetch.FetchResponse(responses=[answer])
         if endpoint is not None and version >= FETCH_ENDPOINTS_SINCE:
             response.node_endpoints = [fetch.NodeEndpoint(leader_id, endpoint.host, endpoint.port)]
         return response
@@ -242,7 +242,7 @@ class RaftHandlers:
         if reply.error in _TOP_LEVEL:
             return fetch_snapshot.FetchSnapshotResponse(error_code=reply.error)
         leader_id, endpoint = self._leader(reply.leader)
-        told = fetch_snapshot.ResponsePartitionSnapshot(
+        answer = fetch_snapshot.ResponsePartitionSnapshot(
             index=PARTITION,
             error_code=reply.error,
             snapshot_id=fetch_snapshot.ResponseSnapshotId(snapshot.offset, snapshot.epoch),
@@ -250,10 +250,10 @@ class RaftHandlers:
         )
         if isinstance(reply.chunk, core.Chunk):
             assert isinstance(reply.chunk.payload, bytes)
-            told.size, told.position = reply.size, reply.position
-            told.unaligned_records = reply.chunk.payload
+            answer.size, answer.position = reply.size, reply.position
+            answer.unaligned_records = reply.chunk.payload
         response = fetch_snapshot.FetchSnapshotResponse(
-            topics=[fetch_snapshot.ResponseTopicSnapshot(TOPIC, [told])]
+            topics=[fetch_snapshot.ResponseTopicSnapshot(TOPIC, [answer])]
         )
         if endpoint is not None:
             response.node_endpoints = [
@@ -350,7 +350,7 @@ class RaftHandlers:
             return describe_quorum.DescribeQuorumResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
         now = self._quorum.wall_clock()
         known = view.high_watermark
-        told = describe_quorum.ResponsePartitionData(
+        reply = describe_quorum.ResponsePartitionData(
             partition_index=PARTITION,
             error_message=None,
             leader_id=NO_LEADER if view.leader_id is None else view.leader_id,
@@ -361,7 +361,7 @@ class RaftHandlers:
         )
         return describe_quorum.DescribeQuorumResponse(
             error_message=None,
-            topics=[describe_quorum.ResponseTopicData(TOPIC, [told])],
+            topics=[describe_quorum.ResponseTopicData(TOPIC, [reply])],
             nodes=_nodes(view.voters),
         )
 
@@ -398,7 +398,7 @@ def _is_metadata_fetch(request: fetch.FetchRequest) -> bool:
 
 
 def _fetched(reply: core.FetchReply, leader_id: int) -> fetch.PartitionData:
-    told = fetch.PartitionData(
+    response = fetch.PartitionData(
         partition_index=PARTITION,
         error_code=reply.error,
         high_watermark=-1 if reply.high_watermark is None else reply.high_watermark,
@@ -408,13 +408,15 @@ def _fetched(reply: core.FetchReply, leader_id: int) -> fetch.PartitionData:
         records=b"",
     )
     if reply.diverging is not None:
-        told.diverging_epoch = fetch.EpochEndOffset(reply.diverging.epoch, reply.diverging.offset)
+        response.diverging_epoch = fetch.EpochEndOffset(
+            reply.diverging.epoch, reply.diverging.offset
+        )
     if reply.snapshot is not None:
-        told.snapshot_id = fetch.SnapshotId(reply.snapshot.offset, reply.snapshot.epoch)
+        response.snapshot_id = fetch.SnapshotId(reply.snapshot.offset, reply.snapshot.epoch)
     if isinstance(reply.records, core.Batches):
         assert isinstance(reply.records.payload, bytes)
-        told.records = reply.records.payload
-    return told
+        response.records = reply.records.payload
+    return response
 
 
 def _message(reply: core.VoterChangeReply) -> str | None:

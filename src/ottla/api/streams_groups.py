@@ -40,7 +40,7 @@ from ottla.protocol.messages.streams_group_heartbeat import (
 )
 
 # Topic creation errors listed in a status at most.
-_TOLD_MAX: Final = 3
+_REPORTED_MAX: Final = 3
 # Heartbeats for which an error is reported before the topic is requested again.
 _HEARTBEATS_KEPT: Final = 2
 
@@ -103,7 +103,7 @@ class StreamsGroupHandlers(msgspec.Struct, frozen=True):
         self.topics.want(caller, missing, response.heartbeat_interval_ms * _HEARTBEATS_KEPT)
         failed = self.topics.failures(each.name for each in missing)
         if failed:
-            updated = [f"{name} ({why})" for name, why in islice(failed.items(), _TOLD_MAX)]
+            updated = [f"{name} ({why})" for name, why in islice(failed.items(), _REPORTED_MAX)]
             rest = len(failed) - len(updated)
             more = f" and {rest} more" if rest else ""
             _tell(response, f"Creation failed: {', '.join(updated)}{more}.")

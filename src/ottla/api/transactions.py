@@ -111,7 +111,7 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
             )
         except Fault as fault:
             code = fault.code
-        return _all_alike(wanted, _told(code, version))
+        return _all_alike(wanted, _client_code(code, version))
 
     def _refused(
         self, caller: Caller, places: Iterable[TopicPartition], *, is_client: bool
@@ -144,7 +144,7 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
         code = await self.coordinator.add_partitions(
             request.transactional_id, producer, [place], _client(caller, 0)
         )
-        return AddOffsetsToTxnResponse(error_code=_told(code, version))
+        return AddOffsetsToTxnResponse(error_code=_client_code(code, version))
 
     async def on_end(self, caller: Caller, request: EndTxnRequest, version: int) -> EndTxnResponse:
         """Commit or abort; answered once the decision is committed."""
@@ -153,7 +153,7 @@ class TransactionHandlers(msgspec.Struct, frozen=True):
             return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
         client = _client(caller, 2 if version >= _EPOCH_BUMP_SINCE else 0)
         reply = await self.coordinator.end(request, client)
-        reply.error_code = _told(ErrorCode(reply.error_code), version)
+        reply.error_code = _client_code(ErrorCode(reply.error_code), version)
         return reply
 
     def _check_write(self, caller: Caller, transactional_id: str) -> None:
@@ -167,7 +167,7 @@ def _client(caller: Caller, version: int) -> Client:
     return Client(version, f"{caller.listener} {caller.peer.host} {caller.peer.port}")
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
+def _client_code(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED and version < _FENCED_SINCE:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

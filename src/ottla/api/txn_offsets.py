@@ -100,7 +100,7 @@ class TxnOffsetHandler(msgspec.Struct, frozen=True):
             # Written in order; several may wait for their commit at the same time.
             reply = await settled(written)
         except Fault as fault:
-            reply = txn_commit_refused(request, _told(fault.code, version))
+            reply = txn_commit_refused(request, _client_code(fault.code, version))
         return TxnOffsetCommitResponse(topics=_merged(refused, reply.topics))
 
     def _denied(self, caller: Caller, request: TxnOffsetCommitRequest) -> ErrorCode:
@@ -172,11 +172,11 @@ def _unverified(code: ErrorCode, version: int) -> ErrorCode:
     if code in _TRY_AGAIN:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if code is ErrorCode.NETWORK_EXCEPTION:
-        return _told(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)
-    return _told(code, version)
+        return _client_code(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)
+    return _client_code(code, version)
 
 
-def _told(code: ErrorCode, version: int) -> ErrorCode:
+def _client_code(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _LOADING_SINCE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code

@@ -12,11 +12,11 @@ from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import fail
 from ottla.cli.topic_placement import (
     Wait,
+    accepted_rows,
     carry_out,
     moved,
     replicas_of,
     serving_brokers,
-    told,
 )
 from ottla.client.admin import describe_cluster, describe_quorum, list_topics
 from ottla.client.admin_replicas import unregister_broker
@@ -41,11 +41,11 @@ def info(
 
 
 async def _info(cluster: Cluster) -> Row:
-    told = await describe_cluster(cluster)
+    reply = await describe_cluster(cluster)
     quorum = await describe_quorum(cluster)
     topics = await list_topics(cluster)
     return {
-        "cluster_id": told.cluster_id,
+        "cluster_id": reply.cluster_id,
         "controller": quorum.leader_id,
         "metadata_epoch": quorum.leader_epoch,
         "metadata_offset": quorum.high_watermark,
@@ -60,7 +60,7 @@ async def _info(cluster: Cluster) -> Row:
                 "rack": each.rack,
                 "fenced": each.is_fenced,
             }
-            for each in sorted(told.brokers, key=lambda each: each.broker_id)
+            for each in sorted(reply.brokers, key=lambda each: each.broker_id)
         ],
     }
 
@@ -81,10 +81,10 @@ def health(
 
 
 async def _problems(cluster: Cluster) -> list[Problem]:
-    told = await describe_cluster(cluster)
+    reply = await describe_cluster(cluster)
     quorum = await describe_quorum(cluster)
     return find_problems(
-        told.brokers, await list_topics(cluster), quorum, cluster.ports.clock.now()
+        reply.brokers, await list_topics(cluster), quorum, cluster.ports.clock.now()
     )
 
 
@@ -106,7 +106,7 @@ def drain(
         changes = plan_drain(current, racks, broker)
         if not changes:
             say(f"broker {broker} has no replicas")
-        return told(await carry_out(cluster, changes, is_waiting=wait), moved(changes))
+        return accepted_rows(await carry_out(cluster, changes, is_waiting=wait), moved(changes))
 
     try:
         rows, refusals = with_cluster(bootstrap, work)

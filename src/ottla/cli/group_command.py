@@ -24,10 +24,10 @@ from ottla.cli.reset_options import (
     Execute,
     FromFileOption,
     ShiftByOption,
+    TargetOptions,
     ToDatetime,
     ToOffsetOption,
     Topics,
-    Wish,
     target_of,
     topics_of,
 )
@@ -122,9 +122,9 @@ def delete(
     output: OutputOption = None,
 ) -> None:
     """Delete groups without members, and their committed offsets."""
-    told = with_cluster(bootstrap, lambda cluster: delete_groups(cluster, names))
-    answer(context, output, [{"deleted": name} for name, refused in told.items() if not refused])
-    refusals = [str(refused) for refused in told.values() if refused]
+    reply = with_cluster(bootstrap, lambda cluster: delete_groups(cluster, names))
+    answer(context, output, [{"deleted": name} for name, refused in reply.items() if not refused])
+    refusals = [str(refused) for refused in reply.values() if refused]
     if refusals:
         fail("\n".join(refusals))
 
@@ -162,7 +162,7 @@ def reset_offsets(  # noqa: PLR0913 - one per option
     output: OutputOption = None,
 ) -> None:
     """Plan new committed offsets for a group; with --execute, commit them."""
-    wish = Wish(
+    target = TargetOptions(
         is_earliest=to_earliest,
         is_latest=to_latest,
         is_current=to_current,
@@ -172,7 +172,7 @@ def reset_offsets(  # noqa: PLR0913 - one per option
         shift=shift_by,
         file=from_file,
     )
-    resetting = Resetting(name, target_of(wish), topics_of(topics), all_topics)
+    resetting = Resetting(name, target_of(target), topics_of(topics), all_topics)
 
     async def work(cluster: Cluster) -> list[PlannedOffset]:
         await _check_resettable(cluster, name)
@@ -217,7 +217,7 @@ def planned_row(planned: PlannedOffset) -> Row:
     }
 
 
-def _check_all(told: dict[TopicPartition, Refused | None]) -> None:
-    refusals = [refused for refused in told.values() if refused is not None]
+def _check_all(reply: dict[TopicPartition, Refused | None]) -> None:
+    refusals = [refused for refused in reply.values() if refused is not None]
     if refusals:
         raise refusals[0]

@@ -43,24 +43,24 @@ async def _page(address: Address, group_id: str) -> Row:
 def seen(group: GroupDescription) -> Row:
     """Explain a group from its description alone. Pure."""
     count = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
-    told = [f"{group.group_id} is a {group.type} group, {group.state}, with {count}."]
+    replies = [f"{group.group_id} is a {group.type} group, {group.state}, with {count}."]
     late = [each for each in group.members if not each.is_settled]
-    told += [
+    replies += [
         f"It waits for member {each.member_id} (client {each.client_id} at"
         f" {each.host.removeprefix('/')}), which does not have its target assignment yet."
         for each in late
     ]
     if not late and group.state == "PreparingRebalance":
-        told.append("It waits for members to join again.")
+        replies.append("It waits for members to join again.")
     elif not late and group.state == "CompletingRebalance":
-        told.append("It waits for its leader to send the assignment.")
+        replies.append("It waits for its leader to send the assignment.")
     elif not late:
-        told.append("It waits for no member.")
+        replies.append("It waits for no member.")
     return {
         "group": group.group_id,
         "type": group.type,
         "state": group.state,
         "members": len(group.members),
         "epoch": group.epoch,
-        "sentences": told,
+        "sentences": replies,
     }

@@ -9,7 +9,7 @@ from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, 
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import fail
-from ottla.cli.topic_placement import POLL_S, Partitions, Wait, serving_brokers, told
+from ottla.cli.topic_placement import POLL_S, Partitions, Wait, accepted_rows, serving_brokers
 from ottla.client.admin import describe_topics
 from ottla.client.admin_replicas import alter_log_dirs, describe_log_dirs
 from ottla.client.cluster import Cluster, Refused
@@ -126,7 +126,7 @@ def move(
             }
             for name in refusals
         }
-        return told(refusals, rows)
+        return accepted_rows(refusals, rows)
 
     rows, refusals = with_cluster(bootstrap, work)
     answer(context, output, rows)

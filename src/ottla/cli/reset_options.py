@@ -56,7 +56,7 @@ Execute = Annotated[
 ]
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class TargetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options as given."""
 
     is_earliest: bool = False
@@ -69,10 +69,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     file: Path | None = None
 
 
-def target_of(wish: Wish) -> Target:
+def target_of(target: TargetOptions) -> Target:
     """Return the target; a wrong or ambiguous one is a usage error, a bad file exits 1."""
     try:
-        found = _targets(wish)
+        found = _targets(target)
     except BadReset as error:
         raise typer.BadParameter(str(error)) from error
     if len(found) != 1:
@@ -91,24 +91,24 @@ def topics_of(items: list[str] | None) -> dict[str, tuple[int, ...] | None]:
         raise typer.BadParameter(str(error), param_hint="--topic") from error
 
 
-def _targets(wish: Wish) -> list[Target]:
+def _targets(target: TargetOptions) -> list[Target]:
     found: list[Target] = []
-    if wish.is_earliest:
+    if target.is_earliest:
         found.append(ToEarliest())
-    if wish.is_latest:
+    if target.is_latest:
         found.append(ToLatest())
-    if wish.is_current:
+    if target.is_current:
         found.append(ToCurrent())
-    if wish.offset is not None:
-        found.append(ToOffset(wish.offset))
-    if wish.datetime is not None:
-        found.append(ToTime(parse_time(wish.datetime)))
-    if wish.duration is not None:
-        found.append(ToTime(max(0, SystemClock().now() - parse_duration(wish.duration))))
-    if wish.shift is not None:
-        found.append(ShiftBy(wish.shift))
-    if wish.file is not None:
-        found.append(FromFile(parse_file(_read(wish.file))))
+    if target.offset is not None:
+        found.append(ToOffset(target.offset))
+    if target.datetime is not None:
+        found.append(ToTime(parse_time(target.datetime)))
+    if target.duration is not None:
+        found.append(ToTime(max(0, SystemClock().now() - parse_duration(target.duration))))
+    if target.shift is not None:
+        found.append(ShiftBy(target.shift))
+    if target.file is not None:
+        found.append(FromFile(parse_file(_read(target.file))))
     return found
 
 

@@ -20,9 +20,9 @@ from ottla.cli.reset_options import (
     AllTopics,
     ByDuration,
     Execute,
+    TargetOptions,
     ToDatetime,
     Topics,
-    Wish,
     target_of,
     topics_of,
 )
@@ -118,13 +118,13 @@ def reset_offsets(  # noqa: PLR0913 - one per option
     output: OutputOption = None,
 ) -> None:
     """Plan new start offsets for a share group; with --execute, apply them."""
-    wish = Wish(
+    target = TargetOptions(
         is_earliest=to_earliest,
         is_latest=to_latest,
         datetime=to_datetime,
         duration=by_duration,
     )
-    resetting = Resetting(name, target_of(wish), topics_of(topics), all_topics)
+    resetting = Resetting(name, target_of(target), topics_of(topics), all_topics)
 
     async def work(cluster: Cluster) -> list[PlannedOffset]:
         await _check_shared(cluster, name, is_empty=True)
@@ -154,8 +154,8 @@ def delete_offsets(
     output: OutputOption = None,
 ) -> None:
     """Delete the offsets of a group without members in the given topics."""
-    told = with_cluster(bootstrap, lambda cluster: delete_share_offsets(cluster, name, topics))
-    _tell(context, output, told)
+    reply = with_cluster(bootstrap, lambda cluster: delete_share_offsets(cluster, name, topics))
+    _tell(context, output, reply)
 
 
 @app.command("delete")
@@ -176,9 +176,9 @@ def delete(
     _tell(context, output, with_cluster(bootstrap, work))
 
 
-def _tell(context: typer.Context, output: Output | None, told: dict[str, Refused | None]) -> None:
-    answer(context, output, [{"deleted": name} for name, refused in told.items() if not refused])
-    refusals = [str(refused) for refused in told.values() if refused]
+def _tell(context: typer.Context, output: Output | None, reply: dict[str, Refused | None]) -> None:
+    answer(context, output, [{"deleted": name} for name, refused in reply.items() if not refused])
+    refusals = [str(refused) for refused in reply.values() if refused]
     if refusals:
         fail("\n".join(refusals))
 

@@ -216,9 +216,9 @@ def delete(
     output: OutputOption = None,
 ) -> None:
     """Delete topics with all their records."""
-    told = with_cluster(bootstrap, lambda cluster: delete_topics(cluster, names))
-    answer(context, output, [{"deleted": name} for name, refused in told.items() if not refused])
-    refusals = [str(refused) for refused in told.values() if refused]
+    reply = with_cluster(bootstrap, lambda cluster: delete_topics(cluster, names))
+    answer(context, output, [{"deleted": name} for name, refused in reply.items() if not refused])
+    refusals = [str(refused) for refused in reply.values() if refused]
     if refusals:
         fail("\n".join(refusals))
 

@@ -45,7 +45,9 @@ def replicas_of(topics: Iterable[MetadataResponseTopic]) -> dict[TopicPartition,
     }
 
 
-def told(refusals: Refusals, rows: Mapping[TopicPartition, Row]) -> tuple[list[Row], list[str]]:
+def accepted_rows(
+    refusals: Refusals, rows: Mapping[TopicPartition, Row]
+) -> tuple[list[Row], list[str]]:
     """Return rows of the accepted changes, and the errors of the others."""
     granted = [rows[name] for name, refused in refusals.items() if refused is None]
     return granted, [str(refused) for refused in refusals.values() if refused is not None]
@@ -134,7 +136,7 @@ def reassign(  # noqa: PLR0913 - one per option
         refusals = await carry_out(cluster, changes, is_waiting=wait)
         if throttle is not None and wait:
             await _verify(cluster, names)
-        return told(refusals, moved(changes))
+        return accepted_rows(refusals, moved(changes))
 
     try:
         rows, refusals = with_cluster(bootstrap, work)
@@ -220,7 +222,7 @@ async def _cancel(
     if not ongoing:
         say("no reassignment is in progress")
         return [], []
-    return told(await alter_reassignments(cluster, dict.fromkeys(ongoing)), moved(ongoing))
+    return accepted_rows(await alter_reassignments(cluster, dict.fromkeys(ongoing)), moved(ongoing))
 
 
 def elect(
@@ -251,7 +253,7 @@ def elect(
         rows: dict[TopicPartition, Row] = {
             name: {"topic": name.topic, "partition": name.partition} for name in needed
         }
-        return told(needed, rows)
+        return accepted_rows(needed, rows)
 
     rows, refusals = with_cluster(bootstrap, work)
     answer(context, output, rows)

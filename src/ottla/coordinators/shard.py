@@ -274,8 +274,8 @@ class Shard(Generic[Machine]):
         except _LOST as fault:
             log.warning("shard lost shard=%s epoch=%d reason=%s", self.name, self.epoch, fault)
             self._lose()
-            told = [answer.future for answer in _answers(decision, future)]
-            _fail_all(told, NotCoordinator(f"{self.name}: {fault}"))
+            replies = [answer.future for answer in _answers(decision, future)]
+            _fail_all(replies, NotCoordinator(f"{self.name}: {fault}"))
         except Fault as fault:
             self._refuse(decision, fault_for_client(fault), future)
         except BaseException:

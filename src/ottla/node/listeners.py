@@ -122,10 +122,10 @@ def advertised_endpoints(
 ) -> Iterator[AdvertisedEndpoint]:
     """Yield the advertised endpoints of one kind of listener, with the bound ports."""
     for listener in loaded.listeners.all:
-        told = listener.advertised
-        if listener.is_controller is not is_controller or (told is None and not is_controller):
+        reply = listener.advertised
+        if listener.is_controller is not is_controller or (reply is None and not is_controller):
             continue
-        at = told or listener.bind
+        at = reply or listener.bind
         host = at.host or socket.getfqdn()
         yield AdvertisedEndpoint(
             listener.name, host, at.port or bound.port(listener), listener.protocol.value

@@ -58,5 +58,5 @@ def system_ports(
 
 
 def _failed(error: Exception) -> None:
-    """Do nothing: everyone who waits for a failed sync gets `StorageFailed`."""
+    """Do nothing: every waiter for a failed sync gets `StorageFailed`."""
     assert isinstance(error, Exception | StorageFailed)

@@ -28,8 +28,8 @@ def broker_registration(
         cluster_id=cluster_id,
         incarnation_id=incarnation,
         listeners=[
-            broker.Listener(told.name, told.host, told.port, told.protocol)
-            for told in advertised_endpoints(loaded, bound, is_controller=False)
+            broker.Listener(reply.name, reply.host, reply.port, reply.protocol)
+            for reply in advertised_endpoints(loaded, bound, is_controller=False)
         ],
         features=[
             broker.Feature(name, levels.min, levels.max)
@@ -49,8 +49,8 @@ def controller_registration(
         controller_id=loaded.broker.node_id,
         incarnation_id=incarnation,
         listeners=[
-            controller.Listener(told.name, told.host, told.port, told.protocol)
-            for told in advertised_endpoints(loaded, bound, is_controller=True)
+            controller.Listener(reply.name, reply.host, reply.port, reply.protocol)
+            for reply in advertised_endpoints(loaded, bound, is_controller=True)
         ],
         features=[
             controller.Feature(name, levels.min, levels.max)

@@ -326,11 +326,11 @@ class Replicas:
     def purge(self) -> int:
         """Remove the files of deleted logs that are due; return how many logs."""
         count, now = 0, self._host.clock.monotonic()
-        for grave in [each for each in self.deleted_logs if each.due <= now]:
-            self.deleted_logs.remove(grave)
-            if not grave.directory.is_failed:
-                with DirectoryWork(self._host, grave.directory):
-                    grave.directory.purge(grave.name)
+        for removal in [each for each in self.deleted_logs if each.due <= now]:
+            self.deleted_logs.remove(removal)
+            if not removal.directory.is_failed:
+                with DirectoryWork(self._host, removal.directory):
+                    removal.directory.purge(removal.name)
                     count += 1
         return count
 

@@ -59,7 +59,7 @@ def _letter(
 
 
 def _headers(origin: Origin, offset: Offset, dead: DeadRecords) -> Iterator[Header]:
-    told = {
+    replies = {
         "group": origin.group_id,
         "topic": origin.topic,
         "partition": str(origin.partition),
@@ -67,5 +67,5 @@ def _headers(origin: Origin, offset: Offset, dead: DeadRecords) -> Iterator[Head
         "delivery.count": str(dead.deliveries),
         "reason": USED_UP if dead.is_used_up else REJECTED,
     }
-    for name, text in told.items():
+    for name, text in replies.items():
         yield Header(f"{PREFIX}{name}", text.encode())

@@ -327,7 +327,7 @@ class ProducerState:
         """Remove producers idle for ``expiration_ms``; return how many.
 
         Idle by their timestamps (as in Kafka) and by our clock: a producer that replays old
-        records is active, and its retries must still be told from new batches.
+        records is active, and its retries must still be distinguished from new batches.
         """
         idle = [pid for pid, producer in self._producers.items() if self._is_idle(producer, now)]
         for producer_id in idle:

@@ -219,7 +219,7 @@ class ProcessHost:
     def begin(self, brokers: list[int]) -> None:
         """Start it; returns before it serves."""
         sockets = self._site.sockets()
-        self._ready, told = os.pipe()
+        self._ready, reply = os.pipe()
         lifeline, self._lifeline = os.pipe()
         orders = Orders(
             settings=str(self._site.settings),
@@ -229,14 +229,14 @@ class ProcessHost:
                 for peer, relay in self._site.relays.items()
             ],
             brokers=brokers,
-            ready=told,
+            ready=reply,
             lifeline=lifeline,
         )
         try:
             with self._site.log.open("ab") as log:
                 self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                     [*self._command, orders.to_text()],
-                    pass_fds=(told, lifeline, *orders.sockets.values()),
+                    pass_fds=(reply, lifeline, *orders.sockets.values()),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -247,7 +247,7 @@ class ProcessHost:
             # ended.
             for each in sockets.values():
                 each.close()
-            os.close(told)
+            os.close(reply)
             os.close(lifeline)
 
     def wait_ready(self) -> None:

@@ -87,10 +87,10 @@ public class JavaClient {
                 RecordsToDelete before = RecordsToDelete.beforeOffset(ask.get("offset").asLong());
                 return admin.deleteRecords(Map.of(at, before)).lowWatermarks().get(at).get().lowWatermark();
             case "config":
-                Map<String, String> told = new TreeMap<>();
+                Map<String, String> found = new TreeMap<>();
                 for (ConfigEntry each : admin.describeConfigs(List.of(resource(topic))).all().get().get(resource(topic)).entries())
-                    told.put(each.name(), each.value());
-                return told;
+                    found.put(each.name(), each.value());
+                return found;
             case "set_config":
                 ConfigEntry entry = new ConfigEntry(ask.get("key").asText(), ask.get("value").asText());
                 AlterConfigOp set = new AlterConfigOp(entry, AlterConfigOp.OpType.SET);
@@ -125,7 +125,7 @@ public class JavaClient {
         config.put("enable.idempotence", ask.get("idempotent").asBoolean());
         config.put("max.request.size", 10_000_000);
         config.put("linger.ms", 5);
-        List<long[]> told = new ArrayList<>();
+        List<long[]> found = new ArrayList<>();
         try (Producer<byte[], byte[]> producer =
                 new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
             List<Future<RecordMetadata>> sent = new ArrayList<>();
@@ -140,9 +140,9 @@ public class JavaClient {
             }
             producer.flush();
             for (Future<RecordMetadata> each : sent)
-                told.add(new long[] {each.get().partition(), each.get().offset()});
+                found.add(new long[] {each.get().partition(), each.get().offset()});
         }
-        return told;
+        return found;
     }
 
     static Object transact(String topic, JsonNode ask) {

@@ -100,7 +100,7 @@ await serve({
     const producer = kafka.producer({ idempotent, maxInFlightRequests: idempotent ? 1 : undefined })
     await producer.connect()
     try {
-      const told = await producer.send({
+      const found = await producer.send({
         topic,
         acks,
         compression: codecs[codec],
@@ -112,7 +112,7 @@ await serve({
           ...(each.timestamp === null ? {} : { timestamp: String(each.timestamp) })
         }))
       })
-      const next = new Map((told ?? []).map(each => [each.partition, Number(each.baseOffset)]))
+      const next = new Map((found ?? []).map(each => [each.partition, Number(each.baseOffset)]))
       return records.map(({ partition }) => {
         if (!next.has(partition)) return [partition, -1]
         const offset = next.get(partition)
@@ -143,7 +143,7 @@ await serve({
       await producer.disconnect()
     }
   },
-  // It reads committed records unless told otherwise.
+  // It reads committed records by default.
   consume_committed: async ({ topic, partition, count }) =>
     read(topic, `c-${topic}-${Math.random()}`, count, false, partition, 0),
   consume_in_group: async ({ topic, group, count }) => read(topic, group, count, true, null, null),
@@ -161,12 +161,12 @@ await serve({
     return (await offsetsOf(topic, partition)).low
   },
   config: async ({ topic }) => {
-    const told = await admin.describeConfigs({
+    const found = await admin.describeConfigs({
       includeSynonyms: false,
       resources: [{ type: ConfigResourceTypes.TOPIC, name: topic }]
     })
     return Object.fromEntries(
-      told.resources[0].configEntries.map(each => [each.configName, each.configValue])
+      found.resources[0].configEntries.map(each => [each.configName, each.configValue])
     )
   },
   set_config: async ({ topic, key, value }) =>

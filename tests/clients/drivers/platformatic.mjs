@@ -48,10 +48,10 @@ async function read (group, options, count, partition, commits) {
 }
 
 async function listed (topic, partition, timestamp) {
-  const told = await admin.listOffsets({
+  const found = await admin.listOffsets({
     topics: [{ name: topic, partitions: [{ partitionIndex: partition, timestamp: BigInt(timestamp) }] }]
   })
-  return Number(told[0].partitions[0].offset)
+  return Number(found[0].partitions[0].offset)
 }
 
 await serve({
@@ -67,7 +67,7 @@ await serve({
   produce: async ({ topic, records, codec, acks, idempotent }) => {
     const producer = new Producer({ ...common, autocreateTopics: true })
     try {
-      const told = await producer.send({
+      const found = await producer.send({
         acks,
         compression: codec,
         idempotent,
@@ -80,7 +80,7 @@ await serve({
           ...(each.timestamp === null ? {} : { timestamp: BigInt(each.timestamp) })
         }))
       })
-      const next = new Map((told.offsets ?? []).map(each => [each.partition, Number(each.offset)]))
+      const next = new Map((found.offsets ?? []).map(each => [each.partition, Number(each.offset)]))
       return records.map(({ partition }) => {
         if (!next.has(partition) || acks === 0) return [partition, -1]
         const offset = next.get(partition)
@@ -106,16 +106,16 @@ await serve({
   offsets: async ({ topic, partition }) => [await listed(topic, partition, -2), await listed(topic, partition, -1)],
   offset_at: async ({ topic, partition, timestamp }) => listed(topic, partition, timestamp),
   delete_records: async ({ topic, partition, offset }) => {
-    const told = await admin.deleteRecords({
+    const found = await admin.deleteRecords({
       topics: [{ name: topic, partitions: [{ partition, offset: BigInt(offset) }] }]
     })
-    return Number(told[0].partitions[0].lowWatermark)
+    return Number(found[0].partitions[0].lowWatermark)
   },
   config: async ({ topic }) => {
-    const told = await admin.describeConfigs({
+    const found = await admin.describeConfigs({
       resources: [{ resourceType: 2, resourceName: topic, configurationKeys: null }]
     })
-    return Object.fromEntries(told[0].configs.map(each => [each.name, each.value]))
+    return Object.fromEntries(found[0].configs.map(each => [each.name, each.value]))
   },
   set_config: async ({ topic, key, value }) =>
     void (await admin.incrementalAlterConfigs({

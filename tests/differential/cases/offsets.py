@@ -97,7 +97,7 @@ def _found(version: int) -> Play:
             for key in ("x", "", "a:b", "a:b:c"):
                 label = f"type {key_type} key '{key}'"
                 script.until(
-                    # The topic of a kind of coordinator is made by the first who asks.
+                    # The topic of a kind of coordinator is created by the first request.
                     lambda reply: all(
                         row["error_code"] != 15 for row in reply.get("coordinators", [reply])
                     ),

@@ -180,8 +180,8 @@ def decide_txn_offset_commit(
     code = commit_objection(check, asked, machine.settings.offset_metadata_max_bytes)
     if code is not ErrorCode.NONE:
         is_stale = code is ErrorCode.STALE_MEMBER_EPOCH
-        told = ErrorCode.ILLEGAL_GENERATION if is_stale else code
-        return Decision(reply=txn_commit_refused(request, told))
+        response = ErrorCode.ILLEGAL_GENERATION if is_stale else code
+        return Decision(reply=txn_commit_refused(request, response))
     commit = commit_transactional(request, machine.settings)
     producer = Producer(request.producer_id, request.producer_epoch)
     packed = machine.commits(request.group_id, commit, now)

@@ -39,28 +39,28 @@ class MarkerSender:
         self._writer = writer
         self._links = links
         # Waiting markers, by broker; an entry exists while a request is in flight.
-        self._lanes: dict[int, list[_Waiting]] = {}
+        self._queues: dict[int, list[_Waiting]] = {}
 
     async def __call__(self, broker: int, ending: Ending, places: list[TopicPartition]) -> Codes:
         """Have markers written; partitions without a reply count as not written."""
         if broker == self._node_id:
             return await self._writer.write(ending, places)
         mine = _Waiting(_marker(ending, places), asyncio.get_running_loop().create_future())
-        lane = self._lanes.get(broker)
-        if lane is None:
-            lane = self._lanes[broker] = [mine]
+        queue = self._queues.get(broker)
+        if queue is None:
+            queue = self._queues[broker] = [mine]
         else:
-            lane.append(mine)
+            queue.append(mine)
             found = await mine.outcome
             if found is not _LEAD:
                 codes: Codes = found
                 return codes
-        return await self._lead(broker, lane)
+        return await self._lead(broker, queue)
 
-    async def _lead(self, broker: int, lane: list[_Waiting]) -> Codes:
+    async def _lead(self, broker: int, queue: list[_Waiting]) -> Codes:
         """Send the waiting markers, the caller's first, and leave the rest to the next caller."""
-        taken = lane[:MARKERS_MAX]
-        del lane[:MARKERS_MAX]
+        taken = queue[:MARKERS_MAX]
+        del queue[:MARKERS_MAX]
         answers: dict[int, Codes] = {}
         try:
             answers = await self._ask(broker, [each.marker for each in taken])
@@ -68,16 +68,16 @@ class MarkerSender:
             for each in taken[1:]:
                 if not each.outcome.done():
                     each.outcome.set_result(answers.get(each.marker.producer_id, {}))
-            self._pass_on(broker, lane)
+            self._pass_on(broker, queue)
         return answers.get(taken[0].marker.producer_id, {})
 
-    def _pass_on(self, broker: int, lane: list[_Waiting]) -> None:
-        while lane and lane[0].outcome.done():  # the caller was cancelled
-            del lane[0]
-        if lane:
-            lane[0].outcome.set_result(_LEAD)
+    def _pass_on(self, broker: int, queue: list[_Waiting]) -> None:
+        while queue and queue[0].outcome.done():  # the caller was cancelled
+            del queue[0]
+        if queue:
+            queue[0].outcome.set_result(_LEAD)
         else:
-            del self._lanes[broker]
+            del self._queues[broker]
 
     async def _ask(self, broker: int, markers: list[WritableTxnMarker]) -> dict[int, Codes]:
         """Return the codes by producer id; empty if the broker cannot be reached."""

@@ -154,7 +154,7 @@ def decide_add(
     found = machine.transactions.get(transactional_id)
     code = _objection(found, producer)
     if found is not None and code is ErrorCode.NONE:
-        machine.stale_end_txn.heard(transactional_id, _of(found), client)
+        machine.stale_end_txn.request_received(transactional_id, _of(found), client)
     if found is not None and found.status in PREPARED:
         # Before any check: the producer may be the one that takes over with the markers.
         return Decision(reply=ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -233,7 +233,7 @@ def _is_late(machine: TransactionMachine, found: Transaction, client: Client) ->
     """Whether an end is for an earlier transaction; a repeated one is not."""
     if machine.stale_end_txn.is_late(found.transactional_id, _of(found), client):
         return True
-    machine.stale_end_txn.heard(found.transactional_id, _of(found), client)
+    machine.stale_end_txn.request_received(found.transactional_id, _of(found), client)
     return False
 
 

@@ -57,7 +57,9 @@ class StaleEndTxnDetector:
     def __init__(self) -> None:
         self._speaking: dict[str, ProducerConnections] = {}
 
-    def heard(self, transactional_id: str, producer: tuple[int, int], client: Client) -> None:
+    def request_received(
+        self, transactional_id: str, producer: tuple[int, int], client: Client
+    ) -> None:
         """Note that a producer has sent a request in its transaction."""
         if client.connection:
             known = self._speaking.get(transactional_id)

@@ -28,18 +28,18 @@ def duplicates(facts: Facts) -> Iterator[Anomaly]:
 
 def strangers(facts: Facts) -> Iterator[Anomaly]:
     """Check that a received value was sent to that partition, and not rejected."""
-    told = set()
+    replies = set()
     for reading, seen in facts.all_seen():
         write, partition = facts.writes.get(seen.value), reading.assigned.partition
-        if (partition, seen.value) in told:
+        if (partition, seen.value) in replies:
             continue
         if write is None or write.first.partition != partition:
             detail = f"value {seen.value!r} at offset {seen.offset} was never sent there"
-            told.add((partition, seen.value))
+            replies.add((partition, seen.value))
             yield Anomaly(Label.PHANTOM, partition, detail)
         elif write.phase is Phase.FAIL:
             detail = f"value {seen.value!r} at offset {seen.offset} had been refused"
-            told.add((partition, seen.value))
+            replies.add((partition, seen.value))
             yield Anomaly(Label.FAILED_BUT_SEEN, partition, detail)
 
 

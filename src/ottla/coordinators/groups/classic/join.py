@@ -297,7 +297,7 @@ def _replaced_reply(
 ) -> JoinGroupResponse:
     """Return the current generation to a replaced member without making it assign.
 
-    From version 9 on the reply can say so (KIP-814). Before that, a leader is not told that it is
+    From version 9 on the reply can say so (KIP-814). Before that, a leader cannot know that it is
     the leader: the reply names its old id, and no assignment follows.
     """
     reply = join_reply(group, member)

@@ -134,7 +134,7 @@ def _advance(
 ) -> ConsumerMember:
     """Apply what the member sent, then advance the group, its targets and the member."""
     request = joining.request
-    told = replace(
+    reply = replace(
         member,
         instance_id=request.group_instance_id or member.instance_id,
         rack_id=subscription.rack_id or member.rack_id,
@@ -146,16 +146,16 @@ def _advance(
         client_host=joining.client_host,
         classic=ClassicMetadata(request.session_timeout_ms, joining.protocols),
     )
-    if told != member or member.member_id not in draft.group.members:
-        draft.write_member(told)
+    if reply != member or member.member_id not in draft.group.members:
+        draft.write_member(reply)
     drop_unused_expressions(draft)
-    is_changed = (told.topic_names, told.topic_regex) != (member.topic_names, member.topic_regex)
+    is_changed = (reply.topic_names, reply.topic_regex) != (member.topic_names, member.topic_regex)
     raise_epoch_if_changed(context, draft, is_changed=is_changed)
     image = context.image()
     if draft.group.epoch > draft.group.assignment_epoch:
         draft.assign(image, context.settings.assignors[0])
     owned = dict(owned_partitions(subscription, image.topics))
-    return draft.reconcile(told, owned, draft.topic_ids_of(told, image) if is_changed else None)
+    return draft.reconcile(reply, owned, draft.topic_ids_of(reply, image) if is_changed else None)
 
 
 def _welcome(joining: Joining, member: ConsumerMember) -> Answer:

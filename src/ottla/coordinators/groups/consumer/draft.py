@@ -104,10 +104,10 @@ def group_spec(group: ConsumerGroup, image: Image) -> GroupSpec:
     members: dict[str, MemberSpec] = {}
     for member_id in sorted(group.members):
         member = group.members[member_id]
-        wish = (member.topic_names, member.topic_regex)
-        if wish not in seen:
-            seen[wish] = frozenset(ids[name] for name in group.topics_of(member) if name in ids)
-            counts.update((each, len(by_id[each].partitions)) for each in seen[wish])
+        targets = (member.topic_names, member.topic_regex)
+        if targets not in seen:
+            seen[targets] = frozenset(ids[name] for name in group.topics_of(member) if name in ids)
+            counts.update((each, len(by_id[each].partitions)) for each in seen[targets])
         target = group.target_of(member_id)
-        members[member_id] = MemberSpec(seen[wish], target, member.instance_id, member.rack_id)
+        members[member_id] = MemberSpec(seen[targets], target, member.instance_id, member.rack_id)
     return GroupSpec(members, counts)

@@ -273,11 +273,13 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> dict[Uuid, frozenset[int]]
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     """Whether the request has all fields set, as after an error: then the reply has, too."""
-    has_wish = (
+    has_subscription = (
         request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     )
     return request.member_epoch == JOIN_EPOCH or (
-        request.rebalance_timeout_ms != -1 and has_wish and request.topic_partitions is not None
+        request.rebalance_timeout_ms != -1
+        and has_subscription
+        and request.topic_partitions is not None
     )
 
 

@@ -206,7 +206,7 @@ class CommitBatch:
         data=bytearray, out=bytearray, at=cython.Py_ssize_t, end=cython.Py_ssize_t,
         entries=cython.longlong, left=cython.longlong, index=cython.longlong, room=cython.longlong,
         answer=cython.Py_ssize_t, key_size=cython.Py_ssize_t,
-        wire=cython.p_uchar, told=cython.p_uchar,
+        wire=cython.p_uchar, response=cython.p_uchar,
     )  # fmt: skip
     def add(
         self, topic: CommitTopic, data: bytearray, start: int, stop: int, reply: bytearray
@@ -231,8 +231,8 @@ class CommitBatch:
             out.extend(bytes(room))
         answer = len(reply)
         reply.extend(bytes(entries * _REPLY_BYTES + 4))
-        told = reply  # it does not grow while it is written to
-        answer = _put_uvarint(told, answer, entries + 1)
+        response = reply  # it does not grow while it is written to
+        answer = _put_uvarint(response, answer, entries + 1)
         left = entries
         while left > 0:
             if end - at < _ENTRY_BYTES_MIN:
@@ -240,7 +240,7 @@ class CommitBatch:
             index = _int32(wire, at)
             if index < 0 or index >= topic._partition_count:
                 return REFUSED
-            answer = _put_number(told, answer, index, 4) + 3
+            answer = _put_number(response, answer, index, 4) + 3
             at = self._take(topic, key, data, at, end)
             if at == _REFUSED:
                 return REFUSED

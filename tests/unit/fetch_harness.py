@@ -90,7 +90,7 @@ class Broker:
         log_config: LogConfig | None = None,
         **how,
     ) -> Partition:
-        """Put a partition into the image and host it, as its leader unless told otherwise."""
+        """Put a partition into the image and host it, as its leader by default."""
         at = registration(**how)
         self.know(topic, index, at)
         name = TopicPartition(topic, index)

@@ -1,4 +1,4 @@
-"""Brokers in memory on the simulated network, for the client: they keep logs and do as told."""
+"""Brokers in memory on the simulated network, for the client: scripted, with logs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -138,7 +138,7 @@ class FakeCluster:
         reply = ProduceResponse()
         for topic in request.topic_data:
             name = self.name_of(topic.name, topic.topic_id)
-            told = TopicProduceResponse(topic.name, topic.topic_id)
+            response = TopicProduceResponse(topic.name, topic.topic_id)
             for each in topic.partition_data:
                 partition = TopicPartition(name, each.index)
                 answer = PartitionProduceResponse(each.index)
@@ -148,19 +148,19 @@ class FakeCluster:
                     answer.error_code = self.produce_errors.pop(0)
                 if not answer.error_code:
                     answer.base_offset = self.append(partition, bytearray(each.records or b""))
-                told.partition_responses.append(answer)
-            reply.responses.append(told)
+                response.partition_responses.append(answer)
+            reply.responses.append(response)
         return reply if request.acks else None
 
     def fetch(self, node: int, request: FetchRequest, version: int) -> FetchResponse:
         reply = FetchResponse()
         for topic in request.topics:
             name = self.name_of(topic.topic, topic.topic_id)
-            told = FetchableTopicResponse(topic.topic, topic.topic_id)
+            response = FetchableTopicResponse(topic.topic, topic.topic_id)
             for each in topic.partitions:
                 partition = TopicPartition(name, each.partition)
-                told.partitions.append(self.fetched(node, partition, each.fetch_offset))
-            reply.responses.append(told)
+                response.partitions.append(self.fetched(node, partition, each.fetch_offset))
+            reply.responses.append(response)
         return reply
 
     def fetched(self, node: int, partition: TopicPartition, offset: int) -> PartitionData:
@@ -179,7 +179,7 @@ class FakeCluster:
     def list_offsets(self, node: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
         reply = ListOffsetsResponse()
         for topic in request.topics:
-            told = ListOffsetsTopicResponse(topic.name)
+            response = ListOffsetsTopicResponse(topic.name)
             for each in topic.partitions:
                 partition = TopicPartition(topic.name, each.partition_index)
                 answer = ListOffsetsPartitionResponse(each.partition_index)
@@ -187,8 +187,8 @@ class FakeCluster:
                     answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 elif each.timestamp in (-1, -2):
                     answer.offset = self.end(partition) if each.timestamp == -1 else self.log_start
-                told.partitions.append(answer)
-            reply.topics.append(told)
+                response.partitions.append(answer)
+            reply.topics.append(response)
         return reply
 
 
