@@ -140,10 +140,10 @@ def test_java_client_logs_in_again_before_its_session_ends(tmp_path: Path, mecha
     try:
         login = login_of(secure, "SECURE", mechanism)
         assert client.round_trip(login, "steady") == ["value-0", "value-1", "value-2"]
-        told = client.produce_for(login, "steady", 8)
-        assert told["failures"] == []
-        assert float(str(told["successful-reauthentication-total"])) >= 2
-        assert float(str(told["failed-reauthentication-total"])) == 0
+        output = client.produce_for(login, "steady", 8)
+        assert output["failures"] == []
+        assert float(str(output["successful-reauthentication-total"])) >= 2
+        assert float(str(output["failed-reauthentication-total"])) == 0
     finally:
         client.close()
         running.stop()
@@ -159,8 +159,8 @@ def test_java_client_keeps_writing_while_the_certificate_is_renewed(tmp_path: Pa
         assert client.round_trip(login, "renewed") == ["value-0", "value-1", "value-2"]
         before = served(secure)
         secure.renew(secure.ca)
-        told = client.produce_for(login, "renewed", 4)
-        assert told["failures"] == []
+        output = client.produce_for(login, "renewed", 4)
+        assert output["failures"] == []
         assert served(secure) != before, "the old certificate is still served"
         # A new connection of the same client accepts the new certificate.
         assert client.log_in(login)

@@ -82,8 +82,10 @@ def tools(kafka: Kafka, secure: SecureNode) -> Tools:
 def test_kafka_acls_adds_lists_and_removes_entries(tools: Tools) -> None:
     entry = ("--allow-principal", "User:alice", "--allow-host", "10.0.0.1", "--operation", "Read")
     deny = ("--deny-principal", "User:alice", "--operation", "Write", "--topic", "acl-literal")
-    told = tools.run(ACLS, "--add", *entry, "--topic", "acl-literal")
-    assert "Adding ACLs for resource `ResourcePattern(resourceType=TOPIC, name=acl-literal" in told
+    output = tools.run(ACLS, "--add", *entry, "--topic", "acl-literal")
+    assert (
+        "Adding ACLs for resource `ResourcePattern(resourceType=TOPIC, name=acl-literal" in output
+    )
     tools.run(ACLS, "--add", *deny)
     listed = tools.run(ACLS, "--list", "--topic", "acl-literal")
     assert "(principal=User:alice, host=10.0.0.1, operation=READ, permissionType=ALLOW)" in listed
@@ -143,11 +145,11 @@ def test_kafka_configs_alters_quotas(
     kind, name = entity
     named = ("--entity-default",) if name is None else ("--entity-name", name)
     where = ("--entity-type", kind, *named)
-    told = tools.run(CONFIGS, "--alter", *where, "--add-config", config)
-    assert told.startswith("Completed updating ")
-    told = tools.run(CONFIGS, "--describe", *where)
+    output = tools.run(CONFIGS, "--alter", *where, "--add-config", config)
+    assert output.startswith("Completed updating ")
+    output = tools.run(CONFIGS, "--describe", *where)
     key, value = config.split("=")
-    assert f"{key}={value}.0" in told and shown.lower() in told.lower()
+    assert f"{key}={value}.0" in output and shown.lower() in output.lower()
     tools.run(CONFIGS, "--alter", *where, "--delete-config", key)
     assert key not in tools.run(CONFIGS, "--describe", *where)
 
@@ -156,9 +158,9 @@ def test_kafka_configs_alters_quotas_of_user_and_client_together(tools: Tools) -
     where = ("--entity-type", "users", "--entity-name", "alice", "--entity-type", "clients")
     config = "producer_byte_rate=4096,consumer_byte_rate=8192"
     tools.run(CONFIGS, "--alter", *where, "--entity-default", "--add-config", config)
-    told = tools.run(CONFIGS, "--describe", "--entity-type", "users", "--entity-type", "clients")
-    assert "user-principal 'alice', the default client-id" in told
-    assert "producer_byte_rate=4096.0" in told and "consumer_byte_rate=8192.0" in told
+    output = tools.run(CONFIGS, "--describe", "--entity-type", "users", "--entity-type", "clients")
+    assert "user-principal 'alice', the default client-id" in output
+    assert "producer_byte_rate=4096.0" in output and "consumer_byte_rate=8192.0" in output
 
 
 def test_kafka_configs_sets_and_deletes_scram_credentials(tools: Tools) -> None:
@@ -167,8 +169,8 @@ def test_kafka_configs_sets_and_deletes_scram_credentials(tools: Tools) -> None:
         config = f"{mechanism}=[iterations={iterations},password=dora-secret]"
         tools.run(CONFIGS, "--alter", *where, "--add-config", config)
         assert tools.client("dora", mechanism=mechanism).list_topics(timeout=30) is not None
-    told = tools.run(CONFIGS, "--describe", *where)
-    assert "SCRAM-SHA-256=iterations=8192" in told and "SCRAM-SHA-512=iterations=4096" in told
+    output = tools.run(CONFIGS, "--describe", *where)
+    assert "SCRAM-SHA-256=iterations=8192" in output and "SCRAM-SHA-512=iterations=4096" in output
     tools.run(CONFIGS, "--alter", *where, "--delete-config", "SCRAM-SHA-512")
     assert "SCRAM-SHA-512" not in tools.run(CONFIGS, "--describe", *where)
     with pytest.raises(KafkaException):
@@ -179,7 +181,7 @@ def test_kafka_configs_sets_and_deletes_scram_credentials(tools: Tools) -> None:
 
 
 def test_kafka_delegation_tokens_creates_describes_renews_and_expires(tools: Tools) -> None:
-    told = tools.run(
+    output = tools.run(
         TOKENS,
         "--create",
         "--max-life-time-period",
@@ -188,8 +190,8 @@ def test_kafka_delegation_tokens_creates_describes_renews_and_expires(tools: Too
         "User:node",
         user="alice",
     )
-    found = re.search(r"^(\S{20,})\s+(\S{20,})\s+User:alice", told, re.MULTILINE)
-    assert found, told
+    found = re.search(r"^(\S{20,})\s+(\S{20,})\s+User:alice", output, re.MULTILINE)
+    assert found, output
     token_id, hmac = found[1], found[2]
     described = tools.run(TOKENS, "--describe", "--owner-principal", "User:alice", user="alice")
     assert token_id in described and "User:node" in described

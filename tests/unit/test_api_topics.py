@@ -369,9 +369,9 @@ def test_refused_topics_are_last_and_named_on_a_full_page_too() -> None:
     for hidden, limit in (("a", 100), ("d", 1)):
         handlers = TopicPartitionsHandlers(lambda: IMAGE, 2000, Hiding(hidden))
         request = DescribeTopicPartitionsRequest(asked, limit)
-        *told, last = handlers.on_describe_topic_partitions(ME, request, 0).topics
+        *replies, last = handlers.on_describe_topic_partitions(ME, request, 0).topics
         assert (last.name, last.error_code) == (hidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        assert not last.partitions and hidden not in [topic.name for topic in told]
+        assert not last.partitions and hidden not in [topic.name for topic in replies]
 
 
 class NoCreation(Access):
@@ -385,12 +385,12 @@ def test_invalid_name_is_refused_to_a_client_that_may_not_create_topics() -> Non
     wanted = Wanted()
     handlers = ClusterHandlers("C", lambda: IMAGE, lambda: 1, create=wanted, access=NoCreation())
     asked = MetadataRequest(names("a", "no/name", "__consumer_offsets"))
-    told = handlers.on_metadata(ME, asked, 13).topics
+    replies = handlers.on_metadata(ME, asked, 13).topics
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert [(t.name, t.error_code) for t in told] == [
+    assert [(t.name, t.error_code) for t in replies] == [
         ("a", ErrorCode.NONE),
         ("no/name", refused),
         ("__consumer_offsets", refused),
     ]
-    assert not told[2].is_internal, "as in Kafka, nothing is said about a hidden topic"
+    assert not replies[2].is_internal, "as in Kafka, nothing is said about a hidden topic"
     assert wanted.topics == []

@@ -104,7 +104,7 @@ def test_lag_counts_records_and_leaves_out_voters_that_went_silent() -> None:
     assert metadata_lags(state) == {1: 0, 2: 10, 4: 0}
 
 
-def test_software_is_told_by_defaults_of_own_keys_and_not_by_keys_in_the_file() -> None:
+def test_software_is_recognised_by_defaults_of_own_keys_and_not_by_keys_in_the_file() -> None:
     assert len(OWN_KEYS) > 5
     assert software_of([(OWN_KEYS[0], STATIC), (OWN_KEYS[1], DEFAULT)]) is Software.OTTLA
     assert software_of([(OWN_KEYS[0], STATIC)]) is Software.KAFKA

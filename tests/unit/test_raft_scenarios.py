@@ -354,7 +354,7 @@ def lose(scenario: Scenario, now: int, *, is_refused: bool, other: int = 2) -> N
     scenario.tell(words, into.Unanswered(Millis(now), scenario.tickets[3], is_refused))
     if scenario.core.describe(Millis(now)).role is Role.FOLLOWER:
         reply = said.FetchReply(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint(1, 3))
-        scenario.hears(now + 1, other, reply)
+        scenario.receives(now + 1, other, reply)
 
 
 def follower(**changed: object) -> Scenario:

@@ -131,9 +131,9 @@ def test_share_fetch_and_acknowledge_of_an_unreadable_topic_are_refused(
         await session.set_acls(*ALL, UNREADABLE)
         batch = acknowledging.AcknowledgementBatch(0, 0, [1])
         parts = [acknowledging.AcknowledgePartition(0, [batch])]
-        told = [acknowledging.AcknowledgeTopic(session.topic_id, parts)]
+        replies = [acknowledging.AcknowledgeTopic(session.topic_id, parts)]
         reply = await session.alice.send(
-            acknowledging.ShareAcknowledgeRequest("readers", MEMBER, 1, topics=told)
+            acknowledging.ShareAcknowledgeRequest("readers", MEMBER, 1, topics=replies)
         )
         assert reply.responses[0].partitions[0].error_code == DENIED
         reply = await session.alice.send(share_fetch(session, 2))

@@ -270,8 +270,8 @@ def test_26_client_certificates_are_verified(
         (authority.client(tmp_path / "expired.pem", days=-1), "CERTIFICATE_EXPIRED"),
         (authority.client(tmp_path / "long.pem", below=110), "ALERT"),
     ):
-        told = mutual_answer(secure, bad)
-        assert "ALERT" in told and alert in told, (bad, told)
+        reply = mutual_answer(secure, bad)
+        assert "ALERT" in reply and alert in reply, (bad, reply)
     assert "ALERT" in mutual_answer(secure, tmp_path / "stranger.pem", ssl.TLSVersion.TLSv1_2)
 
 

@@ -123,7 +123,7 @@ class _Page:
         self._refused: list[DescribeTopicPartitionsResponseTopic] = []
 
     def refuse(self, name: str) -> None:
-        """Add a topic that the client may not describe: nothing but its name is told."""
+        """Add a topic that the client may not describe: only with its name."""
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         self._refused.append(DescribeTopicPartitionsResponseTopic(code, name))
 

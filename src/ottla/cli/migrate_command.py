@@ -232,7 +232,7 @@ def status(
             is_last = not wait or decision.is_safe or loop.time() >= deadline
             if watch or is_last:
                 answer(context, output, _status_row(facts, decision))
-                say(_verdict(decision))
+                say(_outcome(decision))
             if is_last and not watch:
                 return decision
             await asyncio.sleep(WATCH_S)
@@ -281,7 +281,7 @@ def _status_row(facts: ClusterFacts, decision: Decision) -> Row:
     }
 
 
-def _verdict(decision: Decision) -> str:
+def _outcome(decision: Decision) -> str:
     if decision.is_safe:
         return "safe to go on: yes"
     return "safe to go on: no, because " + "; ".join(decision.reasons)

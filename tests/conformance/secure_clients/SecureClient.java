@@ -95,7 +95,7 @@ public class SecureClient {
         more.put("enable.idempotence", false);
         int sent = 0;
         List<String> failures = new ArrayList<>();
-        Map<String, Object> told = new TreeMap<>();
+        Map<String, Object> results = new TreeMap<>();
         try (KafkaProducer<String, String> producer =
                 new KafkaProducer<>(more, new StringSerializer(), new StringSerializer())) {
             long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(seconds);
@@ -113,11 +113,11 @@ public class SecureClient {
                 String name = each.metricName().name();
                 if (counts && (name.startsWith("successful-reauth") || name.startsWith("failed-reauth")
                         || name.equals("connection-creation-total")))
-                    told.put(name, each.metricValue());
+                    results.put(name, each.metricValue());
             }
         }
-        told.put("sent", sent);
-        told.put("failures", failures);
-        return told;
+        results.put("sent", sent);
+        results.put("failures", failures);
+        return results;
     }
 }

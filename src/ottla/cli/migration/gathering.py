@@ -178,7 +178,7 @@ async def _identify(connection: Connection, node: NodeFacts) -> NodeFacts:
         each.name: (each.min_version, each.max_version) for each in versions.supported_features
     }
     if result.error_code != ErrorCode.NONE:
-        reason = f"its software is not told: {name_of_code(result.error_code)}"
+        reason = f"its software is unknown: {name_of_code(result.error_code)}"
         return replace(node, features=features, software=Software.UNKNOWN, problem=reason)
     software = software_of((each.name, each.config_source) for each in result.configs)
     return replace(node, features=features, software=software)

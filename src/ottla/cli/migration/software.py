@@ -1,4 +1,4 @@
-"""Which software a node runs, told by the settings that it lists. Pure.
+"""Which software a node runs, recognised by the settings that it lists. Pure.
 
 No field of Kafka's protocol names a broker's software. But a broker answers DescribeConfigs with
 its own table of settings: an Ottla node lists its ``ottla.*`` keys with their defaults. Kafka lists
