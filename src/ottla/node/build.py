@@ -36,6 +36,7 @@ from ottla.node.quotas import QuotaPublisher, build_throttling, quota_families
 from ottla.node.security_port import Security
 from ottla.node.snapshotter import Snapshotter
 from ottla.observability.http_service import HttpService
+from ottla.protocol.types import Offset
 from ottla.runtime.ports import Address
 from ottla.server.admission import Admission
 from ottla.server.listener import SharedResources
@@ -82,14 +83,22 @@ def build_node(context: NodeContext) -> NodeParts:
         publishers.append(context.acls)
     if broker is not None:
         publishers += broker.publishers
-    followers = Followers(publishers, [meters.on_role], [], snapshotter)
+    clock = context.ports.clock
+
+    def count_applied(offset: Offset) -> None:
+        meters.quorum.applied(offset, clock.monotonic())
+
+    followers = Followers(publishers, [meters.on_role], [count_applied], snapshotter)
     if controller is not None:
         decider = controller.controller
         publishers.append(controller.recovery)
         if controller.probes is not None:
             publishers.append(controller.probes)
         followers = Followers(
-            publishers, [decider.on_role, meters.on_role], [decider.on_applied], snapshotter
+            publishers,
+            [decider.on_role, meters.on_role],
+            [decider.on_applied, count_applied],
+            snapshotter,
         )
     # The quorum drives the loader, and the controller drives the quorum: the one cycle of a node.
     loader.install(followers)

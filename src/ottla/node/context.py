@@ -9,7 +9,7 @@ from ottla.config.loading import Loaded
 from ottla.node.directories import log_directories
 from ottla.node.dynamic_config import DynamicConfig
 from ottla.node.listeners import Bound
-from ottla.node.meters import Meters
+from ottla.node.meters import Meters, new_meters
 from ottla.node.ports import NodePorts
 from ottla.node.security_port import NoSecurity, Security
 from ottla.protocol.types import NodeId
@@ -35,7 +35,7 @@ class NodeContext(msgspec.Struct, frozen=True, kw_only=True):
     committer: Committer
     dynamic: DynamicConfig
     security: Security = msgspec.field(default_factory=NoSecurity)
-    meters: Meters = msgspec.field(default_factory=Meters)
+    meters: Meters = msgspec.field(default_factory=new_meters)
     close_hooks: ConnectionCloseHooks = msgspec.field(default_factory=ConnectionCloseHooks)
     access: Access = OPEN
     """Who may do what, on all listeners."""

@@ -33,6 +33,7 @@ from ottla.node.controller_handlers import ControllerDependencies, controller_ha
 from ottla.node.controller_registration import ControllerRegistrar
 from ottla.node.image_loader import ImageLoader
 from ottla.node.listeners import SpecInputs, build_server, listener_specs, node_features
+from ottla.node.metered_quorum import MeteredQuorum
 from ottla.node.quorum import NodeQuorum, build_auto_join
 from ottla.node.recovery import build_recovery
 from ottla.node.registrations import controller_registration
@@ -95,7 +96,7 @@ def build_controller_parts(inputs: ControllerInputs) -> NodeControllerParts:
     liveness, suspected = Liveness(config.broker_session_timeout_ms), asyncio.Event()
     controller = Controller(
         ControllerParts(
-            quorum=quorum,
+            quorum=MeteredQuorum(quorum, context.meters.quorum, context.ports.clock),
             committed=inputs.loader,
             clock=context.ports.clock,
             bootstrap=_first_records(context, quorum),

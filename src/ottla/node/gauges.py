@@ -222,6 +222,25 @@ def partition_families(rows: Sequence[PartitionRow]) -> Iterable[Family]:
     yield family(under, lacking, led, lambda p: int(p.in_sync < p.replicas))
 
 
+def cluster_families(image: Image, node_id: NodeId, hosted: Iterable[Hosted]) -> Iterable[Family]:
+    """Yield what kafka-exporter shows of topics and brokers.
+
+    Each topic is reported by the leader of its first partition, so that a sum over all brokers
+    counts it once.
+    """
+    names = sorted(each.topic for each in hosted if each.index == 0 and each.is_leader)
+    found = [(name, image.topics.named(name)) for name in names]
+    samples = (
+        Sample((("topic", name),), len(topic.partitions))
+        for name, topic in found
+        if topic is not None
+    )
+    yield Family("kafka_topic_partitions", Kind.GAUGE, "Partitions of a topic.", samples)
+    brokers = "Brokers that are not fenced."
+    yield gauge("kafka_brokers", brokers, len(list(image.cluster.unfenced())))
+    yield gauge("kafka_broker_info", "1 for this broker.", 1, (("id", str(int(node_id))),))
+
+
 def isr_families(shrinks: int, expands: int) -> Iterable[Family]:
     """Yield how often ISRs of partitions led here have changed."""
     name = "kafka_server_replicamanager_isr"

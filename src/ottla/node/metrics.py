@@ -21,6 +21,7 @@ from ottla.node.gauges import (
     HostedLog,
     ScrubCounts,
     broker_families,
+    cluster_families,
     controller_families,
     count_hosted,
     disk_families,
@@ -79,6 +80,7 @@ class NodeMetrics(msgspec.Struct, frozen=True):
             self.meters.requests.collect,
             self.meters.topics.collect,
             self.meters.loop.collect,
+            self.meters.quorum.collect,
             ProcessMetrics().collect,
             self._quorum,
             *self.view.sources,
@@ -127,6 +129,7 @@ class NodeMetrics(msgspec.Struct, frozen=True):
         counts = count_hosted(self.view.image(), self.view.node_id, hosted)
         yield from broker_families(counts)
         yield from partition_families(partition_rows(logs))
+        yield from cluster_families(self.view.image(), self.view.node_id, hosted)
         yield from isr_families(*self.view.isr_changes())
         yield from disk_families(self.view.disk_sizes())
         yield from scrub_families(self.view.scrubbed())

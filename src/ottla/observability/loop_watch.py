@@ -5,6 +5,7 @@ A tick is due every `TICK_S`; the delay of a tick is the delay of every request 
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -23,7 +24,10 @@ class LoopWatch:
 
     name = "loop-watch"
 
-    def __init__(self) -> None:
+    def __init__(self, on_window: Callable[[], None] = lambda: None) -> None:
+        """Call ``on_window`` when a window of 30 seconds ends."""
+        self._on_window = on_window
+        self._idle = 1.0
         self.lag_s = 0.0
         self._worst = 0.0
         self._worst_before = 0.0
@@ -34,11 +38,14 @@ class LoopWatch:
         loop = asyncio.get_running_loop()
         ready()
         while True:
+            began, busy_s = loop.time(), time.thread_time()
             for _ in range(WINDOW_TICKS):
                 due = loop.time() + TICK_S
                 await asyncio.sleep(TICK_S)
                 self.note(loop.time() - due)
+                self.note_busy(time.thread_time() - busy_s, loop.time() - began)
             self._worst_before, self._worst = self._worst, 0.0
+            self._on_window()
 
     def note(self, late_s: float) -> None:
         """Record the delay of a tick."""
@@ -48,6 +55,10 @@ class LoopWatch:
             self._stalls += 1
             log.warning("event loop stalled seconds=%.1f", self.lag_s)
 
+    def note_busy(self, busy_s: float, window_s: float) -> None:
+        """Record how long the loop's thread has used the CPU within the current window."""
+        self._idle = min(1.0, max(0.0, 1 - busy_s / window_s)) if window_s > 0 else 1.0
+
     def collect(self) -> Iterable[Family]:
         """Yield the current lag, its maximum over the last 30 to 60 seconds, and the stalls."""
         yield gauge("ottla_event_loop_lag_seconds", "The delay of the last tick.", self.lag_s)
@@ -56,6 +67,12 @@ class LoopWatch:
             "The largest delay of the last 30 to 60 seconds.",
             max(self._worst, self._worst_before),
         )
+        # One thread does the work of Kafka's network threads and request handlers.
+        for name in (
+            "kafka_network_socketserver_networkprocessoravgidle_percent",
+            "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
+        ):
+            yield gauge(name, "The idle fraction of the event loop, 0 to 1.", self._idle)
         yield counter(
             "ottla_event_loop_stalls_total",
             "Ticks that were delayed by a second or more.",

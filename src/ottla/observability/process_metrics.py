@@ -32,6 +32,7 @@ class ProcessMetrics:
         limit = float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         yield gauge("process_max_fds", "Maximum number of open file descriptors.", limit)
         yield from self._from_kernel()
+        yield from self._disk()
         yield Family(
             "python_gc_collections_total",
             Kind.COUNTER,
@@ -59,6 +60,18 @@ class ProcessMetrics:
         yield gauge("process_virtual_memory_bytes", "Address space.", int(stat[_VIRTUAL]))
         resident = int(stat[_RESIDENT]) * _PAGE
         yield gauge("process_resident_memory_bytes", "Resident memory.", resident)
+
+    def _disk(self) -> Iterable[Family]:
+        """Yield the bytes that this process read from disks and wrote to them."""
+        try:
+            with open(f"{self.root}/self/io") as file:
+                lines = dict(line.split(": ") for line in file.read().splitlines())
+        except (OSError, ValueError):
+            return
+        for name in ("read_bytes", "write_bytes"):
+            metric = f"kafka_server_kafkaserver_linux_disk_{name}"
+            verb = "read from" if name == "read_bytes" else "written to"
+            yield counter(metric, f"Bytes {verb} disks by this process.", int(lines.get(name, 0)))
 
     def _boot_time(self) -> float:
         if self._started is None:
