@@ -288,3 +288,31 @@ def test_txn_abort_ends_a_hanging_transaction(node: Cluster, ottla: Ottla) -> No
 
     assert aborted["start_offset"] == int(start)
     assert "nowhere" in ottla(*place, start, code=1), "nothing is open any more"
+
+
+def test_group_lag_shows_each_partition(ottla: Ottla) -> None:
+    ottla("group", "reset-offsets", "lagging", "--topic", "words", "--to-earliest", "--execute")
+    rows = ottla.json("group", "lag", "lagging")
+    assert [(row["topic"], row["partition"], row["lag"]) for row in rows] == [
+        ("words", 0, 5),
+        ("words", 1, 5),
+    ]
+    assert rows[0]["read/s"] is None, "one measurement gives no rate"
+    assert "lagging" in {row["group"] for row in ottla.json("group", "lag")}
+
+
+def test_client_metrics_commands_set_list_describe_and_delete(ottla: Ottla) -> None:
+    ottla("client-metrics", "set", "all", "--metrics", "a.,b.", "--match", "client_id=x.*")
+    ottla("client-metrics", "set", "all", "--interval", "5000")
+    wanted = {
+        "subscription": "all",
+        "metrics": "a.,b.",
+        "interval.ms": "5000",
+        "match": "client_id=x.*",
+    }
+    assert ottla.json("client-metrics", "describe", "all") == wanted
+    assert ottla.json("client-metrics", "list") == [wanted]
+    assert "between 100 and" in ottla("client-metrics", "set", "all", "--interval", "1", code=1)
+    assert "nothing to set" in ottla("client-metrics", "set", "all", code=1)
+    ottla("client-metrics", "delete", "all")
+    assert "no such subscription" in ottla("client-metrics", "describe", "all", code=1)

@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "produce": "ottla.cli.produce_command",
     "consume": "ottla.cli.consume_command",
     "config": "ottla.cli.config_command",
+    "client-metrics": "ottla.cli.client_metrics_command",
     "cluster": "ottla.cli.cluster_command",
     "group": "ottla.cli.group_command",
     "share": "ottla.cli.share_command",

@@ -1,5 +1,6 @@
 """``ottla group``: groups of every type, their offsets, lag and rebalances."""
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from ottla.cli.group_describing import described, listed
 from ottla.cli.group_explaining import explained
+from ottla.cli.group_lag import Place, Position, lag_rows, measured
 from ottla.cli.options import (
     BOOTSTRAP_DEFAULT,
     BootstrapOption,
@@ -93,6 +95,41 @@ def describe(
         return [await described(cluster, name) for name in names]
 
     answer_each(context, output, with_cluster(bootstrap, work))
+
+
+@app.command("lag")
+def lag(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="The groups; all groups if none is given.")
+    ] = None,
+    *,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it again, with rates, until interrupted.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", min=0.1, help="Seconds between two refreshes.")
+    ] = 2.0,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Show the lag of groups by partition; with --watch, rates and the time to catch up."""
+
+    async def work(cluster: Cluster) -> None:
+        loop, before, at = asyncio.get_running_loop(), dict[Place, Position](), 0.0
+        while True:
+            wanted = names or [each.group_id for each in await list_groups(cluster, (), ())]
+            now, then = await measured(cluster, wanted), loop.time()
+            answer(context, output, lag_rows(now, before, then - at))
+            if not watch:
+                return
+            before, at = now, then
+            await asyncio.sleep(interval)
+
+    try:
+        with_cluster(bootstrap, work)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 @app.command("explain")

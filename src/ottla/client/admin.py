@@ -51,6 +51,10 @@ from ottla.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ottla.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.types import NodeId
 
@@ -200,6 +204,14 @@ async def describe_configs(
     result = response.results[0]
     _check(result.error_code, f"{kind.name.lower()} {name}", result.error_message)
     return sorted(result.configs, key=lambda each: each.name)
+
+
+async def list_config_resources(cluster: Cluster, kind: Resource) -> list[str]:
+    """Return the names of the resources of one type that have a configuration. Raises `Refused`."""
+    request = ListConfigResourcesRequest([kind])
+    response = await cluster.send_any(request, ListConfigResourcesResponse)
+    _check(response.error_code, kind.name.lower())
+    return [each.resource_name for each in response.config_resources]
 
 
 async def alter_configs(
