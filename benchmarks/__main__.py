@@ -24,6 +24,7 @@ AREAS = (
     "quorum",
     "idle",
     "broker",
+    "latency",
     "tls",
     "acls",
     "coordinators",

@@ -240,7 +240,7 @@ def latency(brokers: Sequence[Broker], effort: Effort) -> list[Row]:
         for broker in brokers:
             topic = f"latency-{turn}"
             create_topic(broker, topic)
-            arguments = (broker.bootstrap, topic, effort.latency_count, effort.latency_rate)
+            arguments = (broker.bootstrap, topic, effort.latency_count, effort.latency_rate, "1")
             reply = measure("rdload", "latency", *arguments)
             if turn:
                 for name, figures in found.items():

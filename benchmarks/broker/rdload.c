@@ -2,7 +2,7 @@
  *
  *   rdload produce BOOTSTRAP TOPIC SIZE COUNT ACKS      records of SIZE bytes, as fast as they go
  *   rdload consume BOOTSTRAP TOPIC COUNT                partition 0, timed behind the first batch
- *   rdload latency BOOTSTRAP TOPIC COUNT RATE           paced; from produce() to the consumer's hands
+ *   rdload latency BOOTSTRAP TOPIC COUNT RATE ACKS      paced; from produce() to the consumer's hands
  *
  * Prints one line of JSON. Exit code 1 when something was refused or too slow to come.
  */
@@ -116,11 +116,11 @@ static void consume(char **a) {
     printf("{\"seconds\": %.6f, \"bytes\": %ld}\n", (now_ns() - began) / 1e9, bytes);
 }
 
-struct pace { const char *bootstrap, *topic; long count, rate; };
+struct pace { const char *bootstrap, *topic, *acks; long count, rate; };
 
 static void *send_paced(void *arg) {
     struct pace *pace = arg;
-    rd_kafka_t *rk = producer(pace->bootstrap, "1", "0");
+    rd_kafka_t *rk = producer(pace->bootstrap, pace->acks, "0");
     rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, pace->topic, NULL);
     int64_t began = now_ns(), step = 1000000000 / pace->rate;
     for (long i = 0; i < pace->count; i++) {
@@ -143,7 +143,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 static void latency(char **a) {
-    struct pace pace = {a[0], a[1], atol(a[2]), atol(a[3])};
+    struct pace pace = {a[0], a[1], a[4], atol(a[2]), atol(a[3])};
     int64_t *taken = malloc(pace.count * sizeof *taken);
     long got = 0, skipped = pace.count / 10; /* connecting and warming up do not count */
     rd_kafka_t *rk;
@@ -173,7 +173,7 @@ static void latency(char **a) {
 int main(int argc, char **argv) {
     if (argc == 7 && !strcmp(argv[1], "produce")) produce(argv + 2);
     else if (argc == 5 && !strcmp(argv[1], "consume")) consume(argv + 2);
-    else if (argc == 6 && !strcmp(argv[1], "latency")) latency(argv + 2);
+    else if (argc == 7 && !strcmp(argv[1], "latency")) latency(argv + 2);
     else die("rdload", "see the head of rdload.c");
     fflush(stdout);
     _Exit(0); /* nothing left to say to the broker */
