@@ -152,6 +152,34 @@ def test_high_watermarks_are_written_alone_and_only_when_they_moved() -> None:
     assert broker.disk.operations == before
 
 
+def test_high_watermark_of_a_new_log_is_written_though_no_other_moved() -> None:
+    broker, partition, maintenance = hosted()
+    append(partition, b"a")
+    asyncio.run(maintenance.write_high_watermarks())
+    made = {0: partition_of(1), 1: partition_of(1)}
+    broker.publish(image_of({"orders": (1, made)}))
+    asyncio.run(maintenance.write_high_watermarks())
+    other = TopicPartition("orders", 1)
+    assert read_offsets(broker.disk, f"/d1/{HIGH_WATERMARK}") == {NAME: 1, other: 0}
+
+
+def test_removal_of_files_looks_only_into_logs_with_deleted_segments() -> None:
+    broker, partition, maintenance = hosted(retention_ms="1000")
+    purged: list[str] = []
+    purge = partition.log.purge_deleted
+    partition.log.purge_deleted = lambda: purged.append("x") or purge()  # type: ignore[method-assign, func-returns-value]
+    asyncio.run(maintenance.remove_files())
+    assert purged == []
+    fill(partition)
+    broker.clock.pass_ms(2000)
+    asyncio.run(maintenance.delete_old())
+    assert partition.log.has_deleted
+    broker.clock.pass_ms(10 * 60_000)
+    asyncio.run(maintenance.remove_files())
+    assert purged == ["x"]
+    assert not partition.log.has_deleted
+
+
 def test_idle_producers_expire() -> None:
     broker, partition, maintenance = hosted()
     partition.append(batch_of(b"a", producer=Producer(7, 0, 0)), now=broker.clock.now())

@@ -6,7 +6,7 @@ between. A directory that fails is taken offline, and the work continues with th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -24,6 +24,8 @@ from ottla.storage.log_maintenance import delete_old_segments
 # How often logs are checked for something to flush or remove. Kafka uses a timer per log for
 # both; checking a thousand logs takes a millisecond.
 CHECK_MS: Final = 1000
+NEVER_MS: Final = 2**63 - 1
+"""``flush.ms`` of a topic that is not flushed by time."""
 # A thousand logs at once would block clients for milliseconds.
 LOGS_PER_TURN: Final = 100
 
@@ -58,9 +60,11 @@ class LogMaintenance:
         """Return the time that decides which records are old: a clock jump deletes nothing."""
         return self._clock.expiry()
 
-    async def _each(self, work: Callable[[Partition], None]) -> None:
-        """Run ``work`` for every online partition."""
-        for at, partition in enumerate(self._host.partitions):
+    async def _each(
+        self, work: Callable[[Partition], None], partitions: Iterable[Partition] | None = None
+    ) -> None:
+        """Run ``work`` for every online partition, of all or of those given."""
+        for at, partition in enumerate(self._host.partitions if partitions is None else partitions):
             if at % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                 await asyncio.sleep(0)
             if partition.offline is None and not partition.log.is_failed:
@@ -77,7 +81,9 @@ class LogMaintenance:
     async def remove_files(self) -> None:
         """Remove the files of segments and logs that were deleted long enough ago."""
         self.now()  # so that a jump of the clock is noticed while it is small
-        await self._each(_purge)
+        # Nearly always none of thousands: this line is most of what an idle partition costs.
+        pending = [each for each in self._host.partitions if each.log.has_deleted]
+        await self._each(_purge, pending)
         self._replicas.purge()
 
     async def expire_producers(self) -> None:
@@ -90,8 +96,7 @@ class LogMaintenance:
     async def flush_due(self) -> None:
         """Sync the logs that have rolled since the last sync, or whose ``flush.ms`` has passed."""
         now = self._clock.monotonic()
-        hosted = set(self._host.partitions)
-        for gone in [each for each in self._flushed_at if each not in hosted]:
+        for gone in [each for each in self._flushed_at if each.is_closed]:
             del self._flushed_at[gone]
         for partition in self._host.partitions:
             if partition.offline is None and self._is_flush_due(partition, now):
@@ -100,10 +105,12 @@ class LogMaintenance:
 
     def _is_flush_due(self, partition: Partition, now: Millis) -> bool:
         log = partition.log
-        if log.is_failed or log.recovery_point >= log.log_end_offset:
+        if log.recovery_point >= log.log_end_offset or log.is_failed:
             return False
         if log.segments[-1].base_offset > log.recovery_point:
             return True
+        if partition.config.flush_ms >= NEVER_MS:
+            return False
         last = self._flushed_at.setdefault(partition, now)
         return now - last >= partition.config.flush_ms
 
@@ -126,10 +133,11 @@ class LogMaintenance:
                 await self._host.commit(directory, directory.checkpoint_writes())
 
     async def write_high_watermarks(self) -> None:
-        """Write the high watermarks only."""
+        """Write the high watermarks only, of directories where one has moved."""
         for directory in self._host.online:
             with DirectoryWork(self._host, directory):
-                await self._host.commit(directory, directory.checkpoint_writes()[-1:])
+                if writes := directory.high_watermark_writes():
+                    await self._host.commit(directory, writes)
 
 
 def _delete_old(partition: Partition, now: Millis) -> None:

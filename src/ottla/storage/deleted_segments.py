@@ -27,6 +27,9 @@ class DeletedSegments:
         self._clock = clock
         self._segments: list[_DeletedSegment] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._segments)
+
     def add(self, segments: Iterable[Segment], delay_ms: int) -> None:
         """Schedule the removal of segments that are marked deleted."""
         due = Millis(self._clock.monotonic() + delay_ms)

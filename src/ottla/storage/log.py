@@ -606,6 +606,11 @@ class Log(LogTail):
             self._unsynced.forget(segment)
         self._deleted_segments.add(segments, self._config.file_delete_delay_ms)
 
+    @property
+    def has_deleted(self) -> bool:
+        """Whether files of deleted segments wait to be removed."""
+        return bool(self._deleted_segments)
+
     def purge_deleted(self) -> int:
         """Remove files deleted ``file.delete.delay.ms`` ago; return how many segments."""
         with self._health:

@@ -85,6 +85,13 @@ class OpenReport(msgspec.Struct):
     corrupt_checkpoints: list[str] = msgspec.field(default_factory=list)
 
 
+class _Marks(NamedTuple):
+    """The high watermarks of all logs, to see whether one has moved."""
+
+    names: tuple[TopicPartition, ...]
+    offsets: list[Offset]
+
+
 class LogDirectory:
     """A directory that this process has locked, claimed and found writable.
 
@@ -107,6 +114,7 @@ class LogDirectory:
         self._files = CheckpointFiles(ports.disk, path)
         self.logs: dict[TopicPartition, HostedLog] = {}
         self.future_logs: dict[TopicPartition, HostedLog] = {}
+        self._marks: _Marks | None = None  # as of the last write of them alone
 
     @classmethod
     def open(
@@ -445,6 +453,21 @@ class LogDirectory:
             if log.config.is_tiered or log.log_start_offset > log.segments[0].base_offset:
                 tables.log_starts[partition] = log.log_start_offset
         return self._files.writes(tables)
+
+    def high_watermark_writes(self) -> tuple[CheckpointWrite, ...]:
+        """Return the write of the high watermarks alone; nothing if none has moved since the last.
+
+        Raises:
+            StorageFailed: the directory is offline.
+        """
+        self.check_online()
+        logs = (*self.logs.values(), *self.future_logs.values())
+        names = (*self.logs, *self.future_logs)
+        marks = _Marks(names, [hosted.log.high_watermark for hosted in logs])
+        if marks == self._marks:
+            return ()
+        self._marks = marks
+        return self.checkpoint_writes()[-1:]
 
     def close(self, broker_epoch: int = clean_shutdown.UNKNOWN_BROKER_EPOCH) -> None:
         """Close every log, write the checkpoints, then the marker, then release the lock.
