@@ -372,6 +372,48 @@ def test_clean_close_is_durable_whole_and_needs_no_reading() -> None:
     assert append(log, b"p", producer=Producer(4, 0, 0)).is_duplicate
 
 
+def test_close_of_an_unchanged_log_writes_and_syncs_nothing() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    expected = fill(log, 30)
+    log.close()
+    log = reopen(disk, is_clean=True, recovery_point=30)
+    before = disk.operations
+    log.close()
+    assert disk.operations == before
+    disk.crash(Keep.NOTHING)
+    disk.restart()
+    assert values(reopen(disk, is_clean=True, recovery_point=30)) == expected
+
+
+@pytest.mark.parametrize("change", ["append", "flush", "truncate", "roll"])
+def test_close_of_a_log_that_changed_since_it_was_opened_is_durable(change: str) -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    expected = fill(log, 30)
+    log.close()
+    log = reopen(disk, is_clean=True, recovery_point=30)
+    if change == "truncate":
+        log.truncate_to(29)
+        append(log, b"other")
+        expected[29:] = [b"other"]
+    elif change == "roll":
+        log.roll()
+    else:
+        append(log, b"p", producer=Producer(4, 0, 0))
+        expected.append(b"p")
+    if change == "flush":
+        log.flush()
+    log.close()
+    disk.crash(Keep.NOTHING)
+    disk.restart()
+    log = reopen(disk, is_clean=True, recovery_point=len(expected))
+    assert log.report.segments_checked == []
+    assert values(log) == expected
+    if change in ("append", "flush"):
+        assert append(log, b"p", producer=Producer(4, 0, 0)).is_duplicate
+
+
 def test_closed_log_rejects_appends() -> None:
     log = open_log(SimDisk())
     log.close()

@@ -425,6 +425,7 @@ def test_batch_after_a_truncation_is_not_sought_among_the_newest_of_before() -> 
     segment, _ = growing(files(), 5)
     size = segment.size // 5
     segment.truncate_to(BASE + 4)
+    assert segment.position_of(BASE + 7) == segment.size
     put(segment, BASE + 4, *[b"a"] * 20)
     put(segment, BASE + 24, b"b")
     assert segment.position_of(BASE + 7) == 2 * size

@@ -82,7 +82,7 @@ class LogMaintenance:
         """Remove the files of segments and logs that were deleted long enough ago."""
         self.now()  # so that a jump of the clock is noticed while it is small
         # Nearly always none of thousands: this line is most of what an idle partition costs.
-        pending = [each for each in self._host.partitions if each.log.has_deleted]
+        pending = [each for each in self._host.partitions if each.log.deleted_segments]
         await self._each(_purge, pending)
         self._replicas.purge()
 

@@ -85,6 +85,11 @@ class Unsynced:
         self._files: list[tuple[Segment | None, Syncable]] = []
         self._generation = 0
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing waits to be synced, and the log was never truncated."""
+        return not self._files and self._generation == 0
+
     def add_segment(self, segment: Segment) -> None:
         """Add the files of a sealed segment."""
         paths = [segment.offset_index.path, segment.time_index.path]

@@ -100,12 +100,12 @@ class Log(LogTail):
         self._snapshots = loaded.snapshots
         self._health = DiskHealth(files.directory)
         self._unsynced = Unsynced(files)
-        self._deleted_segments = DeletedSegments(clock)
+        self.deleted_segments = DeletedSegments(clock)
         self._log_start = loaded.log_start
         self._recovery_point = loaded.recovery_point
         self._high_watermark = max(loaded.log_start, loaded.segments.first.base_offset)
         self.remote_end = Offset(0)  # everything below is in remote storage; its manager sets it
-        self.log_end_offset = loaded.log_end
+        self.log_end_offset = self._opened_end = loaded.log_end
         self.producers = loaded.producers
         self.epochs = loaded.epochs
         self.report = loaded.report
@@ -604,31 +604,23 @@ class Log(LogTail):
     def _schedule_removal(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
             self._unsynced.forget(segment)
-        self._deleted_segments.add(segments, self._config.file_delete_delay_ms)
-
-    @property
-    def has_deleted(self) -> bool:
-        """Whether files of deleted segments wait to be removed."""
-        return bool(self._deleted_segments)
+        self.deleted_segments.add(segments, self._config.file_delete_delay_ms)
 
     def purge_deleted(self) -> int:
         """Remove files deleted ``file.delete.delay.ms`` ago; return how many segments."""
         with self._health:
-            return self._deleted_segments.purge()
+            return self.deleted_segments.purge()
 
     # -- close and failure ---------------------------------------------------
 
     def close(self, *, is_discarded: bool = False) -> None:
-        """Seal and sync the log, so that the next start need not check it.
+        """Seal and sync the log if it has changed, so that the next start need not check it.
 
-        The caller that closes all logs of a directory marks it clean after the last one. A log
-        that failed or ``is_discarded`` is closed without syncing.
-
-        Raises:
-            StorageFailed: the log must not be marked clean.
+        A log that failed or ``is_discarded`` is not synced. Raises StorageFailed: the directory
+        must not be marked clean.
         """
         try:
-            if self._health.failure is None and not is_discarded:
+            if self._health.failure is None and not is_discarded and not self._is_as_opened():
                 with self._health:
                     self._segments.active.seal()
                     taken = self._snapshots.take(self.producers)
@@ -637,8 +629,14 @@ class Log(LogTail):
                 self.flush()
         finally:
             self._segments.close()
-            self._deleted_segments.close()
+            self.deleted_segments.close()
             self._health.failure = self._health.failure or "closed"
+
+    def _is_as_opened(self) -> bool:
+        """Whether the files are durable and complete as they are; so for every idle log."""
+        if not self._opened_end == self.log_end_offset == self._recovery_point:
+            return False
+        return self._unsynced.is_untouched and self._snapshots.has(self.producers.map_end_offset)
 
     def _undo(self, segment: Segment, before: int, error: OSError) -> StorageFailed:
         """Fail after a write that may have left part of a batch, and remove that part."""

@@ -32,6 +32,10 @@ class Snapshots:
         """Return the path of the snapshot at ``offset``."""
         return self._files.path(offset, Kind.SNAPSHOT)
 
+    def has(self, offset: Offset) -> bool:
+        """Whether a start can do without another snapshot at ``offset``; so for an empty log."""
+        return offset == 0 or (bool(self._offsets) and self._offsets[-1] >= offset)
+
     def take(self, producers: ProducerState) -> list[str]:
         """Write the producer state, unless a snapshot has it; return the paths written.
 
