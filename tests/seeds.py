@@ -5,13 +5,17 @@ mutants and `make nightly` run; ``SEEDS=500``, the first 500; ``SEEDS=500:600``,
 """
 
 import os
+from collections.abc import Sequence
 
 
-def seeds(count: int, *, deep: int) -> range:
-    """Return the seeds to run: ``count`` by default, ``deep`` of them with ``SEEDS=deep``."""
+def seeds(few: int | Sequence[int], *, deep: int) -> Sequence[int]:
+    """Return the seeds to run: the ``few`` by default, ``deep`` of them with ``SEEDS=deep``.
+
+    ``few`` is a number of seeds, or the seeds that cover the most together.
+    """
     match os.environ.get("SEEDS", "").split(":"):
         case [""]:
-            return range(count)
+            return range(few) if isinstance(few, int) else few
         case ["deep"]:
             return range(deep)
         case [last]:

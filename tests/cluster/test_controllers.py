@@ -17,6 +17,7 @@ from processes import (
     wait_leader,
 )
 from tests.free_ports import free_ports
+from tests.seeds import seeds
 
 from ottla.client.connection import Connection
 from ottla.node.format_plan import Quorum
@@ -36,7 +37,7 @@ from ottla.protocol.messages.describe_client_quotas import (
 )
 from ottla.runtime.network import TcpNetwork
 
-KILLS = 20
+KILLS = len(seeds(8, deep=20))
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

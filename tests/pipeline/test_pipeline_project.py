@@ -107,7 +107,7 @@ def test_status_and_stop_find_the_running_process(project):
         assert "is already running" in again.output
         assert ottla("stop", str(project.root)).exit_code == 0
         assert running.wait(10) == -15
-    assert "gone without a word" in ottla("status", str(project.root)).output
+    assert "has ended unexpectedly" in ottla("status", str(project.root)).output
     project.write_run(Run(os.getpid(), 1.0, 2.0, "completed"))
     assert "shop: completed" in ottla("status", str(project.root)).output
 

@@ -17,7 +17,8 @@ from simulation.runner import play
 from simulation.simulation import Simulation
 
 BLOCK = 4
-SEEDS = seeds(5, deep=5)  # one for each type of group
+# Each type of group, both versions of transactions, and a failover of the quorum.
+SEEDS = seeds((1, 3, 4), deep=30)
 
 
 class Played(NamedTuple):
@@ -48,9 +49,9 @@ def played(seed: int) -> Played:
     return Played(scenario.watch, scenario.kind, simulation.journal.hash(), error)
 
 
-@pytest.mark.parametrize("block", SEEDS[::BLOCK])
+@pytest.mark.parametrize("block", range(0, len(SEEDS), BLOCK))
 def test_work_is_done_exactly_once_by_one_owner(block: int) -> None:
-    for seed in SEEDS[block - SEEDS.start :][:BLOCK]:
+    for seed in SEEDS[block:][:BLOCK]:
         if played(seed).error is not None:
             message = f"coordinators: make sim SEED={seed}"
             raise AssertionError(message) from played(seed).error
@@ -64,10 +65,10 @@ def test_coordinator_seeds_cover_the_faults() -> None:
     assert sum(watch.committed for watch in watches) > 90
     assert sum(watch.aborted for watch in watches) > 15
     assert sum(watch.generations for watch in watches) > 12
-    assert sum(watch.refused for watch in watches) > 90
-    assert sum(watch.elections for watch in watches) > 20
+    assert sum(watch.refused for watch in watches) > 40
+    assert sum(watch.elections for watch in watches) > 10
     assert sum(watch.standbys for watch in watches) > 4
 
 
 def test_same_coordinators_seed_gives_same_journal() -> None:
-    assert play("coordinators", SEEDS[3]).hash == played(SEEDS[3]).hash
+    assert play("coordinators", SEEDS[1]).hash == played(SEEDS[1]).hash
