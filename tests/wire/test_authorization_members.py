@@ -19,6 +19,11 @@ from ottla.protocol.messages import share_fetch as fetching
 from ottla.protocol.messages import streams_group_heartbeat as streams
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -139,6 +144,26 @@ def test_share_fetch_and_acknowledge_of_an_unreadable_topic_are_refused(
         reply = await session.alice.send(share_fetch(session, 2))
         (row,) = reply.responses[0].partitions
         assert (row.error_code, row.records or b"") == (DENIED, b"")
+
+    run(secure, test)
+
+
+def test_offsets_of_a_share_group_hide_topics_that_are_not_asked_for(secure: SecureNode) -> None:
+    async def test(session: Session) -> None:
+        join = ShareGroupHeartbeatRequest("hiders", MEMBER, 0, None, [TOPIC])
+        await until(lambda: session.admin.send(join), lambda reply: reply.error_code == 0)
+        everything = DescribeShareGroupOffsetsRequestGroup("hiders", None)
+        asked = DescribeShareGroupOffsetsRequestTopic(TOPIC, [0])
+        request = DescribeShareGroupOffsetsRequest([everything])
+        await session.set_acls(*ALL)
+        await until(lambda: session.alice.send(request), lambda reply: TOPIC in repr(reply))
+        await session.set_acls(*ALL, HIDDEN)
+        reply: Any = await session.alice.send(request)
+        assert reply.groups[0].error_code == 0 and reply.groups[0].topics == []
+        named = DescribeShareGroupOffsetsRequestGroup("hiders", [asked, asked])
+        reply = await session.alice.send(DescribeShareGroupOffsetsRequest([named]))
+        rows = [row for topic in reply.groups[0].topics for row in topic.partitions]
+        assert [row.error_code for row in rows] == [DENIED, DENIED]
 
     run(secure, test)
 

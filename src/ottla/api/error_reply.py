@@ -77,7 +77,7 @@ _KEEPS_EMPTY_TOPICS: Final = _SHARE_STATE | frozenset(
     }
 )
 # An error of these always has a message.
-_NAMES_ERROR: Final = _SHARE_STATE
+_NAMES_ERROR: Final = _SHARE_STATE | {ApiKey.DESCRIBE_ACLS}
 # A request of these that names nothing is answered with nothing.
 _MAY_BE_EMPTY: Final = _KEEPS_EMPTY_TOPICS | frozenset(
     {

@@ -63,34 +63,32 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
         except Fault as fault:
             reply.error_code, reply.error_message = fault.code, str(fault)
             return reply
-        if asked.topics is not None:
-            wanted: Iterable[describing.DescribeShareGroupOffsetsRequestTopic] = _once(asked.topics)
-        else:
-            # A group that does not exist has no offsets, which is not an error.
-            wanted = () if group is None else _all_of(group, self.image())
-        reply.topics = [await self._topic(caller, asked.group_id, each) for each in wanted]
+        # A group that does not exist has no offsets, which is not an error.
+        everything = () if group is None else _all_of(group, self.image())
+        wanted = everything if asked.topics is None else asked.topics
+        hidden = {
+            name
+            for name in dict.fromkeys(each.topic_name for each in wanted)
+            if not self.access.describe_topic(caller, name)
+        }
+        seen = _once(each for each in wanted if each.topic_name not in hidden)
+        reply.topics = [await self._topic(asked.group_id, each) for each in seen]
+        if asked.topics is not None:  # otherwise the client named none, and learns of none
+            refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            reply.topics += [
+                _without_offsets(each, refused)
+                for each in asked.topics
+                if each.topic_name in hidden
+            ]
         return reply
 
     async def _topic(
-        self,
-        caller: Caller,
-        group_id: str,
-        asked: describing.DescribeShareGroupOffsetsRequestTopic,
+        self, group_id: str, asked: describing.DescribeShareGroupOffsetsRequestTopic
     ) -> describing.DescribeShareGroupOffsetsResponseTopic:
         """Describe one topic; one that does not exist has no offsets, which is not an error."""
         topic = self.image().topics.named(asked.topic_name)
-        may = self.access.describe_topic(caller, asked.topic_name)
-        if not may or topic is None:
-            code = ErrorCode.NONE if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            rows = [
-                describing.DescribeShareGroupOffsetsResponsePartition(
-                    index, start_offset=-1, lag=NO_LAG, error_code=code
-                )
-                for index in asked.partitions
-            ]
-            return describing.DescribeShareGroupOffsetsResponseTopic(
-                asked.topic_name, partitions=rows
-            )
+        if topic is None:
+            return _without_offsets(asked, ErrorCode.NONE)
         ends = await self.ends.ends(topic, asked.partitions)
         found = await asyncio.gather(
             *(
@@ -199,6 +197,19 @@ class ShareOffsetHandlers(msgspec.Struct, frozen=True):
 def _message(code: ErrorCode) -> str | None:
     """Return the message beside an error code; clients of Kafka get one."""
     return None if code is ErrorCode.NONE else code.name
+
+
+def _without_offsets(
+    asked: describing.DescribeShareGroupOffsetsRequestTopic, code: ErrorCode
+) -> describing.DescribeShareGroupOffsetsResponseTopic:
+    """Return a topic whose partitions have no offsets, with the same code each."""
+    rows = [
+        describing.DescribeShareGroupOffsetsResponsePartition(
+            index, start_offset=-1, lag=NO_LAG, error_code=code, error_message=_message(code)
+        )
+        for index in asked.partitions
+    ]
+    return describing.DescribeShareGroupOffsetsResponseTopic(asked.topic_name, partitions=rows)
 
 
 def lag_of(end: int | None, start: int, finished: int) -> int:
