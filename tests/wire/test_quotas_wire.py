@@ -134,12 +134,18 @@ def consumed_rate(node: OneNode, client_id: str, seconds: float) -> float:
     return rate_of(marks, began + 1.5)
 
 
-def test_producer_keeps_to_its_quota_and_another_is_not_affected(node: OneNode) -> None:
+LENGTHS = [4.0, pytest.param(30.0, marks=pytest.mark.nightly)]
+
+
+@pytest.mark.parametrize("seconds", LENGTHS)
+def test_producer_keeps_to_its_quota_and_another_is_not_affected(
+    node: OneNode, seconds: float
+) -> None:
     set_quota(node, "producer_byte_rate", RATE, client_id="slow-producer")
     rates: dict[str, float] = {}
 
     def run(client_id: str, topic: str) -> None:
-        rates[client_id] = produced_rate(node, client_id, topic, 4.0)
+        rates[client_id] = produced_rate(node, client_id, topic, seconds)
 
     threads = [
         threading.Thread(target=run, args=each)
@@ -160,15 +166,17 @@ def test_producer_keeps_to_its_quota_and_another_is_not_affected(node: OneNode) 
     assert "fast-producer" not in shown, "it has no quota"
 
 
-def test_consumer_keeps_to_its_quota(node: OneNode) -> None:
+@pytest.mark.parametrize("seconds", LENGTHS)
+def test_consumer_keeps_to_its_quota(node: OneNode, seconds: float) -> None:
     # A reply may end within a batch, which is then fetched again: keep that part small.
     small = {"linger.ms": 5, "batch.size": 5000}
     producer = Producer({"bootstrap.servers": str(node.address), **small})
-    for _ in range(6000):
+    for _ in range(int(seconds * 1500)):
         producer.produce("read", VALUE)
+        producer.poll(0)
     assert producer.flush(20) == 0
     set_quota(node, "consumer_byte_rate", RATE, client_id="slow-consumer")
-    assert consumed_rate(node, "slow-consumer", 4.0) == pytest.approx(RATE, rel=0.10)
+    assert consumed_rate(node, "slow-consumer", seconds) == pytest.approx(RATE, rel=0.10)
 
 
 def test_fetch_over_quota_is_empty_and_mutes_the_connection(node: OneNode) -> None:
