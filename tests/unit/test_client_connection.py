@@ -145,6 +145,23 @@ def test_negotiation_falls_back_to_an_older_api_versions() -> None:
     play(scenario, old)
 
 
+def test_connection_uses_no_version_above_its_limit() -> None:
+    limits = {ApiKey.FIND_COORDINATOR: 1}
+
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(
+            network, ADDRESS, options=Options(version_max=limits.get)
+        )
+        await connection.send(find("k"))
+        limits[ApiKey.FIND_COORDINATOR] = 9  # a limit that rises while the connection is open
+        await connection.send(find("k"))
+        assert [r.version for r in peer.requests[1:]] == [1, 2]
+        assert connection.version_for(ApiKey.FETCH) == 4
+        await connection.close()
+
+    play(scenario)
+
+
 def test_concurrent_requests_get_their_own_replies() -> None:
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)

@@ -78,6 +78,8 @@ class Options(msgspec.Struct, frozen=True):
     tls: Callable[[], ssl.SSLContext] | None = None
     """Returns the context of a handshake that begins now; None connects without TLS."""
     login: Credentials | None = None
+    version_max: Callable[[ApiKey], int | None] | None = None
+    """Returns the newest version of an API that may be used now; None if there is no limit."""
 
 
 class _Sent(msgspec.Struct, eq=False):
@@ -192,7 +194,10 @@ class Connection:
         ours, theirs = APIS[key].versions, self.versions.get(key)
         if theirs is None or max(ours[0], theirs[0]) > min(ours[1], theirs[1]):
             raise UnsupportedVersion(f"{self.address}: {key.title} {ours} against {theirs}")
-        return min(ours[1], theirs[1])
+        newest = min(ours[1], theirs[1])
+        version_max = self._options.version_max
+        limit = None if version_max is None else version_max(key)
+        return newest if limit is None else min(newest, max(limit, ours[0], theirs[0]))
 
     async def send(
         self,

@@ -92,6 +92,38 @@ class MetadataVersion(enum.IntEnum):
         """Return the version of a partition change record."""
         return self.partition_record_version()
 
+    # -- requests between brokers, which also a broker of an older release has to serve ----------
+
+    def fetch_request_version(self) -> int:
+        """Return the newest version of Fetch that a follower may send to a leader."""
+        return _newest(_FETCH_VERSIONS, self)
+
+    def list_offsets_request_version(self) -> int:
+        """Return the newest version of ListOffsets that a follower may send to a leader."""
+        return _newest(_LIST_OFFSETS_VERSIONS, self)
+
+
+# The level from which on a request version is used between brokers, newest first.
+_FETCH_VERSIONS = (
+    (MetadataVersion.IBP_4_1_IV1, 18),
+    (MetadataVersion.IBP_3_9_IV0, 17),
+    (MetadataVersion.IBP_3_7_IV4, 16),
+    (MetadataVersion.IBP_3_5_IV1, 15),
+    (MetadataVersion.IBP_3_5_IV0, 14),
+    (MetadataVersion.IBP_3_3_IV3, 13),
+)
+_LIST_OFFSETS_VERSIONS = (
+    (MetadataVersion.IBP_4_2_IV1, 11),
+    (MetadataVersion.IBP_4_0_IV3, 10),
+    (MetadataVersion.IBP_3_9_IV0, 9),
+    (MetadataVersion.IBP_3_5_IV0, 8),
+    (MetadataVersion.IBP_3_3_IV3, 7),
+)
+
+
+def _newest(versions: tuple[tuple[MetadataVersion, int], ...], level: MetadataVersion) -> int:
+    return next(version for since, version in versions if level >= since)
+
 
 MINIMUM_VERSION = MetadataVersion.IBP_3_3_IV3
 LATEST_PRODUCTION = MetadataVersion.IBP_4_2_IV1

@@ -2,9 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
+
 from ottla.client.connection import Connection
 from ottla.metadata.image import Image
 from ottla.node.context import NodeContext
+from ottla.protocol.api_keys import ApiKey
 from ottla.runtime.ports import Address
 
 
@@ -38,10 +41,14 @@ def broker_dial(
 ) -> Callable[[int], Awaitable[Connection]]:
     """Return a function that opens a connection to a broker of the newest image.
 
-    It raises ConnectionRefusedError for a broker that is not registered on that listener.
+    It raises ConnectionRefusedError for a broker that is not registered on that listener. A
+    connection uses no version of Fetch and ListOffsets that the finalized metadata.version does not
+    allow yet.
     """
     listener, address_of = listener_name(context), broker_address(context)
-    options = context.security.peer_options(listener)
+    options = replace(
+        context.security.peer_options(listener), version_max=lambda key: version_max(image(), key)
+    )
 
     async def dial(broker_id: int) -> Connection:
         address = address_of(image(), broker_id)
@@ -52,3 +59,13 @@ def broker_dial(
         )
 
     return dial
+
+
+def version_max(image: Image, key: ApiKey) -> int | None:
+    """Return the newest version of an API between brokers; None if the level sets no limit."""
+    level = image.features.metadata_version()
+    if level is None:
+        return None
+    if key is ApiKey.FETCH:
+        return level.fetch_request_version()
+    return level.list_offsets_request_version() if key is ApiKey.LIST_OFFSETS else None
