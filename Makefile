@@ -60,8 +60,8 @@ sim: setup ## run simulations; SEED=n replays one
 nightly: setup ## run every test with deep searches; SEEDS=n for n seeds per simulation
 	OTTLA_EXPECT=compiled SEEDS=$(or $(SEEDS),deep) HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),nightly) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q --timeout 3600 -m "not jvm and not external"
 
-nemesis: setup ## kill, pause and cut off real processes under load; NEMESIS_SECONDS=n NODES=n SEED=n FAULTS=a,b SECURITY=sasl_ssl
-	$(BIN)/python -m tests.nemesis $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(SECURITY),--security $(SECURITY))
+nemesis: setup ## kill, pause and cut off real processes under load; NEMESIS_SECONDS=n NODES=n SEED=n FAULTS=a,b SECURITY=sasl_ssl MIXED=1
+	$(BIN)/python -m tests.nemesis $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(SECURITY),--security $(SECURITY)) $(if $(MIXED),--mixed)
 
 fuzz: setup ## send mutated frames to every codec; FUZZ_SECONDS=n
 	$(BIN)/python -m tests.fuzz $(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS),)
@@ -76,7 +76,8 @@ bench: setup ## measure ratios in one run and write docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
 conformance: setup ## test every client and Apache Kafka's tools; missing ones are skipped with a reason
-	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance tests/mixed
+	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance
+	$(BIN)/python -m tests.mixed.matrix
 	$(BIN)/python -m tools.compatibility
 
 differential: setup ## send the same requests to a node and to Apache Kafka and compare; ONLY="fetch topics" MATCH=text RIGHTS=none LIST=1

@@ -327,7 +327,8 @@ def _settings(plan: ClusterPlan, shape: Shape, node_id: int, root: Path) -> str:
         texts = [f"{each.node_id}@{each.controller_address}" for each in voters]
         settings["controller.quorum.voters"] = ",".join(texts)
     else:
-        texts = [each.controller_address for each in voters]
+        # All controllers: voters may be replaced by those that join later.
+        texts = [each.controller_address for each in plan.controllers]
         settings["controller.quorum.bootstrap.servers"] = ",".join(texts)
     settings |= plan.config | shape.own.get(node_id, {})
     names = settings.get("log.dirs", "data").split(",")

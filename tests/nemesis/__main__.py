@@ -1,5 +1,5 @@
 """Inject faults into real clusters: python -m tests.nemesis [--seconds N] [--nodes N] [--seed N]
-[--faults A,B] [--security sasl_ssl]
+[--faults A,B] [--security sasl_ssl] [--mixed]
 
 Rounds of all faults, in an order given by the seed, until the time is up; then the history is
 checked. A failed run keeps its directory: the history, and the output of every node.
@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from tests.nemesis.faults import FAULTS, plan
+from tests.nemesis.faults import plan
 from tests.nemesis.security import MODES, PLAINTEXT
-from tests.nemesis.trial import Shape, run_trial
+from tests.nemesis.trial import Shape, catalogue, run_trial
 
 
 def endless(names: list[str], seed: int, seconds: float) -> Iterator[str]:
@@ -35,11 +35,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--seed", type=int, default=secrets.randbits(31))
-    parser.add_argument("--faults", default=",".join(FAULTS))
+    parser.add_argument("--faults", help="names, separated by commas; all by default")
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--hold", type=float, default=6.0)
     parser.add_argument("--relays", action="store_true", help="no networks of their own")
     parser.add_argument("--security", choices=MODES, default=PLAINTEXT)
+    parser.add_argument("--mixed", action="store_true", help="some nodes run Apache Kafka")
     parser.add_argument("--directory", type=Path)
     arguments = parser.parse_args()
     root = arguments.directory or Path(tempfile.mkdtemp(prefix="nemesis-"))
@@ -51,8 +52,10 @@ def main() -> int:
         hold_s=arguments.hold,
         is_apart=not arguments.relays,
         security=arguments.security,
+        is_mixed=arguments.mixed,
+        has_consumer_group=arguments.mixed,
     )
-    names = arguments.faults.split(",")
+    names = arguments.faults.split(",") if arguments.faults else list(catalogue(shape))
     faults = endless(names, arguments.seed, arguments.seconds)
     outcome = run_trial(shape, faults, seed=arguments.seed, directory=root)
     print(outcome)

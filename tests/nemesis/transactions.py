@@ -59,6 +59,10 @@ class TransactionalProducer(Worker):
         self._producer.begin_transaction()
         values = [self._send(txn, partition) for partition in range(self._partitions)]
         is_commit = self._random.random() >= ABORTED
+        if not is_commit:
+            # An abort drops what was not sent yet, and then fails for good if a lost coordinator
+            # never learned of the transaction. This way the aborted records are in the logs, too.
+            self._producer.flush(ASK_S)
         self._end(txn, Phase.INVOKE, commit=is_commit)
         if is_commit and self._is_done(lambda: self._producer.commit_transaction(ASK_S)):
             self._end(txn, Phase.OK, commit=True)

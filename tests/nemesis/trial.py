@@ -53,8 +53,9 @@ SEEN_S_MAX = 30.0
 class Shape:
     """The parameters of a run. ``rate`` is records per second, of all producers together;
     ``is_apart``: each node in its own network, where that is permitted; ``has_consumer_group``: a
-    group of the consumer protocol (KIP-848) beside the classic one; ``security``: a name of
-    `tests.nemesis.security.MODES`, between nodes and to clients.
+    group of the consumer protocol (KIP-848) beside the classic one; ``is_mixed``: some nodes run
+    Apache Kafka, drawn by the seed, and nodes are replaced by the other kind; ``security``: a name
+    of `tests.nemesis.security.MODES`, between nodes and to clients.
     """
 
     nodes: int = 3
@@ -68,6 +69,7 @@ class Shape:
     is_apart: bool = True
     has_transactions: bool = True
     has_consumer_group: bool = False
+    is_mixed: bool = False
     security: str = PLAINTEXT
     config: dict[str, object] = field(default_factory=lambda: dict(QUICK))
 
@@ -286,17 +288,35 @@ def run_trial(
             stack.callback(shutil.rmtree, root, ignore_errors=True)
         recorder = Recorder(root / "history.jsonl")
         stack.callback(recorder.close)
-        nodes, net = prepare(root / "cluster", shape.nodes, stack), _networks(shape, stack)
+        nodes, net = _node_environment(shape, root / "cluster", stack), _networks(shape, stack)
         hosts = [HOST] if net is None else [net.host(node_id) for node_id in net.nodes]
         environment = ClusterEnvironment(nodes, net, secure(shape.security, root, hosts))
-        cluster = stack.enter_context(_cluster(shape, environment, root / "cluster"))
-        trial = Trial(cluster, environment, shape, recorder, seed)
+        cluster = stack.enter_context(_cluster(shape, environment, root / "cluster", seed))
+        trial = Trial(cluster, environment, shape, recorder, seed, catalogue(shape))
         try:
             trial.attempt(_offered(trial.stage, faults))
             return check_history(recorder)
         finally:
             for node_id in cluster.node_ids:
                 (root / f"node-{node_id}.log").write_text(cluster.output(node_id))
+
+
+def catalogue(shape: Shape) -> Mapping[str, Callable[[Stage], None]]:
+    """Return the faults of a run by name."""
+    if not shape.is_mixed:
+        return FAULTS
+    # Loaded only here: all other runs need no Java.
+    from tests.mixed.nemesis import REPLACEMENTS
+
+    return {**FAULTS, **REPLACEMENTS}
+
+
+def _node_environment(shape: Shape, root: Path, stack: ExitStack) -> NodeEnvironment:
+    """Prepare disks and clocks; those of Apache Kafka's processes are left alone."""
+    if not shape.is_mixed:
+        return prepare(root, shape.nodes, stack)
+    root.mkdir(parents=True, exist_ok=True)
+    return NodeEnvironment(root, None, has_disks=False)
 
 
 def _networks(shape: Shape, stack: ExitStack) -> Net | None:
@@ -309,8 +329,13 @@ def _networks(shape: Shape, stack: ExitStack) -> Net | None:
 
 
 def _cluster(
-    shape: Shape, environment: ClusterEnvironment, directory: Path
+    shape: Shape, environment: ClusterEnvironment, directory: Path, seed: int
 ) -> AbstractContextManager[Cluster]:
+    if shape.is_mixed:
+        from tests.mixed.nemesis import run_mixed_nodes
+
+        access = environment.security.access
+        return run_mixed_nodes(shape.nodes, shape.config, directory, environment.net, access, seed)
     variables = environment.nodes.environment
     if environment.net is not None:
         return namespaces.run_apart(

@@ -12,6 +12,7 @@ from ottla.node.broker_lifecycle import (
     RegistrationRefused,
     Timing,
     Unfencing,
+    refusal_text,
 )
 from ottla.node.incarnation import load_incarnation
 from ottla.protocol.errors import ErrorCode
@@ -23,6 +24,7 @@ from ottla.protocol.messages.broker_heartbeat import (
 from ottla.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    Feature,
 )
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Offset, Uuid
@@ -141,6 +143,22 @@ async def test_permanently_rejected_broker_stops(broker: BrokerHarness) -> None:
     await asyncio.wait([broker.task])
     with pytest.raises(RegistrationRefused):
         broker.task.result()
+
+
+@simulated
+async def test_rejected_broker_names_the_levels_that_it_supports(broker: BrokerHarness) -> None:
+    broker.controller.refuse = [ErrorCode.UNSUPPORTED_VERSION]
+    await asyncio.wait([broker.task])
+    with pytest.raises(RegistrationRefused, match="finalized a feature level"):
+        broker.task.result()
+
+
+def test_refusal_text_names_features_and_their_levels() -> None:
+    registration = BrokerRegistrationRequest(
+        broker_id=3, features=[Feature("metadata.version", 7, 29), Feature("share.version", 0, 1)]
+    )
+    text = refusal_text(ErrorCode.UNSUPPORTED_VERSION, registration)
+    assert "metadata.version 7 to 29, share.version 0 to 1" in text and "broker 3" in text
 
 
 @simulated

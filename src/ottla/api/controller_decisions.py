@@ -5,6 +5,7 @@ decision of `ottla.controller`. State that is not in the log (the brokers' sessi
 here: each decision is made exactly once, in its turn.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -69,6 +70,8 @@ else:
     topic_changes = LazyModule("ottla.controller.topic_changes")
     topic_creation = LazyModule("ottla.controller.topic_creation")
 
+
+log = logging.getLogger(__name__)
 
 _NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
@@ -167,6 +170,9 @@ def register_broker(call: DecisionCall) -> Decision[Message]:
     )
     if decision.reply.error_code == ErrorCode.NONE:
         live.register(request.broker_id, decision.reply.broker_epoch, moment.now)
+    elif refusal := brokers.refuse_registration(moment.image, request, context):
+        log.warning("broker registration refused broker=%d error=%s reason=%s",
+                    request.broker_id, refusal.code.name, refusal.message)  # fmt: skip
     return decision
 
 

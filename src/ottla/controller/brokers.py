@@ -72,7 +72,7 @@ def decide_broker_registration(
     that lost unsynced records, and is never taken for a repeated request. A broker that did not
     shut down cleanly is also removed from the eligible leader replicas (KIP-966).
     """
-    refusal = _refuse_registration(image, request, context)
+    refusal = refuse_registration(image, request, context)
     if refusal is not None:
         return Decision([], BrokerRegistrationResponse(error_code=int(refusal.code)))
     existing = image.cluster.brokers.get(request.broker_id)
@@ -85,9 +85,10 @@ def decide_broker_registration(
     return Decision(records, BrokerRegistrationResponse(broker_epoch=record.broker_epoch))
 
 
-def _refuse_registration(
+def refuse_registration(
     image: Image, request: BrokerRegistrationRequest, context: RegistrationContext
 ) -> Refusal | None:
+    """Return why a broker may not register; None if it may. The reply carries only the code."""
     if request.cluster_id != context.cluster_id:
         return Refusal(
             ErrorCode.INCONSISTENT_CLUSTER_ID,

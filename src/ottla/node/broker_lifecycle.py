@@ -55,6 +55,22 @@ _REGISTER_AGAIN: Final = frozenset(
 )
 
 
+def refusal_text(code: ErrorCode, registration: BrokerRegistrationRequest) -> str:
+    """Return why a broker cannot join the cluster, and what to do."""
+    who = f"the controller refused broker {registration.broker_id} with {code.name}"
+    if code is ErrorCode.INCONSISTENT_CLUSTER_ID:
+        return f"{who}: the broker was formatted for cluster {registration.cluster_id}"
+    levels = ", ".join(
+        f"{each.name} {each.min_supported_version} to {each.max_supported_version}"
+        for each in registration.features
+    )
+    return (
+        f"{who}: the cluster has finalized a feature level that this broker does not support. It "
+        f"supports {levels}. Compare with `kafka-features.sh describe`, and run a release that "
+        "supports the finalized levels"
+    )
+
+
 class BrokerLifecycle:
     """`Service`: ready once the controller has accepted this broker and it has caught up.
 
@@ -146,7 +162,7 @@ class BrokerLifecycle:
         assert isinstance(response, BrokerRegistrationResponse)
         code = ErrorCode(response.error_code)
         if code in _FINAL:
-            raise RegistrationRefused(f"registration: {code.name}")
+            raise RegistrationRefused(refusal_text(code, self._registration))
         if code is not ErrorCode.NONE:
             log.warning("broker registration rejected error=%s; trying again", code.name)
             return False

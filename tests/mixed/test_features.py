@@ -1,0 +1,55 @@
+"""Feature levels across the border: what a node does not support, it refuses with a reason."""
+
+from pathlib import Path
+
+import pytest
+from tests.mixed.clients import Clients
+from tests.mixed.cluster import BROKER, Shape, run_mixed, wait_until
+from tests.mixed.kinds import OTTLA, kafka, need
+from tests.mixed.levels import NEWEST
+from tests.mixed.settings import ONE
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+
+EXIT_S_MAX = 60.0
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
+
+
+def test_ottla_names_the_level_of_a_newer_cluster_and_exits(tmp_path: Path) -> None:
+    need("4.3.1")
+    shape = Shape(roles={2: BROKER}, config=ONE, release="4.3-IV0")
+    kinds = {1: kafka("4.3.1"), 2: kafka("4.3.1")}
+    with run_mixed(kinds, tmp_path, shape, absent=frozenset({2})) as cluster:
+        cluster.hosts[2].kind = OTTLA
+        cluster.begin(2)
+        wait_until(lambda: not cluster.hosts[2].is_alive, EXIT_S_MAX, "the broker's exit")
+        text = cluster.output(2)
+        assert "metadata.version" in text.splitlines()[-1]
+        assert "30" in text.splitlines()[-1] and "29" in text.splitlines()[-1]
+
+
+def test_ottla_controller_says_why_an_older_broker_may_not_join(tmp_path: Path) -> None:
+    need("4.0.2")
+    shape = Shape(roles={2: BROKER}, config=ONE, release=NEWEST)
+    with run_mixed({1: OTTLA, 2: OTTLA}, tmp_path, shape, absent=frozenset({2})) as cluster:
+        cluster.hosts[2].kind = kafka("4.0.2")
+        cluster.begin(2)
+        wait_until(lambda: not cluster.hosts[2].is_alive, EXIT_S_MAX, "the broker's exit")
+        # Kafka ends when it reads the level in the log; it may have tried to register before.
+        reason = "metadata.version is finalized at 29, the broker supports 7 to 25"
+        text = cluster.output(1)
+        assert reason in text or "broker registration refused" not in text
+
+
+def test_level_rises_once_the_last_old_node_is_gone(tmp_path: Path) -> None:
+    need("4.0.2")
+    shape = Shape(roles={2: BROKER}, config=ONE, release="4.0-IV3")
+    with run_mixed({1: OTTLA, 2: kafka("4.0.2")}, tmp_path, shape) as cluster:
+        where = ("--bootstrap-server", cluster.bootstrap)
+        upgrade = ("upgrade", "--metadata", NEWEST)
+        with pytest.raises(AssertionError, match="broker 2 supports levels 7 to 25 only"):
+            cluster.tool(FEATURES, *where, *upgrade)
+        cluster.replace(2, OTTLA)
+        cluster.tool(FEATURES, *where, *upgrade)
+        assert NEWEST in cluster.tool(FEATURES, *where, "describe")
+        Clients(cluster).create("after", replicas=1)
