@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.mixed.kinds import Kind, classpath
+from tests.mixed.kinds import Kind, classpath, logging_path
 
 from ottla.client.connection import Connection, Options
 from ottla.protocol.faults import Fault
@@ -46,8 +46,10 @@ rootLogger.appenderRef.console.ref=console
 
 def java(version: str, *arguments: str, logging: Path | None = None) -> list[str]:
     """Return the command line of a class of Kafka. Raises Missing without Java or the jars."""
-    options = () if logging is None else (f"-Dlog4j2.configurationFile={logging}",)
-    return [*JAVA, *options, "-cp", classpath(version), *arguments]
+    if logging is None:
+        return [*JAVA, "-cp", classpath(version), *arguments]
+    option = f"-Dlog4j2.configurationFile={logging}"
+    return [*JAVA, option, "-cp", f"{classpath(version)}:{logging_path()}", *arguments]
 
 
 def ottla(*arguments: str) -> list[str]:

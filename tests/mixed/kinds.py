@@ -18,6 +18,7 @@ POM = ROOT / "tests" / "conformance" / "pom.xml"
 # whether there is a later one.
 RELEASES = ("4.0.2", "4.1.2", "4.2.1", "4.3.1")
 TARGET = "4.2.1"
+LOGGING = ("log4j-slf4j-impl", "log4j-api", "log4j-core")
 FETCH_S_MAX = 600
 
 
@@ -69,6 +70,16 @@ def jars_of(version: str) -> Path:
 def classpath(version: str) -> str:
     """Return the class path of a version of Kafka. Raises Missing, as `jars_of`."""
     return f"{jars_of(version)}/*"
+
+
+def logging_path() -> str:
+    """Return the class path by which a server's log reaches its output; empty without Maven."""
+    jars = ROOT / "build" / "kafka-logging"
+    if len(list(jars.glob("*.jar"))) < len(LOGGING) and shutil.which("mvn") is not None:
+        for name in LOGGING:
+            artifact = f"org.apache.logging.log4j:{name}:2.25.4"
+            _maven("dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={jars}")
+    return f"{jars}/*"
 
 
 def need(*versions: str) -> None:

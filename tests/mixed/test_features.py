@@ -23,9 +23,8 @@ def test_ottla_names_the_level_of_a_newer_cluster_and_exits(tmp_path: Path) -> N
         cluster.hosts[2].kind = OTTLA
         cluster.begin(2)
         wait_until(lambda: not cluster.hosts[2].is_alive, EXIT_S_MAX, "the broker's exit")
-        text = cluster.output(2)
-        assert "metadata.version" in text.splitlines()[-1]
-        assert "30" in text.splitlines()[-1] and "29" in text.splitlines()[-1]
+        line = cluster.output(2).splitlines()[-1]
+        assert "metadata.version" in line and "29" in line, line
 
 
 def test_ottla_controller_says_why_an_older_broker_may_not_join(tmp_path: Path) -> None:
@@ -34,11 +33,8 @@ def test_ottla_controller_says_why_an_older_broker_may_not_join(tmp_path: Path) 
     with run_mixed({1: OTTLA, 2: OTTLA}, tmp_path, shape, absent=frozenset({2})) as cluster:
         cluster.hosts[2].kind = kafka("4.0.2")
         cluster.begin(2)
-        wait_until(lambda: not cluster.hosts[2].is_alive, EXIT_S_MAX, "the broker's exit")
-        # Kafka ends when it reads the level in the log; it may have tried to register before.
         reason = "metadata.version is finalized at 29, the broker supports 7 to 25"
-        text = cluster.output(1)
-        assert reason in text or "broker registration refused" not in text
+        wait_until(lambda: reason in cluster.output(1), EXIT_S_MAX, "the reason")
 
 
 def test_level_rises_once_the_last_old_node_is_gone(tmp_path: Path) -> None:

@@ -36,15 +36,16 @@ def test_committed_metadata_survives_the_leaders_of_a_mixed_quorum(
     need()
     kinds = drawn_kinds(seed * 2 + is_static, 3)
     with run_mixed(kinds, tmp_path, Shape(is_static=is_static)) as cluster:
-        clients, made = Clients(cluster), []
+        made = []
         for turn in range(KILLS):
             made.append(f"topic-{turn}")
-            clients.create(made[-1], replicas=2)
+            Clients(cluster).create(made[-1], replicas=2)
             leader = cluster.wait_leader()
             cluster.kill(leader)
             successor = cluster.wait_leader(other_than=leader)
             made.append(f"topic-{turn}-of-{successor}")
-            clients.create(made[-1], replicas=2)
+            # A client of its own: librdkafka waits for the broker that it was sent to before.
+            Clients(cluster).create(made[-1], replicas=2)
             cluster.start(leader)
             cluster.wait_whole()
         for node_id in cluster.brokers:

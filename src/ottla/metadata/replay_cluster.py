@@ -133,8 +133,8 @@ def no_op(image: Image, record: NoOpRecord, touched: Touched) -> Image:
 def _metadata_version(level: int) -> int:
     if level not in MetadataVersion._value2member_map_:
         raise ReplayFault(
-            f"metadata.version {level} is unknown; known are {int(MINIMUM_VERSION)} "
-            f"to {int(max(MetadataVersion))}"
+            f"the cluster has finalized metadata.version {level}, which this release does not "
+            f"support; it supports {int(MINIMUM_VERSION)} to {int(max(MetadataVersion))}"
         )
     return level
 

@@ -4,9 +4,17 @@ import errno
 import re
 from typing import Final
 
+from ottla.metadata.metadata_versions import (
+    LATEST_PRODUCTION,
+    METADATA_VERSION,
+    MINIMUM_VERSION,
+)
+from ottla.metadata.replay_fault import ReplayFault
+from ottla.node.broker_lifecycle import RegistrationRefused
 from ottla.node.handle import StartFailed
 from ottla.node.replica_manager import AllDirectoriesFailed
 from ottla.protocol.faults import Fault, StorageFailed
+from ottla.protocol.internal.metadata_records import NewerMetadataRecord
 from ottla.raft.metadata_log import UnusableMetadataLog
 from ottla.raft.quorum_state_file import UnreadableQuorumState
 from ottla.raft.snapshots import CorruptSnapshot
@@ -21,10 +29,17 @@ START_FAULTS: Final = (
     UnusableMetadataLog,
     UnreadableQuorumState,
     CorruptSnapshot,
+    ReplayFault,
+    RegistrationRefused,
     Fault,
     OSError,
 )
 _CHECK_DISK: Final = "Check the disk and the permissions, then start again."
+_NEWER: Final = (
+    f"The cluster has finalized a {METADATA_VERSION} that this release does not support; it "
+    f"supports {int(MINIMUM_VERSION)} ({MINIMUM_VERSION}) to {int(LATEST_PRODUCTION)} "
+    f"({LATEST_PRODUCTION}). Run a release that supports the finalized level."
+)
 _ADDRESS: Final = {errno.EADDRINUSE, errno.EADDRNOTAVAIL}
 _NUMBER: Final = re.compile(r"\[Errno -?[0-9]+\] ")
 
@@ -41,6 +56,8 @@ def _words(error: Exception) -> str:
         return f"{error}. Stop that process, or give this node a directory of its own."
     if isinstance(error, StorageFailed):
         return f"{error.directory}: {error.reason}. {_CHECK_DISK}"
+    if isinstance(error, NewerMetadataRecord):
+        return f"{error}. {_NEWER}"
     if isinstance(error, OSError):
         return _system_error(error)
     return str(error) or "the node could not be started"

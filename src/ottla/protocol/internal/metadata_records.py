@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from ottla.protocol.faults import UnsupportedVersion
 from ottla.protocol.internal.framing import Versioned, decode_framed
 from ottla.protocol.internal.metadata_cluster import (
     AbortTransactionRecord,
@@ -38,6 +39,11 @@ from ottla.protocol.internal.metadata_topics import (
 )
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Buffer
+
+
+class NewerMetadataRecord(UnsupportedVersion):
+    """A record that the finalized metadata.version allows and this release does not know."""
+
 
 METADATA_RECORDS: Mapping[int, type[Message]] = MappingProxyType(
     {
@@ -75,7 +81,11 @@ def decode_metadata_record(buffer: Buffer) -> Versioned:
     """Read a value of the metadata log.
 
     Raises:
-        ProtocolFault: also for an unknown type or version, since a node that skips a
-            record of the metadata log no longer has the cluster's state.
+        ProtocolFault: also for an unknown type, since a node that skips a record of the metadata
+            log no longer has the cluster's state.
+        NewerMetadataRecord: a version that only a newer release knows, for the same reason.
     """
-    return decode_framed(METADATA_RECORDS, buffer)
+    try:
+        return decode_framed(METADATA_RECORDS, buffer)
+    except UnsupportedVersion as error:
+        raise NewerMetadataRecord(f"a record of the metadata log is too new: {error}") from error
