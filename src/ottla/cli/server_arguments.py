@@ -51,6 +51,13 @@ def parse_arguments(arguments: Sequence[str]) -> ServerArguments:
         default=Output.TABLE.value,
         help="format of the line that says the node is ready",
     )
+    parser.add_argument(
+        "--log-level",
+        metavar="LEVEL",
+        type=str.upper,
+        choices=["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"],
+        help="the level of all loggers, in place of log.level",
+    )
     repair = parser.add_mutually_exclusive_group()
     repair.add_argument(
         "--rejoin-quorum",
@@ -64,6 +71,8 @@ def parse_arguments(arguments: Sequence[str]) -> ServerArguments:
         help="discard all metadata from this offset on, if the log is damaged there",
     )
     found = parser.parse_args(arguments)
+    if found.log_level is not None:
+        found.override.append(f"log.level={found.log_level}")
     return ServerArguments(
         found.config,
         tuple(found.override),

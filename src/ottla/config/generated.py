@@ -1067,6 +1067,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ottla.request.receive.min.bytes.per.second``: Receiving a request may take
     ottla.request.receive.timeout.ms plus its size at this rate."""
 
+    log_format: str = "text"
+    """``log.format``: The form of the node's own log lines."""
+
+    log_level: str = "INFO"
+    """``log.level``: The level of all loggers at start."""
+
+    log_levels: tuple[str, ...] = ()
+    """``log.levels``: The levels of single loggers at start, as logger=LEVEL."""
+
     ottla_login_timeout_ms: int = 30000
     """``ottla.login.timeout.ms``: Close a connection to a SASL listener that has not logged in for
     this long."""

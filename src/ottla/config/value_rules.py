@@ -5,12 +5,14 @@ line that ``docs/config.md`` and error messages show.
 """
 
 import re
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from ottla.config.addresses import BadAddress, parse_host_port, parse_voter
 from ottla.config.values import Value
+
+LOG_LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 
 class Rule(Protocol):
@@ -213,6 +215,22 @@ class ClientMatch(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"selector=expression,... with selector {_any(CLIENT_SELECTORS)}"
+
+
+class LoggerLevels(msgspec.Struct, frozen=True):
+    """Any number of ``logger=LEVEL``, with Kafka's names of levels."""
+
+    def broken_by(self, value: Value) -> str | None:
+        """Check that each item names a logger and a level."""
+        assert isinstance(value, tuple)
+        for item in value:
+            name, _, level = (part.strip() for part in item.partition("="))
+            if not name or level.upper() not in LOG_LEVELS:
+                return f"item {item!r} must be logger=LEVEL, LEVEL {_any(LOG_LEVELS)}"
+        return None
+
+    def __str__(self) -> str:
+        return f"logger=LEVEL,... with LEVEL {_any(LOG_LEVELS)}"
 
 
 def _any(words: tuple[str, ...]) -> str:

@@ -4,10 +4,18 @@ Each row: name, type, default, rule, importance, update mode, description.
 """
 
 from ottla.config.key_definition import Importance, Key, Update
-from ottla.config.value_rules import HostPorts, NonEmpty, at_least, between
+from ottla.config.value_rules import (
+    HostPorts,
+    LoggerLevels,
+    NonEmpty,
+    at_least,
+    between,
+    one_of,
+)
 from ottla.config.values import Type
 
 BOOLEAN = Type.BOOLEAN
+LIST = Type.LIST
 STRING = Type.STRING
 INT = Type.INT
 LONG = Type.LONG
@@ -45,6 +53,12 @@ BROKER_OTTLA: tuple[Key, ...] = (
     Key("ottla.request.receive.min.bytes.per.second", INT, 131_072, at_least(1), LOW, READ_ONLY,
         "Receiving a request may take ottla.request.receive.timeout.ms plus its size at this "
         "rate."),
+    Key("log.format", STRING, "text", one_of("text", "json"), LOW, READ_ONLY,
+        "The form of the node's own log lines."),
+    Key("log.level", STRING, "INFO", one_of("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"),
+        LOW, READ_ONLY, "The level of all loggers at start."),
+    Key("log.levels", LIST, (), LoggerLevels(), LOW, READ_ONLY,
+        "The levels of single loggers at start, as logger=LEVEL."),
     Key("ottla.login.timeout.ms", INT, 30_000, at_least(1), LOW, READ_ONLY,
         "Close a connection to a SASL listener that has not logged in for this long."),
     Key("ottla.metrics.listener", STRING, None, HostPorts(), MEDIUM, READ_ONLY,
