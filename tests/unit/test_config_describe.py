@@ -79,7 +79,7 @@ def line_of(entry: Entry) -> str:
 
 
 # Keys that Kafka does not have.
-OWN_KEYS = ("ottla.", "log.scrub.")
+OWN_KEYS = ("ottla.", "log.scrub.", "log.format", "log.level")
 
 
 def _null(text: str | None) -> str:
