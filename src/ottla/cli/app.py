@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "profile": "ottla.cli.profile_command",
     "pipeline": "ottla.cli.pipeline_command",
     "migrate": "ottla.cli.migrate_command",
+    "mirror": "ottla.cli.mirror_command",
     "logdir": "ottla.cli.logdir_command",
     "log": "ottla.cli.log_command",
     "doctor": "ottla.cli.doctor_command",

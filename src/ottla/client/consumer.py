@@ -232,6 +232,10 @@ class Reader:
         self._positions[partition] = offset
         self._ends.pop(partition, None)
 
+    def add(self, partition: TopicPartition, offset: Offset) -> None:
+        """Read another partition, too, from the next fetch of its leader on."""
+        self._positions[partition] = offset
+
     def drop(self, partition: TopicPartition) -> None:
         """Stop reading a partition."""
         self._positions.pop(partition, None)

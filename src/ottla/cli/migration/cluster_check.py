@@ -19,16 +19,14 @@ _TOPIC: Final = KEYS[Scope.TOPIC]
 _TIERED: Final = "remote.storage.enable"
 
 
-def check_cluster(
-    facts: ClusterFacts, ours: Mapping[str, tuple[int, int]], *, has_tiers: bool = False
-) -> list[Finding]:
+def check_cluster(facts: ClusterFacts, ours: Mapping[str, tuple[int, int]]) -> list[Finding]:
     """Return everything found. ``ours`` are the feature levels that our nodes support."""
     return [
         *_check_features(facts, ours),
         *_check_nodes(facts),
         *_check_partitions(facts.partitions),
         *_check_reassignments(facts),
-        *_check_topics(facts.topic_configs, has_tiers=has_tiers),
+        *_check_topics(facts.topic_configs),
         *_check_groups(facts.groups),
         *_check_disks(facts),
     ]
@@ -116,15 +114,13 @@ def _check_reassignments(facts: ClusterFacts) -> Iterator[Finding]:
         yield _problem("reassignments", detail, fix)
 
 
-def _check_topics(
-    configs: Mapping[str, Mapping[str, str]], *, has_tiers: bool
-) -> Iterator[Finding]:
+def _check_topics(configs: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
     for topic, settings in sorted(configs.items()):
         for name, text in sorted(settings.items()):
-            yield from _check_topic_setting(topic, name, text, has_tiers)
+            yield from _check_topic_setting(topic, name, text)
 
 
-def _check_topic_setting(topic: str, name: str, text: str, has_tiers: bool) -> Iterator[Finding]:
+def _check_topic_setting(topic: str, name: str, text: str) -> Iterator[Finding]:
     key = _TOPIC.get(name)
     if key is None:
         yield _topic(topic, State.PROBLEM, f"{name} is not a topic setting that Ottla knows",
@@ -135,9 +131,10 @@ def _check_topic_setting(topic: str, name: str, text: str, has_tiers: bool) -> I
     except BadValue as error:
         yield _topic(topic, State.PROBLEM, f"{name}={text} {error}", "Correct the setting.")
         return
-    if name == _TIERED and value is True and not has_tiers:
-        detail = "is tiered: its old segments are in remote storage, which Ottla cannot read yet"
-        yield _topic(topic, State.PROBLEM, detail, "Turn tiering off for the topic first (KIP-950)")
+    if name == _TIERED and value is True:
+        detail = "is tiered: its old segments were stored by a plugin that Ottla does not have"
+        fix = "Turn tiering off for the topic first (KIP-950), or copy it with `ottla mirror`."
+        yield _topic(topic, State.PROBLEM, detail, fix)
     elif (reason := unsupported_value(key, value)) is not None:
         yield _topic(topic, State.PROBLEM, f"{name} {reason}", "Remove the setting.")
     elif name in UNSUPPORTED_KEYS:

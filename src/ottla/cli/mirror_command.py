@@ -1,0 +1,262 @@
+"""``ottla mirror``: copy topics from one cluster to another, continuously and exactly once."""
+
+import asyncio
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, TypeVar
+
+import typer
+
+from ottla.cli.connection_settings import BOOTSTRAP, options_of, read_properties
+from ottla.cli.options import OutputOption, answer, chosen, say
+from ottla.cli.output import Output
+from ottla.cli.progress import human
+from ottla.cli.rendering import Row, render_line
+from ottla.cli.session import client_ports, parse_bootstrap
+from ottla.cli.settings_file import fail
+from ottla.client.admin import DEFAULT
+from ottla.client.cluster import ClientOptions, Cluster, Refused
+from ottla.mirror.appender import ForeignWrite
+from ottla.mirror.following import MirrorStatus, read_status
+from ottla.mirror.metadata_sync import Clusters
+from ottla.mirror.records_of_state import BadState
+from ottla.mirror.service import Mirror, MirrorOptions, MirrorRefused, Progress, open_mirror
+from ottla.mirror.state_log import TakenOver
+from ottla.protocol.faults import Fault
+from ottla.runtime.ports import Address
+from ottla.security.sasl.credentials import LoginFailed
+
+app = typer.Typer(
+    help="Copy topics from one cluster to another.", no_args_is_help=True, add_completion=False
+)
+T = TypeVar("T")
+
+_FAILURES: Final = (
+    MirrorRefused, TakenOver, ForeignWrite, BadState, Refused, LoginFailed, Fault, OSError,
+)  # fmt: skip
+
+FromOption = Annotated[
+    str,
+    typer.Option("--from", metavar="FILE", help="Client properties of the source cluster."),
+]
+ToOption = Annotated[
+    str, typer.Option("--to", metavar="FILE", help="Client properties of the target cluster.")
+]
+NameOption = Annotated[
+    str, typer.Option("--name", help="The mirror's name; its state topic is ottla-mirror.NAME.")
+]
+TopicsOption = Annotated[
+    str,
+    typer.Option("--topics", metavar="REGEX", help="Which topics: matches whole names."),
+]
+RefreshOption = Annotated[
+    float,
+    typer.Option("--refresh", help="Seconds between looks for new topics, settings and offsets."),
+]
+ReplicasOption = Annotated[
+    int, typer.Option("--replication-factor", help="Of topics that are created; -1: the default.")
+]
+FillOption = Annotated[
+    int,
+    typer.Option(
+        "--fill-max",
+        help="Preserve offsets of topics that begin at up to this offset, by filling the target.",
+    ),
+]
+ExistingOption = Annotated[
+    bool, typer.Option("--into-existing", help="Copy behind records that the target has.")
+]
+AclsOption = Annotated[bool, typer.Option("--acls/--no-acls", help="Copy ACLs.")]
+GroupsOption = Annotated[
+    bool, typer.Option("--groups/--no-groups", help="Copy committed offsets of groups.")
+]
+
+
+@app.command("run")
+def run(  # noqa: PLR0913 - one per option
+    context: typer.Context,
+    *,
+    source: FromOption,
+    target: ToOption,
+    topics: TopicsOption = ".*",
+    name: NameOption = "mirror",
+    refresh: RefreshOption = 10.0,
+    replication_factor: ReplicasOption = DEFAULT,
+    fill_max: FillOption = 100_000_000,
+    into_existing: ExistingOption = False,
+    acls: AclsOption = True,
+    groups: GroupsOption = True,
+    output: OutputOption = None,
+) -> None:
+    """Copy until interrupted: records, topics, settings, ACLs and committed offsets.
+
+    A mirror that was stopped or killed goes on where it was. Progress is on stderr.
+    """
+    options = MirrorOptions(
+        name=name,
+        topics=_pattern(topics),
+        refresh_s=refresh,
+        replication_factor=replication_factor,
+        fill_max=fill_max,
+        may_append=into_existing,
+        copies_acls=acls,
+        copies_groups=groups,
+    )
+    how = chosen(context, output)
+
+    async def work(clusters: Clusters) -> None:
+        mirror = await open_mirror(clusters, options)
+        await mirror.run(lambda each: _report(each, how))
+
+    try:
+        _with_clusters(source, target, work)
+    except KeyboardInterrupt:
+        say("stopped; run it again to go on")
+        raise typer.Exit(130) from None
+
+
+@app.command("status")
+def status(
+    context: typer.Context,
+    *,
+    source: FromOption,
+    target: ToOption,
+    name: NameOption = "mirror",
+    sample: Annotated[float, typer.Option("--sample", help="Seconds to measure rates over.")] = 1.0,
+    output: OutputOption = None,
+) -> None:
+    """Show how far each partition is copied, its lag and its rate."""
+    found = _with_clusters(source, target, lambda each: read_status(each, name, sample))
+    answer(context, output, _status_rows(found))
+    lag = sum(each.lag for each in found.partitions)
+    ended = "; switched over" if found.is_closed else ""
+    say(f"{len(found.partitions)} partitions, lag {lag}{ended}")
+
+
+@app.command("switch-over")
+def switch_over(  # noqa: PLR0913 - one per option
+    context: typer.Context,
+    *,
+    source: FromOption,
+    target: ToOption,
+    topics: TopicsOption = ".*",
+    name: NameOption = "mirror",
+    replication_factor: ReplicasOption = DEFAULT,
+    quiet: Annotated[
+        float, typer.Option("--quiet", help="Seconds that the source must not have grown.")
+    ] = 5.0,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait.")] = 600.0,
+    output: OutputOption = None,
+) -> None:
+    """Copy the rest, commit the groups' offsets a last time, and end the mirror.
+
+    Stop the producers of the source first. Takes over from a running `ottla mirror run`, which
+    stops. Exit code 1: not caught up in time; nothing was ended, run it again.
+    """
+    options = MirrorOptions(
+        name=name,
+        topics=_pattern(topics),
+        refresh_s=1.0,
+        replication_factor=replication_factor,
+    )
+
+    async def work(clusters: Clusters) -> tuple[list[str], Mirror]:
+        mirror = await open_mirror(clusters, options)
+        behind = await mirror.switch_over(lambda _: None, quiet_s=quiet, timeout_s=timeout)
+        return behind, mirror
+
+    behind, mirror = _with_clusters(source, target, work)
+    if behind:
+        reasons = "; ".join([*behind[:5], *(f"{k}: {v}" for k, v in mirror.problems.items())])
+        fail(f"not caught up after {timeout:.0f} s: {reasons}")
+    answer(context, output, [_progress_row(each) for each in mirror.progress()])
+    say(
+        f"switched over: {len(mirror.copier.links)} partitions copied, offsets of {mirror.groups} "
+        "groups committed. Now start consumers and producers with the target's bootstrap.servers; "
+        "do not write to the source any more."
+    )
+    for subject, problem in mirror.problems.items():
+        say(f"warning: {subject}: {problem}")
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise typer.BadParameter(str(error), param_hint="--topics") from error
+
+
+def _with_clusters(source: str, target: str, work: Callable[[Clusters], Awaitable[T]]) -> T:
+    """Do ``work`` with both clusters; exit 1 where that fails."""
+    ends = [_client_of(source, "--from"), _client_of(target, "--to")]
+
+    async def main() -> T:
+        opened = [Cluster.open(client_ports(), *each) for each in ends]
+        async with await opened[0] as one, await opened[1] as other:
+            return await work(Clusters(one, other))
+
+    try:
+        return asyncio.run(main())
+    except BrokenPipeError:
+        raise
+    except _FAILURES as error:
+        fail(str(error) or type(error).__name__)
+
+
+def _client_of(path: str, option: str) -> tuple[list[Address], ClientOptions]:
+    properties = read_properties(path, option)
+    if not properties.get(BOOTSTRAP):
+        raise typer.BadParameter(f"{path}: {BOOTSTRAP} is not set", param_hint=option)
+    client_id = properties.get("client.id") or "ottla-mirror"
+    options = ClientOptions(client_id=client_id, connection=options_of(properties))
+    return parse_bootstrap(properties[BOOTSTRAP]), options
+
+
+def _report(mirror: Mirror, output: Output) -> None:
+    """Print a line about the progress; as JSON or YAML on stdout, for people on stderr."""
+    progress = mirror.progress()
+    lag = sum(each.lag for each in progress)
+    copied = mirror.copier.copied
+    if output is not Output.TABLE:
+        row: Row = {
+            "partitions": len(progress),
+            "lag": lag,
+            "records": copied.records,
+            "bytes": copied.bytes,
+            "groups": mirror.groups,
+            "problems": dict(mirror.problems),
+        }
+        sys.stdout.write(render_line(row, output))
+        sys.stdout.flush()
+        return
+    say(
+        f"{len(progress)} partitions, lag {lag}, {copied.records:,} records "
+        f"({human(copied.bytes)}) copied, offsets of {mirror.groups} groups"
+    )
+    for subject, problem in mirror.problems.items():
+        say(f"warning: {subject}: {problem}")
+
+
+def _status_rows(found: MirrorStatus) -> list[Row]:
+    return [
+        {
+            "partition": str(each.partition),
+            "position": each.position,
+            "lag": each.lag,
+            "rate": round(each.rate, 1),
+            "target_end": each.target_end,
+            "offsets": "preserved" if each.is_identity else "translated",
+            "problem": each.problem,
+        }
+        for each in found.partitions
+    ]
+
+
+def _progress_row(each: Progress) -> Row:
+    return {
+        "partition": str(each.partition),
+        "position": each.position,
+        "lag": each.lag,
+        "offsets": "preserved" if each.is_identity else "translated",
+    }
