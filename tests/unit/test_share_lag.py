@@ -67,7 +67,9 @@ def test_each_leader_gets_one_request_and_an_unreachable_one_returns_no_codes() 
         id=registered.id,
         partitions={index: SimpleNamespace(leader=each) for index, each in leaders.items()},
     )
-    led = SimpleNamespace(is_leader=True, log=SimpleNamespace(high_watermark=7))
+    led = SimpleNamespace(
+        is_leader=True, log=SimpleNamespace(high_watermark=7, last_stable_offset=7)
+    )
     partitions: Any = SimpleNamespace(by_id=lambda topic_id, index: led if index == 0 else None)
     links = FakeLinks()
     ends = LeaderHighWatermarks(1, partitions, links)  # type: ignore[arg-type]

@@ -20,13 +20,12 @@ new controller. An error of the request is in the response inside.
 import ipaddress
 import logging
 from collections.abc import Awaitable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from ottla.api.access import OPEN, Access
 from ottla.api.binding import bind_routes, handlers_of
-from ottla.api.error_reply import error_reply
 from ottla.api.replies import LARGE_BYTES, NO_REPLY, Answer, Chunk, Result, finished, paced
 from ottla.api.routes import Caller, Route, Routes
 from ottla.api.surface import SURFACE
@@ -57,7 +56,13 @@ from ottla.protocol.messages import request_class, response_class
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.schema import Message, covers
 from ottla.protocol.types import ZERO_UUID
+from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address, Random
+
+if TYPE_CHECKING:
+    from ottla.api import error_reply as error_replies
+else:
+    error_replies = LazyModule("ottla.api.error_reply")
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +171,10 @@ async def _answer(route: Route, inner: Request, sender: Caller) -> EnvelopeRespo
     except NotController:
         return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
     except Fault as fault:
-        body = error_reply(inner.key, inner.version, message, fault.code, str(fault)) or NO_REPLY
+        body = (
+            error_replies.error_reply(inner.key, inner.version, message, fault.code, str(fault))
+            or NO_REPLY
+        )
     if not isinstance(body, Message):
         return EnvelopeResponse(None, ErrorCode.UNKNOWN_SERVER_ERROR)
     if getattr(body, "error_code", 0) in _NOT_LEADING:
@@ -308,7 +316,7 @@ def _packed(host: str) -> bytes:
 
 
 def _refused(request: Request, message: Message, code: ErrorCode) -> Message:
-    reply = error_reply(request.key, request.version, message, code)
+    reply = error_replies.error_reply(request.key, request.version, message, code)
     if reply is None:
         version = f"{request.key.title} v{request.version}"
         raise ProtocolFault(f"{version} has no field for the error {code.name}")

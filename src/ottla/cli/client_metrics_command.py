@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import fail
@@ -66,6 +66,7 @@ def describe(
 
 @app.command("set")
 def set_subscription(
+    context: typer.Context,
     name: Name,
     *,
     metrics: Annotated[
@@ -87,8 +88,9 @@ def set_subscription(
         ),
     ] = None,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
 ) -> None:
-    """Create or change a subscription."""
+    """Create or change a subscription, and show it."""
     interval = None if interval_ms is None else str(interval_ms)
     values = {
         "metrics": metrics,
@@ -98,22 +100,29 @@ def set_subscription(
     changes = [Change(key, value) for key, value in values.items() if value is not None]
     if not changes:
         fail(f"client-metrics {name}: nothing to set; give --metrics, --interval or --match")
-    with_cluster(
-        bootstrap,
-        lambda cluster: alter_configs(cluster, Resource.CLIENT_METRICS, name, changes),
-    )
-    say(f"client-metrics {name}: set")
+
+    async def work(cluster: Cluster) -> Row:
+        await alter_configs(cluster, Resource.CLIENT_METRICS, name, changes)
+        return {"subscription": name, **{each.name: each.value for each in changes}}
+
+    answer(context, output, with_cluster(bootstrap, work))
 
 
 @app.command("delete")
-def delete(name: Name, *, bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT) -> None:
+def delete(
+    context: typer.Context,
+    name: Name,
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
     """Delete a subscription; clients stop pushing what only it asked for."""
     changes = [Change(key, operation=ConfigChange.DELETE) for key in KEYS]
     with_cluster(
         bootstrap,
         lambda cluster: alter_configs(cluster, Resource.CLIENT_METRICS, name, changes),
     )
-    say(f"client-metrics {name}: deleted")
+    answer(context, output, [{"deleted": name}])
 
 
 async def _described(cluster: Cluster, name: str) -> Row:

@@ -14,7 +14,6 @@ from ottla.config.loading import Loaded
 from ottla.config.problems import ConfigError
 from ottla.node.handle import Node, ShutdownTimeout, start_node
 from ottla.node.start_errors import START_FAULTS, start_error
-from ottla.observability.log_output import TEXT_FORMAT, configure_log
 from ottla.protocol.types import Offset
 from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.runtime.collector import settle
@@ -24,14 +23,14 @@ log = logging.getLogger(__name__)
 
 # Kafka's brokers give up a controlled shutdown if the controller does not answer for this long.
 CONTROLLED_SHUTDOWN_S = 30.0
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def serve(arguments: ServerArguments) -> None:
     """Run a node; SIGTERM and SIGINT stop it cleanly. Exits 1 with a message on a failure."""
-    logging.basicConfig(level=logging.INFO, format=TEXT_FORMAT)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     loaded = load_settings(arguments.config, list(arguments.overrides))
-    config = loaded.broker
-    configure_log(config.log_format, config.log_level, config.log_levels)
+    _configure_log(loaded)
 
     def started(node: Node) -> None:
         sys.stdout.write(_greeting(node, arguments.output))
@@ -50,6 +49,16 @@ def serve(arguments: ServerArguments) -> None:
         fail("\n".join(map(str, error.problems)))
     except START_FAULTS as error:
         fail(start_error(error))
+
+
+def _configure_log(loaded: Loaded) -> None:
+    """Apply the settings of the log; their code is not loaded for the defaults."""
+    config = loaded.broker
+    settings = config.log_format, config.log_level, config.log_levels
+    if settings != ("text", "INFO", ()):
+        from ottla.observability.log_output import configure_log
+
+        configure_log(*settings)
 
 
 def _repair(arguments: ServerArguments) -> Repair:

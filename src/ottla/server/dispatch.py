@@ -8,12 +8,11 @@ import logging
 from collections.abc import Mapping
 from functools import cache
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from ottla.api.error_reply import error_reply
 from ottla.api.replies import (
     LARGE_BYTES,
     Answer,
@@ -43,10 +42,16 @@ from ottla.protocol.headers import response_header_version
 from ottla.protocol.messages import request_class
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.schema import Message, covers
+from ottla.runtime.lazy import LazyModule
 from ottla.server.api_versions import ApiVersions, is_software, unsupported
 from ottla.server.authenticator import SASL_KEYS, Authenticator
 from ottla.server.error_mapping import is_planned, to_error_code
 from ottla.server.events import ServerEvents
+
+if TYPE_CHECKING:
+    from ottla.api import error_reply as error_replies
+else:
+    error_replies = LazyModule("ottla.api.error_reply")
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +184,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
             exc_info=None if is_planned(error) else error,
         )
         message = call.message if call.message is not None else self._decoded(request)
-        body = error_reply(request.key, request.version, message, code)
+        body = error_replies.error_reply(request.key, request.version, message, code)
         return Answer(NoReply.NO_REPLY, close=True) if body is None else body
 
     def settle(self, caller: Caller, call: Call, result: Result) -> Outgoing:
@@ -231,7 +236,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         """Return the error reply of an API whose feature is off."""
         message, _ = decode_prefix(request_class(request.key), request.version, request.body)
         code = ErrorCode.UNSUPPORTED_VERSION
-        body = error_reply(request.key, request.version, message, code)
+        body = error_replies.error_reply(request.key, request.version, message, code)
         if body is None:
             raise UnsupportedVersion(f"{request.key.title}: its feature is off")
         return self._outgoing(request, body)
