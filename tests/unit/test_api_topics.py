@@ -17,6 +17,7 @@ from ottla.api.auto_create import (
 )
 from ottla.api.cluster import ClusterHandlers, InvalidRequest
 from ottla.api.describe import DescribeHandlers
+from ottla.api.replies import finish
 from ottla.api.routes import Caller
 from ottla.api.topic_partitions import TopicPartitionsHandlers
 from ottla.config.generated import BrokerConfig
@@ -103,7 +104,7 @@ class Wanted:
 
 def metadata(request: MetadataRequest, version: int = 13, wanted: Wanted | None = None):  # type: ignore[no-untyped-def]
     handlers = ClusterHandlers("C", lambda: IMAGE, lambda: 1, create=wanted or Wanted())
-    return handlers.on_metadata(ME, request, version).topics
+    return finish(handlers.metadata_steps(ME, request, version)).topics
 
 
 def names(*asked: str) -> list[MetadataRequestTopic]:
@@ -121,7 +122,10 @@ def test_metadata_lists_fenced_brokers_while_no_broker_is_unfenced() -> None:
 
     def listed(image: Image) -> list[int]:
         handlers = ClusterHandlers("C", lambda: image, lambda: 1, create=Wanted())
-        return [each.node_id for each in handlers.on_metadata(ME, MetadataRequest([]), 13).brokers]
+        return [
+            each.node_id
+            for each in finish(handlers.metadata_steps(ME, MetadataRequest([]), 13)).brokers
+        ]
 
     assert listed(unfenced) == [4]
     assert listed(nobody) == [1, 2]
@@ -195,7 +199,7 @@ def test_replica_in_a_failed_directory_of_a_live_broker_is_offline() -> None:
 def page(limit: int, cursor: RequestCursor | None = None, *asked: str, most: int = 2000):  # type: ignore[no-untyped-def]
     handlers = TopicPartitionsHandlers(lambda: IMAGE, most)
     request = DescribeTopicPartitionsRequest([TopicRequest(n) for n in asked], limit, cursor)
-    return handlers.on_describe_topic_partitions(ME, request, 0)
+    return finish(handlers.describe_topic_partitions_steps(ME, request, 0))
 
 
 @given(st.integers(-3, 12), st.integers(1, 12))
@@ -369,7 +373,7 @@ def test_refused_topics_are_last_and_named_on_a_full_page_too() -> None:
     for hidden, limit in (("a", 100), ("d", 1)):
         handlers = TopicPartitionsHandlers(lambda: IMAGE, 2000, Hiding(hidden))
         request = DescribeTopicPartitionsRequest(asked, limit)
-        *replies, last = handlers.on_describe_topic_partitions(ME, request, 0).topics
+        *replies, last = finish(handlers.describe_topic_partitions_steps(ME, request, 0)).topics
         assert (last.name, last.error_code) == (hidden, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         assert not last.partitions and hidden not in [topic.name for topic in replies]
 
@@ -385,7 +389,7 @@ def test_invalid_name_is_refused_to_a_client_that_may_not_create_topics() -> Non
     wanted = Wanted()
     handlers = ClusterHandlers("C", lambda: IMAGE, lambda: 1, create=wanted, access=NoCreation())
     asked = MetadataRequest(names("a", "no/name", "__consumer_offsets"))
-    replies = handlers.on_metadata(ME, asked, 13).topics
+    replies = finish(handlers.metadata_steps(ME, asked, 13)).topics
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert [(t.name, t.error_code) for t in replies] == [
         ("a", ErrorCode.NONE),

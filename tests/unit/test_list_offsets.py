@@ -8,6 +8,7 @@ from partition_fixtures import batch_of, registration
 
 from ottla.api.list_offsets import ListOffsetsHandlers
 from ottla.api.offset_for_leader_epoch import EpochHandlers
+from ottla.api.replies import finish
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.messages.list_offsets import (
@@ -54,7 +55,7 @@ def listed(
         replica, isolation, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, epoch, timestamp)])]
     )
     handlers = ListOffsetsHandlers(broker.partitions, **more)
-    response = handlers.on_list_offsets(CALLER, request, version)
+    response = finish(handlers.list_offsets_steps(CALLER, request, version))
     (row,) = response.topics[0].partitions
     return row
 
@@ -197,7 +198,7 @@ def test_a_topic_without_partitions_is_left_out_of_the_answer() -> None:
     broker, _ = filled()
     request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("orders", [])])
     handlers = ListOffsetsHandlers(broker.partitions)
-    assert handlers.on_list_offsets(CALLER, request, 11).topics == []
+    assert finish(handlers.list_offsets_steps(CALLER, request, 11)).topics == []
 
 
 def test_refusals_are_never_an_offset() -> None:
@@ -241,7 +242,9 @@ def test_a_partition_asked_for_twice_is_refused_once() -> None:
     broker, _ = filled()
     twice = [ListOffsetsPartition(0, -1, LATEST), ListOffsetsPartition(0, -1, EARLIEST)]
     request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("orders", twice)])
-    response = ListOffsetsHandlers(broker.partitions).on_list_offsets(CALLER, request, 11)
+    response = finish(
+        ListOffsetsHandlers(broker.partitions).list_offsets_steps(CALLER, request, 11)
+    )
     (row,) = response.topics[0].partitions
     assert row.error_code == ErrorCode.INVALID_REQUEST
 
@@ -255,7 +258,7 @@ def epoch_end(
     asked = OffsetForLeaderTopic(topic, [OffsetForLeaderPartition(0, current, epoch)])
     handlers = EpochHandlers(broker.partitions, **more)
     request = OffsetForLeaderEpochRequest(-1, [asked])
-    (row,) = handlers.on_offset_for_leader_epoch(CALLER, request, 4).topics[0].partitions
+    (row,) = finish(handlers.offset_for_leader_epoch_steps(CALLER, request, 4)).topics[0].partitions
     return row
 
 

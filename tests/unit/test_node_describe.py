@@ -6,6 +6,7 @@ import pytest
 
 from ottla.api.cluster import BROKERS, CONTROLLERS, ClusterHandlers
 from ottla.api.describe import DescribeHandlers
+from ottla.api.replies import finish
 from ottla.api.routes import Caller
 from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.replay import replay_all
@@ -80,14 +81,16 @@ def cluster(kind: int = BROKERS) -> ClusterHandlers:
 
 
 def test_metadata_lists_brokers_on_the_listener_of_the_client() -> None:
-    reply = cluster().on_metadata(CLIENT, MetadataRequest(None), 13)
+    reply = finish(cluster().metadata_steps(CLIENT, MetadataRequest(None), 13))
     assert [(b.node_id, b.host) for b in reply.brokers] == [(1, "h1")]
     assert (reply.cluster_id, reply.controller_id) == ("C", 1)
     assert [topic.name for topic in reply.topics] == ["t"]
 
 
 def test_partition_without_a_reachable_leader_has_an_error() -> None:
-    reply = cluster().on_metadata(CLIENT, MetadataRequest([MetadataRequestTopic(name="t")]), 13)
+    reply = finish(
+        cluster().metadata_steps(CLIENT, MetadataRequest([MetadataRequestTopic(name="t")]), 13)
+    )
     parts = reply.topics[0].partitions
     assert [(p.error_code, p.leader_id) for p in parts] == [
         (ErrorCode.NONE, 1),
@@ -107,13 +110,13 @@ def test_partition_without_a_reachable_leader_has_an_error() -> None:
     ],
 )
 def test_topics_are_found_by_name_and_by_id(asked: MetadataRequestTopic, code: ErrorCode) -> None:
-    reply = cluster().on_metadata(CLIENT, MetadataRequest([asked]), 13)
+    reply = finish(cluster().metadata_steps(CLIENT, MetadataRequest([asked]), 13))
     assert reply.topics[0].error_code == code
 
 
 def test_empty_topic_list_means_all_topics_in_version_0_and_none_later() -> None:
-    assert len(cluster().on_metadata(CLIENT, MetadataRequest([]), 0).topics) == 1
-    assert cluster().on_metadata(CLIENT, MetadataRequest([]), 1).topics == []
+    assert len(finish(cluster().metadata_steps(CLIENT, MetadataRequest([]), 0)).topics) == 1
+    assert finish(cluster().metadata_steps(CLIENT, MetadataRequest([]), 1)).topics == []
 
 
 def test_describe_cluster_lists_fenced_brokers_only_on_request() -> None:

@@ -286,7 +286,7 @@ def test_find_coordinator_requires_authorization(key_type: int, key: str, code: 
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     for access, expected in ((denied, code), (GroupAccess(), 15)):
         handler = FindCoordinatorHandler(lambda: EMPTY, made.append, access)
-        (found,) = handler.on_find_coordinator(CALLER, request, 6).coordinators
+        (found,) = finish(handler.find_coordinator_steps(CALLER, request, 6)).coordinators
         assert (found.error_code, found.node_id) == (expected, -1)
     topics = ["__consumer_offsets", "__transaction_state", "__share_group_state"]
     assert made == [topics[key_type]]

@@ -41,6 +41,4 @@ def _all(resource_type: ResourceType) -> int:
     return sum(map(bit_of, OPERATIONS[resource_type]))
 
 
-TOPIC_OPERATIONS: Final = _all(ResourceType.TOPIC)
-CLUSTER_OPERATIONS: Final = _all(ResourceType.CLUSTER)
 GROUP_OPERATIONS: Final = _all(ResourceType.GROUP)

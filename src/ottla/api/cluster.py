@@ -14,7 +14,7 @@ import msgspec
 from ottla.api.access import OPEN, Access
 from ottla.api.authorized_operations import NOT_ASKED
 from ottla.api.auto_create import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-from ottla.api.replies import Steps, batched, collect, finish
+from ottla.api.replies import Steps, batched, collect
 from ottla.api.routes import Caller
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
@@ -71,16 +71,6 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
     kind: int = BROKERS
     create: Callable[[Caller, Iterable[str]], None] = create_nothing
     access: Access = OPEN
-
-    def on_metadata(
-        self, caller: Caller, request: MetadataRequest, version: int
-    ) -> MetadataResponse:
-        """Describe brokers and topics in one step.
-
-        Raises:
-            InvalidRequest: as `metadata_steps`.
-        """
-        return finish(self.metadata_steps(caller, request, version))
 
     def metadata_steps(
         self, caller: Caller, request: MetadataRequest, version: int

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
-from ottla.api.replies import Steps, collect, finish
+from ottla.api.replies import Steps, collect
 from ottla.api.routes import Caller
 from ottla.coordinators.topics import (
     CONSUMER_OFFSETS,
@@ -47,12 +47,6 @@ class FindCoordinatorHandler(msgspec.Struct, frozen=True):
     image: Callable[[], Image]
     create: Callable[[str], None]
     access: GroupAccess = ALLOW_ALL
-
-    def on_find_coordinator(
-        self, caller: Caller, request: FindCoordinatorRequest, version: int
-    ) -> FindCoordinatorResponse:
-        """Find the coordinators in one step."""
-        return finish(self.find_coordinator_steps(caller, request, version))
 
     def find_coordinator_steps(
         self, caller: Caller, request: FindCoordinatorRequest, version: int

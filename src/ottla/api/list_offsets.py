@@ -25,7 +25,7 @@ import msgspec
 
 from ottla.api.fetch_read import everybody
 from ottla.api.remote_fetch import RemoteReader
-from ottla.api.replies import ITEMS_PER_STEP, Reply, Steps, batched, collect, finish
+from ottla.api.replies import ITEMS_PER_STEP, Reply, Steps, batched, collect
 from ottla.api.routes import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, OffsetNotAvailable, RequestTimedOut
@@ -83,14 +83,6 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
     partitions: Partitions
     may_describe: Callable[[Caller, str], bool] = everybody
     remote: RemoteReader | None = None
-
-    def on_list_offsets(
-        self, caller: Caller, request: ListOffsetsRequest, version: int
-    ) -> ListOffsetsResponse:
-        """Find an offset in each partition in one step; not for logs with remote segments."""
-        response = finish(self.list_offsets_steps(caller, request, version))
-        assert isinstance(response, ListOffsetsResponse)
-        return response
 
     def list_offsets_steps(
         self, caller: Caller, request: ListOffsetsRequest, version: int

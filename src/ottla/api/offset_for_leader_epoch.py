@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from ottla.api.fetch_read import everybody
-from ottla.api.replies import ITEMS_PER_STEP, Steps, collect, finish
+from ottla.api.replies import ITEMS_PER_STEP, Steps, collect
 from ottla.api.routes import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
@@ -28,12 +28,6 @@ class EpochHandlers(msgspec.Struct, frozen=True):
 
     partitions: Partitions
     may_describe: Callable[[Caller, str], bool] = everybody
-
-    def on_offset_for_leader_epoch(
-        self, caller: Caller, request: OffsetForLeaderEpochRequest, version: int
-    ) -> OffsetForLeaderEpochResponse:
-        """Return the ends of epochs in one step."""
-        return finish(self.offset_for_leader_epoch_steps(caller, request, version))
 
     def offset_for_leader_epoch_steps(
         self, caller: Caller, request: OffsetForLeaderEpochRequest, version: int

@@ -21,7 +21,7 @@ from ottla.api.cluster import (
     offline_replicas,
     unknown_code,
 )
-from ottla.api.replies import ITEMS_PER_STEP, Steps, batched, finish
+from ottla.api.replies import ITEMS_PER_STEP, Steps, batched
 from ottla.api.routes import Caller
 from ottla.metadata.image import Image
 from ottla.metadata.topics import PartitionRegistration, Topic
@@ -46,16 +46,6 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
     image: Callable[[], Image]
     partitions_max: int
     access: Access = OPEN
-
-    def on_describe_topic_partitions(
-        self, caller: Caller, request: DescribeTopicPartitionsRequest, version: int
-    ) -> DescribeTopicPartitionsResponse:
-        """Describe one page in one step.
-
-        Raises:
-            InvalidRequest: as `describe_topic_partitions_steps`.
-        """
-        return finish(self.describe_topic_partitions_steps(caller, request, version))
 
     def describe_topic_partitions_steps(
         self, caller: Caller, request: DescribeTopicPartitionsRequest, version: int

@@ -15,8 +15,6 @@ import msgspec
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
-OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 USER_PREFIX: Final = "user_"
 

@@ -24,7 +24,6 @@ from ottla.security.jwt_claims import JwtClaims, JwtRules, UnknownKey
 log = logging.getLogger(__name__)
 
 KEYS_MAX: Final = 1000
-PUBLIC_KEY_TYPES: Final = ("RSA", "EC", "OKP")
 
 
 class JwksTiming(msgspec.Struct, frozen=True, kw_only=True):
