@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from ottla.controller.partition_changes import Election, PartitionUpdate, Rules, plan_change
+from ottla.controller.leader_and_isr import Election, PartitionUpdate, Rules, plan_change
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration
 from ottla.protocol.types import TopicIdPartition, Uuid

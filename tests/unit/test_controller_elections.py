@@ -3,7 +3,7 @@
 import pytest
 from controller_cluster import ControllerCluster
 
-from ottla.controller.leader_elections import decide_elect_leaders, unclean_partitions
+from ottla.controller.elect_leaders import decide_elect_leaders, unclean_partitions
 from ottla.controller.rebalance import decide_rebalance
 from ottla.controller.unclean_recovery import LogState, leaderless_among, recoveries
 from ottla.metadata.topics import LeaderRecoveryState

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from ottla.controller.broker_liveness import HeartbeatContext
 from ottla.controller.brokers import decide_unregister_broker
 from ottla.controller.decision import Decision
-from ottla.controller.leader_elections import decide_elect_leaders
+from ottla.controller.elect_leaders import decide_elect_leaders
 from ottla.controller.reassignments import decide_alter_reassignments
 from ottla.controller.rebalance import decide_rebalance
 from ottla.controller.replica_dirs import decide_assign_replicas

@@ -88,7 +88,7 @@ def _creatable(name: str, partitions: int, factor: int, configs: dict[str, str])
     return CreatableTopic(name, partitions, factor, configs=entries)
 
 
-class Forwarding(Protocol):
+class Forwarder(Protocol):
     """Sends requests to the active controller on behalf of a client."""
 
     async def forward_message(self, caller: Caller, request: Message, timeout_ms: int) -> Message:
@@ -111,7 +111,7 @@ class TopicCreation:
 
     def __init__(
         self,
-        forwarding: Forwarding,
+        forwarding: Forwarder,
         describe: Callable[[str], CreatableTopic],
         timeout_ms: int,
     ) -> None:

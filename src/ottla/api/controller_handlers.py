@@ -15,7 +15,7 @@ from ottla.api.controller_decisions import (
 from ottla.api.replies import Answer, Handled, Result
 from ottla.api.routes import Caller
 from ottla.api.throttle_field import FIELD
-from ottla.controller import decide_once, feature_updates, leader_elections
+from ottla.controller import decide_once, elect_leaders, feature_updates
 from ottla.controller.active_controller import Decide, Moment
 from ottla.controller.decision import Decision
 from ottla.controller.unclean_recovery import Recovery
@@ -111,13 +111,11 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: ElectLeadersRequest, version: int
     ) -> ElectLeadersResponse:
         """Elect leaders; before an unclean election, query the replicas' log end offsets."""
-        unclean = leader_elections.unclean_partitions(self.controller.committed_image, request)
+        unclean = elect_leaders.unclean_partitions(self.controller.committed_image, request)
         found = await self.recoveries.find(unclean) if unclean else {}
 
         def decide_election(call: DecisionCall) -> Decision[Message]:
-            decision = leader_elections.decide_elect_leaders(
-                call.image, request, call.settings, found
-            )
+            decision = elect_leaders.decide_elect_leaders(call.image, request, call.settings, found)
             self.recoveries.note(call.image, decision.records)
             return decision
 

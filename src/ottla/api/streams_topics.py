@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from ottla.api.auto_create import Forwarding
+from ottla.api.auto_create import Forwarder
 from ottla.api.routes import Caller
 from ottla.coordinators.groups.streams.topology import InternalTopic
 from ottla.protocol.errors import ErrorCode
@@ -52,7 +52,7 @@ class StreamsTopicCreation:
 
     name = "streams-topics"
 
-    def __init__(self, forwarding: Forwarding, clock: Clock, timeout_ms: int) -> None:
+    def __init__(self, forwarding: Forwarder, clock: Clock, timeout_ms: int) -> None:
         self._forwarding = forwarding
         self._clock = clock
         self._timeout_ms = timeout_ms

@@ -15,7 +15,7 @@ What decisions share
     decision             the form of a decision; the newest state
     decision_settings    the configuration that decisions need
     draft                the partition changes of one decision
-    partition_changes    a partition's next state: ISR, leader, replicas, ELR
+    leader_and_isr       a partition's next state: ISR, leader, replicas, ELR
     partition_index      partitions that need attention
     bootstrap            the first records of a new cluster
 
@@ -33,7 +33,7 @@ Topics and partitions
     topic_changes        CreatePartitions, DeleteTopics
     placement            replicas of new partitions
     alter_partition      AlterPartition
-    leader_elections     ElectLeaders
+    elect_leaders        ElectLeaders
     unclean_recovery     the most complete replica of a leaderless partition
     rebalance            preferred leaders
     reassignments        AlterPartitionReassignments, ListPartitionReassignments

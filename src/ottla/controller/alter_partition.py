@@ -9,7 +9,7 @@ from ottla.controller.brokers import refuse_broker
 from ottla.controller.decision import Decision
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partition_changes import PartitionUpdate
+from ottla.controller.leader_and_isr import PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.metadata.topics import LeaderRecoveryState, PartitionRegistration, Topic
 from ottla.protocol.errors import ErrorCode

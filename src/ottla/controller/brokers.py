@@ -15,7 +15,7 @@ from ottla.controller.config_rules import is_elr_enabled
 from ottla.controller.decision import Decision, Refusal
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft, drop_from_isr, in_isr
-from ottla.controller.partition_changes import PartitionUpdate
+from ottla.controller.leader_and_isr import PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import METADATA_VERSION
 from ottla.metadata.registrations import BrokerRegistration

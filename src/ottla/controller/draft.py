@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ottla.controller.config_rules import is_elr_enabled
 from ottla.controller.decision_settings import DecisionSettings, TopicPolicies
-from ottla.controller.partition_changes import PartitionUpdate, Rules, plan_change
+from ottla.controller.leader_and_isr import PartitionUpdate, Rules, plan_change
 from ottla.metadata.image import Image
 from ottla.metadata.replay_topics import merge
 from ottla.metadata.topics import (

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ottla.controller.decision import RECORDS_MAX, ControllerState, Decision, Refusal
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partition_changes import PartitionUpdate
+from ottla.controller.leader_and_isr import PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.metadata.topics import PartitionRegistration, Topic
 from ottla.protocol.errors import ErrorCode

@@ -11,8 +11,8 @@ from collections import Counter
 from ottla.controller.decision import ControllerState, Decision
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.leader_elections import ELECTIONS_MAX
-from ottla.controller.partition_changes import Election, PartitionUpdate
+from ottla.controller.elect_leaders import ELECTIONS_MAX
+from ottla.controller.leader_and_isr import Election, PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.protocol.types import TopicIdPartition
 

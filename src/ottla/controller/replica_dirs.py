@@ -6,7 +6,7 @@ from ottla.controller.brokers import refuse_broker
 from ottla.controller.decision import Decision
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft, drop_from_isr
-from ottla.controller.partition_changes import PartitionUpdate
+from ottla.controller.leader_and_isr import PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode

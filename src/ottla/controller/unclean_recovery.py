@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from ottla.controller.decision import ControllerState, Decision
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partition_changes import Election, PartitionUpdate
+from ottla.controller.leader_and_isr import Election, PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.protocol.types import NO_EPOCH, NO_LEADER, TopicIdPartition
 

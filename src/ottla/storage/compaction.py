@@ -174,7 +174,7 @@ def _is_last_of_producer(header: BatchHeader, round_: Round) -> bool:
 # -- one log -------------------------------------------------------------------
 
 
-class Segment(Protocol):
+class CleanableSegment(Protocol):
     """The properties of a segment that plans use; sizes are bytes."""
 
     @property
@@ -203,7 +203,7 @@ class Segment(Protocol):
         ...
 
 
-AnySegment = TypeVar("AnySegment", bound=Segment)
+AnySegment = TypeVar("AnySegment", bound=CleanableSegment)
 
 
 class Lags(NamedTuple):
@@ -248,7 +248,9 @@ class LogOffsets(NamedTuple):
     log_end: Offset
 
 
-def find_dirty(segments: Sequence[Segment], offsets: LogOffsets, lags: Lags, now: Millis) -> Dirty:
+def find_dirty(
+    segments: Sequence[CleanableSegment], offsets: LogOffsets, lags: Lags, now: Millis
+) -> Dirty:
     """Find the part that may be cleaned. ``segments`` are oldest first; the last one is active.
 
     Never cleaned: the active segment, anything at or above the last stable offset, and
@@ -278,20 +280,22 @@ def find_dirty(segments: Sequence[Segment], offsets: LogOffsets, lags: Lags, now
     )
 
 
-def _from_floor(segments: Sequence[Segment], offset: Offset) -> list[Segment]:
+def _from_floor(segments: Sequence[CleanableSegment], offset: Offset) -> list[CleanableSegment]:
     """Return the segment that holds ``offset``, and all later ones."""
     bases = [segment.base_offset for segment in segments]
     first = max((base for base in bases if base <= offset), default=bases[0])
     return [segment for segment in segments if segment.base_offset >= first]
 
 
-def _non_active_from(segments: Sequence[Segment], offset: Offset) -> list[Segment]:
+def _non_active_from(
+    segments: Sequence[CleanableSegment], offset: Offset
+) -> list[CleanableSegment]:
     if offset > segments[-1].base_offset:
         return []
     return [s for s in _from_floor(segments, offset) if s is not segments[-1]]
 
 
-def _overdue_ms(dirty: Iterable[Segment], lags: Lags, now: Millis) -> int:
+def _overdue_ms(dirty: Iterable[CleanableSegment], lags: Lags, now: Millis) -> int:
     """Return for how long the oldest dirty segment has been past the maximum lag."""
     if now < lags.ms_max:  # no limit: the segments need not be read
         return 0
@@ -347,6 +351,6 @@ def plan_groups(
     return groups
 
 
-def _fits(segment: Segment, room: Limits, span: int) -> bool:
+def _fits(segment: CleanableSegment, room: Limits, span: int) -> bool:
     is_near = segment.size == 0 or span <= OFFSETS_PER_SEGMENT_MAX
     return segment.size <= room.bytes_max and segment.index_size <= room.index_bytes_max and is_near

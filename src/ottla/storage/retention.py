@@ -20,7 +20,7 @@ from ottla.protocol.types import Millis, Offset
 UNLIMITED = -1
 
 
-class Segment(Protocol):
+class RetainedSegment(Protocol):
     """The properties of a segment that the rules need; the newest one is last and active."""
 
     @property
@@ -80,7 +80,7 @@ class LogState(NamedTuple):
 
 
 def plan_retention(
-    segments: Sequence[Segment], policy: Policy, state: LogState, now: Millis
+    segments: Sequence[RetainedSegment], policy: Policy, state: LogState, now: Millis
 ) -> RetentionPlan:
     """Decide what to delete. ``segments`` are oldest first.
 
@@ -103,7 +103,7 @@ def plan_retention(
 
 
 def _expired(
-    segments: Sequence[Segment], state: LogState, first: int, is_due: Callable[[int], bool]
+    segments: Sequence[RetainedSegment], state: LogState, first: int, is_due: Callable[[int], bool]
 ) -> int:
     """Return the index of the first segment at or after ``first`` that is kept."""
     for at in range(first, len(segments)):
@@ -116,7 +116,9 @@ def _expired(
     return len(segments)
 
 
-def _oversized(segments: Sequence[Segment], state: LogState, policy: Policy, first: int) -> int:
+def _oversized(
+    segments: Sequence[RetainedSegment], state: LogState, policy: Policy, first: int
+) -> int:
     """Like `_expired`, by size: delete a segment if the rest still reaches the limit."""
     if policy.retention_bytes == UNLIMITED:
         return first
@@ -132,17 +134,17 @@ def _oversized(segments: Sequence[Segment], state: LogState, policy: Policy, fir
     return _expired(segments, state, first, is_due)
 
 
-def _is_old(segment: Segment, policy: Policy, now: Millis) -> bool:
+def _is_old(segment: RetainedSegment, policy: Policy, now: Millis) -> bool:
     if policy.retention_ms == UNLIMITED:
         return False
     # A segment that compaction has emptied has no young record, and must not block later ones.
     return segment.size == 0 or now - segment.largest_timestamp > policy.retention_ms
 
 
-def _is_below_start(segments: Sequence[Segment], at: int, log_start: Offset) -> bool:
+def _is_below_start(segments: Sequence[RetainedSegment], at: int, log_start: Offset) -> bool:
     return at + 1 < len(segments) and segments[at + 1].base_offset <= log_start
 
 
-def _upper_bound(segments: Sequence[Segment], at: int, state: LogState) -> Offset:
+def _upper_bound(segments: Sequence[RetainedSegment], at: int, state: LogState) -> Offset:
     """Return the offset after the last one of a segment."""
     return segments[at + 1].base_offset if at + 1 < len(segments) else state.log_end

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import Draft
-from ottla.controller.partition_changes import Election, PartitionUpdate
+from ottla.controller.leader_and_isr import Election, PartitionUpdate
 from ottla.controller.unclean_recovery import Recovery, recover
 from ottla.metadata.image import Image
 from ottla.metadata.topics import Topic
