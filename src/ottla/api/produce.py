@@ -98,8 +98,9 @@ from ottla.protocol.records.batch import (
     PRODUCER_ID_AT,
 )
 from ottla.protocol.types import Millis, Offset, TopicPartition, Uuid
+from ottla.replication.appending import ALL
 from ottla.replication.hosted_partitions import Partitions
-from ottla.replication.partition import ALL, Partition
+from ottla.replication.partition import Partition
 from ottla.runtime.ports import Clock, Worker
 from ottla.runtime.worker import InlineWorker
 

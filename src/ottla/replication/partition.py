@@ -43,8 +43,7 @@ from ottla.protocol.types import (
     TopicPartition,
     Uuid,
 )
-from ottla.replication.appending import ALL as ALL
-from ottla.replication.appending import AppendingPartition
+from ottla.replication.appending import ALL, AppendingPartition
 from ottla.replication.follower_progress import FollowerProgress
 from ottla.replication.high_watermark import Lag
 from ottla.replication.isr_state import AfterRefusal, Isr, LeaderIdentity, LeaderOffsets, Proposal

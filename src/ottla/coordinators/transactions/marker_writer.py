@@ -22,8 +22,9 @@ from ottla.protocol.faults import (
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import Offset, TopicPartition
+from ottla.replication.appending import ALL
 from ottla.replication.hosted_partitions import Partitions
-from ottla.replication.partition import ALL, Partition
+from ottla.replication.partition import Partition
 from ottla.runtime.ports import Clock
 
 Codes: TypeAlias = dict[TopicPartition, ErrorCode]
