@@ -13,11 +13,11 @@ from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.tiering.client_address import client_address
 from ottla.tiering.copy_plan import (
     Candidate,
-    abandoned_copies,
     first_remote_offset,
     highest_remote_offset,
     plan_copy,
     segment_epochs,
+    unfinished,
 )
 from ottla.tiering.lineage import epochs_with_records, is_within_lineage
 from ottla.tiering.metadata_cache import MetadataCache
@@ -278,9 +278,11 @@ def test_first_remote_offset_skips_copies_in_progress() -> None:
     assert first_remote_offset(log, lambda epoch: by_epoch.get(epoch, [])) is None
 
 
-def test_abandoned_copies_are_those_that_nobody_makes() -> None:
+def test_unfinished_are_copies_that_nobody_makes_and_interrupted_deletions() -> None:
     mine, other, done = segment(1, 0, 9), segment(2, 0, 9), segment(3, 0, 9, state=FINISHED)
-    assert abandoned_copies([mine, other, done], {mine.segment_id}) == [other]
+    interrupted = segment(4, 0, 9, state=DELETING)
+    found = unfinished([mine, other, done, interrupted], {mine.segment_id})
+    assert found == [other, interrupted]
 
 
 # -- retention ---------------------------------------------------------------------

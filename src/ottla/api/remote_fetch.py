@@ -75,7 +75,12 @@ async def read_remote(
         )
         for each in fetches
     ]
-    await asyncio.wait(futures, timeout=reader.fetch_wait_ms / 1000)
+    try:
+        await asyncio.wait(futures, timeout=reader.fetch_wait_ms / 1000)
+    except asyncio.CancelledError:
+        for future in futures:
+            future.cancel()  # nobody waits for the results any more
+        raise
     for future, row in zip(futures, rows, strict=True):
         if not future.done():
             future.cancel()

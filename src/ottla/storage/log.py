@@ -506,6 +506,7 @@ class Log(LogTail):
         self._write_epochs()
         self.log_end_offset = self._high_watermark = self._recovery_point = offset
         self._log_start = offset if log_start is None else min(log_start, offset)
+        self.remote_end = Offset(0)
         self.producers.clear(offset)
 
     def start_in_tier(self, history: "TierHistory", log_start: Offset) -> None:
@@ -525,6 +526,8 @@ class Log(LogTail):
         self.log_end_offset = offset
         self.forget_removed_damage()
         self._log_start = min(self._log_start, offset)
+        # What is appended now may differ from what was copied to remote storage.
+        self.remote_end = min(self.remote_end, offset)
         self._high_watermark = min(self._high_watermark, offset)
         self._recovery_point = min(self._recovery_point, offset)
         if self.epochs.truncate_from_end(offset):

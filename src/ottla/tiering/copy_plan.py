@@ -8,6 +8,8 @@ from ottla.protocol.types import LeaderEpoch, Offset
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
 
+_UNFINISHED = frozenset({SegmentState.COPY_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_STARTED})
+
 
 class LocalSegment(Protocol):
     """The properties of a local segment that the rule needs."""
@@ -84,17 +86,17 @@ def first_remote_offset(
     return None
 
 
-def abandoned_copies(
+def unfinished(
     segments: Iterable[SegmentMetadata], copying: Iterable[object]
 ) -> list[SegmentMetadata]:
-    """Return copies that no one continues: started by an earlier leader, or before a crash.
+    """Return the segments to delete: copies that no one continues, and interrupted deletions.
 
-    The leader alone copies, and ``copying`` are the ids of its copies in progress.
+    They were begun by an earlier leader, or before a crash or a failure of the store. The leader
+    alone copies, and ``copying`` are the ids of its copies in progress.
     """
     in_progress = set(copying)
     return [
         metadata
         for metadata in segments
-        if metadata.state is SegmentState.COPY_SEGMENT_STARTED
-        and metadata.segment_id not in in_progress
+        if metadata.state in _UNFINISHED and metadata.segment_id not in in_progress
     ]

@@ -2,7 +2,7 @@
 
 Service. Every ``remote.log.manager.task.interval.ms``:
 
-    leader     delete abandoned copies, copy the sealed segments that are due, delete expired ones
+    leader     delete what is unfinished, copy the sealed segments that are due, delete expired ones
     follower   look up how far remote storage reaches, so that local segments may be deleted
     disabled   a topic that is no longer tiered: delete its remote segments (KIP-950)
     deleted    a topic that is no longer in the image: delete its remote segments
@@ -26,10 +26,10 @@ from ottla.runtime.ports import Random
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.storage.log import Log
 from ottla.tiering.copy_plan import (
-    abandoned_copies,
     first_remote_offset,
     highest_remote_offset,
     plan_copy,
+    unfinished,
 )
 from ottla.tiering.metadata_manager import MetadataNotReady, RemoteLogMetadataManager
 from ottla.tiering.remote_retention import RemoteLogState, plan_remote_retention
@@ -250,7 +250,7 @@ class RemoteLogManager:
             )
 
         cache = self.metadata.cache(at)
-        for abandoned in abandoned_copies(cache.all(), self._copier.copying):
+        for abandoned in unfinished(cache.all(), self._copier.copying):
             if not is_current():
                 return
             await self._delete(abandoned)

@@ -73,7 +73,7 @@ class SegmentStore:
 
     def __init__(self, ports: StorePorts, prefix: str = "") -> None:
         self._ports = ports
-        self._objects = ports.objects
+        self.objects = self._objects = ports.objects
         self.prefix = prefix
 
     # -- copying -------------------------------------------------------------------

@@ -1,0 +1,213 @@
+"""Crashes, other leaders and failing stores, at every step of copying and deleting segments."""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tier_harness import AT, Replica, Steps, Tier, is_settled, lead, read_all, sealed_bytes
+
+from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.storage.log_config import LogConfig
+from ottla.storage.log_maintenance import delete_old_segments
+from ottla.tiering import segment_store
+from ottla.tiering.segment_store import RemoteStorageFailed
+
+
+def count_of_steps(root: Path) -> int:
+    tier = Tier(root)
+    asyncio.run(
+        lead(tier.broker(1, Replica(tier.log)), lambda: tier.log.remote_end == tier.sealed_end)
+    )
+    tier.check_nothing_is_orphaned()
+    return tier.objects.steps.count
+
+
+def test_every_copied_segment_reads_as_it_was_written(tmp_path: Path) -> None:
+    tier = Tier(tmp_path)
+    asyncio.run(
+        lead(tier.broker(1, Replica(tier.log)), lambda: tier.log.remote_end == tier.sealed_end)
+    )
+    whole = tier.bytes
+    active = len(Path(tier.log.segments[-1].path).read_bytes())
+    delete_old_segments(tier.log, Millis(10_000))
+    assert len(tier.log.segments) == 1
+    assert tier.log.log_start_offset == 0
+    assert asyncio.run(read_all(tier)) == whole[: len(whole) - active]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_crash_at_every_step_of_a_copy_is_repaired_by_the_next_leader(
+    tmp_path: Path, part: int
+) -> None:
+    steps = count_of_steps(tmp_path / "count")
+    assert steps > 60
+    for step in range(part, steps, 4):
+        tier = Tier(tmp_path / str(step))
+        tier.objects.steps = Steps(step)
+        first, second = Replica(tier.log), Replica(tier.log)
+        asyncio.run(lead(tier.broker(1, first), lambda: False, 20))  # ends with the crash
+        assert tier.objects.steps.count == step
+        tier.objects.steps = Steps()
+        second.leader_epoch = LeaderEpoch(1)
+        manager = tier.broker(2, second)
+        asyncio.run(lead(manager, partial(is_settled, tier)))
+        tier.check_nothing_is_orphaned()
+        assert asyncio.run(read_all(tier)) == tier.bytes[: sealed_bytes(tier)]
+
+
+def test_crash_at_every_step_of_a_deletion_is_finished_by_the_next_leader(tmp_path: Path) -> None:
+    for step in range(0, 30, 2):
+        tier = Tier(tmp_path / str(step), records=30)
+        replica = Replica(tier.log)
+        asyncio.run(lead(tier.broker(1, replica), partial(_is_copied, tier)))
+        tier.log.configure(_retain(0))
+        tier.objects.steps = Steps(step)
+        asyncio.run(lead(tier.broker(1, replica), partial(_is_empty, tier)))
+        tier.objects.steps = Steps()
+        replica.leader_epoch = LeaderEpoch(1)
+        asyncio.run(lead(tier.broker(2, replica), partial(_is_forgotten, tier)))
+        assert tier.objects.stored == {}
+        assert tier.log.log_start_offset == tier.sealed_end
+
+
+def _is_copied(tier: Tier) -> bool:
+    return tier.log.remote_end == tier.sealed_end
+
+
+def _is_empty(tier: Tier) -> bool:
+    return not tier.objects.stored
+
+
+def _is_forgotten(tier: Tier) -> bool:
+    return not len(tier.metadata.cache(AT))
+
+
+def _retain(size: int) -> LogConfig:
+    return LogConfig(segment_bytes=2000, is_tiered=True, retention_ms=-1, retention_bytes=size)
+
+
+def test_replaced_leader_deletes_its_copy(tmp_path: Path) -> None:
+    """The first leader stands still inside an upload; the second does everything meanwhile."""
+    tier = Tier(tmp_path)
+
+    async def race() -> None:
+        first, second = Replica(tier.log), Replica(tier.log)
+        held = tier.objects.hold = asyncio.Event()
+        service = asyncio.ensure_future(tier.broker(1, first).run(lambda: None))
+        while not len(tier.metadata.cache(AT)):  # noqa: ASYNC110 - no one event
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)  # inside the first upload
+        tier.objects.hold = None
+        second.leader_epoch = LeaderEpoch(1)
+        await lead(tier.broker(2, second), lambda: is_settled(tier))
+        before = set(tier.objects.stored)
+        held.set()  # the first leader has not heard of the second: it still believes that it leads
+        for _ in range(200):
+            await asyncio.sleep(0.001)
+        first.is_leader = False
+        service.cancel()
+        await asyncio.wait([service])
+        assert before <= set(tier.objects.stored)
+
+    asyncio.run(race())
+    tier.check_nothing_is_orphaned()
+    assert asyncio.run(read_all(tier)) == tier.bytes[: sealed_bytes(tier)]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_store, "BACKOFF_S", 0.0001)
+
+
+def test_failing_store_keeps_local_segments_until_everything_is_verified(tmp_path: Path) -> None:
+    tier = Tier(tmp_path)
+    turn = 0
+
+    def fail(request: str, key: str) -> None:
+        nonlocal turn
+        turn += 1
+        if turn % 3:
+            raise OSError(errno.EIO, "503 slow down", key)
+
+    replica = Replica(tier.log)
+
+    segments = len(tier.log.segments)
+    tier.objects.fault = _always_fails
+    failing = tier.broker(1, replica)
+    asyncio.run(lead(failing, lambda: failing.counts.delete_failures >= 3))
+    assert failing.counts.copy_failures == 1  # nothing new is begun before it is cleaned up
+    delete_old_segments(tier.log, Millis(10_000))
+    assert len(tier.log.segments) == segments  # nothing was deleted: nothing was copied
+    tier.objects.fault = fail
+    asyncio.run(lead(tier.broker(1, replica), lambda: is_settled(tier)))
+    tier.objects.fault = lambda request, key: None
+    tier.check_nothing_is_orphaned()
+
+
+def _always_fails(request: str, key: str) -> None:
+    raise PermissionError(errno.EACCES, "the token has expired", key)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:70] + bytes([data[70] ^ 1]) + data[71:] if len(data) > 70 else data,
+    ],
+    ids=["truncated", "changed"],
+)
+def test_object_that_reads_wrong_is_not_counted_as_copied(
+    tmp_path: Path, spoil: Callable[[bytes], bytes]
+) -> None:
+    tier = Tier(tmp_path)
+    tier.objects.spoil = spoil
+    manager = tier.broker(1, Replica(tier.log))
+    asyncio.run(lead(manager, lambda: manager.counts.copy_failures >= 2))
+    assert tier.log.remote_end == 0
+    tier.objects.spoil = lambda data: data
+    asyncio.run(lead(manager, lambda: is_settled(tier)))
+    tier.check_nothing_is_orphaned()
+
+
+def test_changed_or_missing_object_is_never_returned(tmp_path: Path) -> None:
+    tier = Tier(tmp_path)
+    asyncio.run(lead(tier.broker(1, Replica(tier.log)), lambda: is_settled(tier)))
+    key = min(each for each in tier.objects.stored if each.endswith(".log"))
+    good = tier.objects.stored[key]
+    tier.objects.stored[key] = good[:100] + bytes([good[100] ^ 1]) + good[101:]
+    with pytest.raises(RemoteStorageFailed, match="CRC"):
+        asyncio.run(read_all(tier))
+    del tier.objects.stored[key]
+    with pytest.raises(RemoteStorageFailed, match="no such object"):
+        asyncio.run(read_all(tier))
+    tier.objects.stored[key] = good
+    index = key.replace(".log", ".index")
+    tier.objects.stored[index] += b"12345678"
+    assert asyncio.run(read_all(tier)) == tier.bytes[: sealed_bytes(tier)]  # the stored size counts
+    tier.objects.stored[index] = b"\xff" * len(tier.objects.stored[index])
+    with pytest.raises(RemoteStorageFailed, match="not what was stored"):
+        asyncio.run(read_all(tier))
+
+
+def test_truncated_log_keeps_segments_that_replace_copied_ones(tmp_path: Path) -> None:
+    """After an unclean election other records have the offsets of copied ones."""
+    tier = Tier(tmp_path)
+    asyncio.run(lead(tier.broker(1, Replica(tier.log)), lambda: is_settled(tier)))
+    tier.log.truncate_to(Offset(20))
+    tier.append(40, epoch=1)
+    segments = len(tier.log.segments)
+    assert tier.log.remote_end == 20
+    delete_old_segments(tier.log, Millis(10_000))
+    kept = tier.log.segments
+    assert len(kept) < segments  # those before the cut
+    assert kept[0].base_offset <= 20
+    # The new history is copied, and read instead of the old one.
+    replica = Replica(tier.log)
+    replica.leader_epoch = LeaderEpoch(1)
+    asyncio.run(lead(tier.broker(1, replica), lambda: tier.log.remote_end == tier.sealed_end))
+    data = asyncio.run(read_all(tier))
+    assert data.count(b"0019") > 0
+    assert b"new1" in data
