@@ -1,8 +1,10 @@
 """Tiered storage on one node: copy, local deletion, reads across the border, deletion."""
 
+import json
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from one_node import OneNode, format_one, one_node
 from tier_node import (
     TIERED,
@@ -17,7 +19,9 @@ from tier_node import (
     until,
     with_client,
 )
+from typer.testing import CliRunner
 
+from ottla.cli.app import app
 from ottla.client.admin import (
     Change,
     Resource,
@@ -188,3 +192,73 @@ def test_store_without_settings_stops_the_start(tmp_path: Path) -> None:
     bad = tier_settings(tmp_path, "remote.log.storage.manager.class.name=s3")
     with pytest.raises(ConfigError, match=r"rsm\.config\.bucket"):
         OneNode(format_one(bad))
+
+
+def test_read_committed_is_the_same_across_the_border(tmp_path: Path) -> None:
+    """Aborted and committed transactions, with markers in later segments than their records."""
+    extra = ("transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
+             "transaction.state.log.num.partitions=1")  # fmt: skip
+    with one_node(tier_settings(tmp_path, *extra)) as node:
+        create(node, {**TIERED, "local.retention.bytes": "-2"})
+        bootstrap = str(node.address)
+        producers = []
+        for name in ("a", "b"):
+            producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+            producer.init_transactions(60)
+            producers.append(producer)
+        for turn in range(12):
+            for producer in producers:
+                producer.begin_transaction()
+            for number in range(15):
+                for name, producer in zip("ab", producers, strict=True):
+                    producer.produce("t", f"{turn} {name} {number}".encode() + b"x" * 150)
+                    producer.flush(60)
+            producers[0].commit_transaction(60)
+            (producers[1].commit_transaction if turn % 3 else producers[1].abort_transaction)(60)
+        produce(node, 0, 40)
+        before = consume(node, committed=True)
+        everything = consume(node)
+        assert len(before) == 12 * 15 + 8 * 15 + 40
+        assert len(everything) == 2 * 12 * 15 + 40
+        alter(node, "local.retention.bytes", "1")
+        tiered(node)
+        assert log_of(node).log_start_offset == 0
+        assert consume(node, committed=True) == before
+        assert consume(node) == everything
+
+
+def test_tier_commands_show_and_verify_segments(tmp_path: Path) -> None:
+    with one_node(tier_settings(tmp_path, metadata="topic")) as node:
+        create(node)
+        produce(node, 0, 100)
+        tiered(node)
+        end = log_of(node).local_log_start_offset
+        settings = tmp_path / "server.properties"
+        lines = ("process.roles=broker,controller", "node.id=1", "listeners=PLAINTEXT://:1,C://:2",
+                 "controller.listener.names=C", "controller.quorum.bootstrap.servers=localhost:2",
+                 "log.dirs=/unused", "remote.log.storage.system.enable=true",
+                 "remote.log.storage.manager.class.name=directory",
+                 f"rsm.config.directory={tmp_path / 'tier'}")  # fmt: skip
+        settings.write_text("\n".join(lines))
+
+        def ottla(*arguments: str) -> tuple[int, str]:
+            env = {"OTTLA_BOOTSTRAP": str(node.address)}
+            done = CliRunner().invoke(app, ["tier", *arguments, "-o", "json"], env=env)
+            return done.exit_code, done.stdout
+
+        code, text = ottla("status")
+        (row,) = json.loads(text)
+        assert (code, row["topic"], row["first_offset"], row["last_offset"]) == (0, "t", 0, end - 1)
+        segments = json.loads(ottla("list", "t")[1])
+        assert len(segments) == row["segments"] > 1
+        assert ottla("verify", "--settings", str(settings)) == (0, "[]\n")
+        # A changed object and one without metadata are found.
+        log = next(path for path in objects(tmp_path) if path.suffix == ".log")
+        data = log.read_bytes()
+        log.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        (log.parent / "stray.log").write_bytes(b"x")
+        code, text = ottla("verify", "--settings", str(settings))
+        problems = [each["problem"] for each in json.loads(text)]
+        assert code == 1
+        assert any("checksum" in each for each in problems)
+        assert any("no metadata" in each for each in problems)

@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "migrate": "ottla.cli.migrate_command",
     "mirror": "ottla.cli.mirror_command",
     "logdir": "ottla.cli.logdir_command",
+    "tier": "ottla.cli.tier_command",
     "log": "ottla.cli.log_command",
     "doctor": "ottla.cli.doctor_command",
     "server": "ottla.cli.server_command",

@@ -1,0 +1,165 @@
+"""``ottla tier``: the segments of topics in remote storage, and whether they are all there."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
+from ottla.cli.rendering import Row
+from ottla.cli.session import with_cluster
+from ottla.cli.settings_file import fail, load_settings
+from ottla.client.cluster import Cluster
+from ottla.config.problems import ConfigError
+from ottla.node.tiering import open_store
+from ottla.node.tiering_config import StoreSettings, tiering_settings
+from ottla.protocol.uuids import uuid_text
+from ottla.runtime.disk import RealDisk
+from ottla.runtime.randomness import SystemRandom
+from ottla.runtime.worker import InlineWorker
+from ottla.tiering.metadata_cache import MetadataCache
+from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
+from ottla.tiering.segment_store import SegmentStore, StorePorts
+from ottla.tiering.verification import (
+    Finding,
+    find_orphans,
+    read_metadata,
+    verify_segments,
+)
+
+app = typer.Typer(
+    help="Show and verify the segments in remote storage.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Argument(help="Show only this topic; default: all topics. May be repeated."),
+]
+
+
+@app.command("status")
+def status(
+    context: typer.Context,
+    topics: Topics = None,
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Show how much of each partition is in remote storage."""
+
+    async def work(cluster: Cluster) -> list[Row]:
+        caches = await read_metadata(cluster)
+        found = [cache for cache in caches.values() if len(cache)]
+        return sorted(
+            (_summary(cache) for cache in found if _is_wanted(cache.all()[0], topics)),
+            key=lambda row: (str(row["topic"]), row["partition"]),
+        )
+
+    answer(context, output, with_cluster(bootstrap, work))
+
+
+def _is_wanted(metadata: SegmentMetadata, topics: list[str] | None) -> bool:
+    return not topics or metadata.topic in topics
+
+
+def _summary(cache: MetadataCache) -> Row:
+    segments = cache.all()
+    done = [each for each in segments if each.state is SegmentState.COPY_SEGMENT_FINISHED]
+    return {
+        "topic": segments[0].topic,
+        "partition": segments[0].partition.partition,
+        "topic_id": uuid_text(segments[0].partition.topic_id),
+        "segments": len(done),
+        "size": sum(each.size for each in done),
+        "first_offset": min((each.start_offset for each in done), default=None),
+        "last_offset": max((each.end_offset for each in done), default=None),
+        "unfinished": len(segments) - len(done),
+    }
+
+
+@app.command("list")
+def show_list(
+    context: typer.Context,
+    topics: Topics = None,
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Show every segment in remote storage, also those being copied or deleted."""
+
+    async def work(cluster: Cluster) -> list[Row]:
+        segments = [
+            each for cache in (await read_metadata(cluster)).values() for each in cache.all()
+        ]
+        wanted = [each for each in segments if _is_wanted(each, topics)]
+        return [_row(each) for each in sorted(wanted, key=_place)]
+
+    answer(context, output, with_cluster(bootstrap, work))
+
+
+def _place(metadata: SegmentMetadata) -> tuple[str, int, int]:
+    return metadata.topic, metadata.partition.partition, metadata.start_offset
+
+
+def _row(metadata: SegmentMetadata) -> Row:
+    return {
+        "topic": metadata.topic,
+        "partition": metadata.partition.partition,
+        "first_offset": metadata.start_offset,
+        "last_offset": metadata.end_offset,
+        "size": metadata.size,
+        "max_timestamp": metadata.max_timestamp,
+        "leader_epochs": ",".join(str(entry.epoch) for entry in metadata.epochs),
+        "state": metadata.state.name,
+        "segment": uuid_text(metadata.segment_id.id),
+    }
+
+
+@app.command("verify")
+def verify(
+    context: typer.Context,
+    settings: Annotated[
+        Path,
+        typer.Option(
+            "--settings", "-s", help="The server.properties of a broker: which store it uses."
+        ),
+    ],
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Read every object and compare it with its checksum; list objects without metadata.
+
+    Exits 1 if anything is missing, changed or superfluous. A broker that copies meanwhile may make
+    an object appear superfluous: run it again.
+    """
+    place = _store_of(settings)
+
+    async def work(cluster: Cluster) -> tuple[int, list[Finding]]:
+        caches = await read_metadata(cluster)
+        segments = [each for cache in caches.values() for each in cache.all()]
+        objects = open_store(place)
+        ports = StorePorts(objects, RealDisk(), InlineWorker(), SystemRandom())
+        count, findings = 0, []
+        async for _, finding in verify_segments(SegmentStore(ports, place.prefix), segments):
+            count += 1
+            findings += [] if finding is None else [finding]
+        return count, findings + await find_orphans(objects, place.prefix, segments)
+
+    count, findings = with_cluster(bootstrap, work)
+    answer(context, output, [{"object": each.key, "problem": each.problem} for each in findings])
+    if findings:
+        fail(f"{len(findings)} problems in {count} segments")
+
+
+def _store_of(path: Path) -> StoreSettings:
+    loaded = load_settings(path, [])
+    try:
+        found = tiering_settings(loaded.broker, loaded.static, "")
+    except ConfigError as error:
+        fail(f"{path}: {error}")
+    if found is None:
+        fail(f"{path}: remote.log.storage.system.enable is off, so there is no remote storage")
+    return found.store
