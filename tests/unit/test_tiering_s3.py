@@ -17,11 +17,9 @@ from tier_harness import AT, Replica, Tier, is_settled, lead, read_all, sealed_b
 from ottla.runtime.objects import ObstoreObjects
 from ottla.tiering import segment_store
 from ottla.tiering.segment_objects import ObjectKind, object_key
-from ottla.tiering.segment_store import RemoteStorageFailed
 from ottla.tiering.verification import find_orphans
 
 Fault = Callable[[str, bytes], tuple[int, bytes] | None]
-EXPIRED = b"<Error><Code>ExpiredToken</Code><Message>The token has expired.</Message></Error>"
 
 
 class Proxy(ThreadingHTTPServer):
@@ -138,7 +136,6 @@ FAULTS: dict[str, Fault] = {
     "503": every(2, lambda method, body: (503, b"<Error><Code>SlowDown</Code></Error>")),
     "truncated": every(2, lambda method, body: (206, body[:9]) if method == "GET" else None),
     "changed": every(3, changed),
-    "expired": every(2, lambda method, body: (403, EXPIRED)),
 }
 
 
@@ -150,17 +147,3 @@ def test_copy_to_a_faulty_s3_store_loses_and_orphans_nothing(
     asyncio.run(lead(tier.broker(1, Replica(tier.log)), lambda: is_settled(tier), 60))
     proxy.fault = lambda method, body: None
     check(tier)
-
-
-def test_outage_of_the_store_keeps_local_segments_and_ends(tier: Tier, proxy: Proxy) -> None:
-    proxy.fault = lambda method, body: (503, b"")
-    manager = tier.broker(1, Replica(tier.log))
-    asyncio.run(lead(manager, lambda: manager.counts.copy_failures >= 1, 60))
-    assert tier.log.remote_end == 0
-    proxy.fault = lambda method, body: None
-    asyncio.run(lead(manager, lambda: is_settled(tier), 60))
-    check(tier)
-    # While it is away readers get an error that they retry, and never wrong or missing records.
-    proxy.fault = lambda method, body: (503, b"")
-    with pytest.raises(RemoteStorageFailed):
-        asyncio.run(read_all(tier))
