@@ -90,7 +90,7 @@ def _retain(size: int) -> LogConfig:
 
 
 def test_replaced_leader_deletes_its_copy(tmp_path: Path) -> None:
-    """The first leader stands still inside an upload; the second does everything meanwhile."""
+    """The first leader blocks inside an upload; the second does everything meanwhile."""
     tier = Tier(tmp_path)
 
     async def race() -> None:
@@ -104,7 +104,7 @@ def test_replaced_leader_deletes_its_copy(tmp_path: Path) -> None:
         second.leader_epoch = LeaderEpoch(1)
         await lead(tier.broker(2, second), lambda: is_settled(tier))
         before = set(tier.objects.stored)
-        held.set()  # the first leader has not heard of the second: it still believes that it leads
+        held.set()  # the first leader does not know of the second yet, and goes on
         for _ in range(200):
             await asyncio.sleep(0.001)
         first.is_leader = False
