@@ -185,6 +185,9 @@ def test_committed_transactions_are_copied_and_offsets_translated(
             async with mirroring(clusters, options()) as mirror:
                 await until(lambda: mirror.groups == 2)
                 await until(lambda: not mirror.problems)
+                await caught_up(clusters, mirror, at)
+            again = await contents(clusters.target, at, is_committed_only=False)
+            assert again == target, "the second mirror went on behind the gaps"
             assert await committed_offsets(clusters.target, "readers-0") == {at: 17}
             assert await committed_offsets(clusters.target, "readers-1") == {at: len(target)}
 
