@@ -29,6 +29,7 @@ AREAS = (
     "acls",
     "coordinators",
     "cluster",
+    "failover",
     "pipeline",
 )
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
