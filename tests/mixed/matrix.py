@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-from tests.mixed.kinds import ROOT
+from tests.mixed.kinds import RELEASES, ROOT, newest
+from tests.mixed.levels import level
 
 PAGE = ROOT / "docs" / "migration.md"
 BEGIN, END = "<!-- matrix -->", "<!-- /matrix -->"
@@ -64,9 +65,9 @@ def written(page: str, made: str) -> str:
 
 
 def main() -> int:
-    from tests.mixed.kinds import RELEASES
-    from tests.mixed.levels import level
-
+    latest = newest()
+    if latest not in RELEASES:
+        print(f"Apache Kafka {latest} is not in tests/mixed/kinds.py:RELEASES; add it", flush=True)
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "mixed.xml"
         arguments = ["-q", "-m", "jvm", "tests/mixed", f"--junitxml={report}", *sys.argv[1:]]

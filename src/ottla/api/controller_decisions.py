@@ -171,8 +171,11 @@ def register_broker(call: DecisionCall) -> Decision[Message]:
     if decision.reply.error_code == ErrorCode.NONE:
         live.register(request.broker_id, decision.reply.broker_epoch, moment.now)
     elif refusal := brokers.refuse_registration(moment.image, request, context):
-        log.warning("broker registration refused broker=%d error=%s reason=%s",
-                    request.broker_id, refusal.code.name, refusal.message)  # fmt: skip
+        # A broker that was killed and started again repeats itself until its old session ends.
+        is_passing = refusal.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        log.log(logging.INFO if is_passing else logging.WARNING,
+                "broker registration refused broker=%d error=%s reason=%s",
+                request.broker_id, refusal.code.name, refusal.message)  # fmt: skip
     return decision
 
 
