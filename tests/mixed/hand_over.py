@@ -12,7 +12,7 @@ COMPACTING = {"log.cleaner.backoff.ms": "300", "log.segment.delete.delay.ms": "1
 KEYS, VALUES = 50, 40
 GROUP = "keeper"
 PLAIN, COMPACTED, TRANSACTIONAL = "plain", "compacted", "transactional"
-COMPLAINTS = re.compile(r" (WARN|WARNING|ERROR) .*(corrupt|rebuild|(index|snapshot|checkpoint))")
+COMPLAINTS = re.compile(r" (WARN|WARNING|ERROR) .*(corrupt|rebuild)", re.IGNORECASE)
 
 
 def hand_over(cluster: MixedCluster, theirs: Kind) -> None:

@@ -9,7 +9,7 @@ from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.broker_registration import Feature
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from ottla.protocol.types import Offset
+from ottla.protocol.types import Offset, Uuid
 
 # -- registration ---------------------------------------------------------------------------
 
@@ -64,6 +64,15 @@ def test_duplicate_broker_id_is_rejected_while_the_first_has_a_session() -> None
     code = refused(cluster, number=1, has_session=True)
     assert code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     assert cluster.register(0, 1, has_session=False).error_code == 0
+
+
+def test_restarted_broker_registers_although_its_old_session_has_not_ended() -> None:
+    cluster = ControllerCluster(1)
+    before = cluster.image.cluster.brokers[0]
+    restarted = Uuid(incarnation(0)[:8] + b"started.")
+    reply = cluster.register(0, has_session=True, incarnation_id=restarted)
+    assert reply.error_code == 0 and reply.broker_epoch > before.epoch
+    assert cluster.image.cluster.brokers[0].incarnation_id == restarted
 
 
 @pytest.mark.parametrize(

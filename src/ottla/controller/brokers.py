@@ -18,7 +18,7 @@ from ottla.controller.draft import Draft, drop_from_isr, in_isr
 from ottla.controller.leader_and_isr import PartitionUpdate
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import METADATA_VERSION
-from ottla.metadata.registrations import BrokerRegistration
+from ottla.metadata.registrations import BrokerRegistration, is_same_directory
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_cluster import (
@@ -67,10 +67,10 @@ def decide_broker_registration(
 ) -> Decision[BrokerRegistrationResponse]:
     """Register a broker under a new epoch, fenced and in no ISR.
 
-    Its logs are not known to be complete. An incarnation id outlives the process here, so that a
-    broker need not wait for its own old session; the same incarnation may therefore be a restart
-    that lost unsynced records, and is never taken for a repeated request. A broker that did not
-    shut down cleanly is also removed from the eligible leader replicas (KIP-966).
+    Its logs are not known to be complete. The id of an incarnation shows from which directory it
+    started, so that a broker need not wait for its own old session; it may be a restart that lost
+    unsynced records, and is never taken for a repeated request. A broker that did not shut down
+    cleanly is also removed from the eligible leader replicas (KIP-966).
     """
     refusal = refuse_registration(image, request, context)
     if refusal is not None:
@@ -98,7 +98,7 @@ def refuse_registration(
     if (
         existing is not None
         and context.has_session
-        and existing.incarnation_id != request.incarnation_id
+        and not is_same_directory(existing.incarnation_id, request.incarnation_id)
     ):
         return Refusal(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,

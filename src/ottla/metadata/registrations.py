@@ -1,10 +1,24 @@
 """The nodes of the image: registered brokers and controllers."""
 
+from typing import Final
+
 import msgspec
 from immutables import Map
 
 from ottla.metadata.topics import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from ottla.protocol.types import Uuid
+
+# The first bytes of an incarnation id are those of the directory, the others of one start.
+DIRECTORY_BYTES: Final = 8
+
+
+def is_same_directory(one: Uuid, other: Uuid) -> bool:
+    """Return whether two incarnations of a broker started from the same directory.
+
+    Brokers of Apache Kafka draw the whole id at each start, so theirs are the same only for one
+    and the same process.
+    """
+    return one[:DIRECTORY_BYTES] == other[:DIRECTORY_BYTES]
 
 
 class Endpoint(msgspec.Struct, frozen=True, gc=False):
