@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 from client_contract import Refused
+from confluent_kafka import Producer
 from secure_drivers import Java, KafkaJs, Kcat, Login, Platformatic, login_of
 from secure_node import SecureNode, unsigned
 
@@ -146,6 +147,36 @@ def test_java_client_logs_in_again_before_its_session_ends(tmp_path: Path, mecha
         assert float(str(output["failed-reauthentication-total"])) == 0
     finally:
         client.close()
+        running.stop()
+
+
+@pytest.mark.external
+def test_librdkafka_goes_on_beyond_the_end_of_its_session(tmp_path: Path) -> None:
+    secure = SecureNode(tmp_path, ("connections.max.reauth.ms=2000",))
+    running = secure.start()
+    failed: list[str] = []
+    try:
+        login = login_of(secure, "SECURE", "SCRAM-SHA-512")
+        producer = Producer(
+            {
+                "bootstrap.servers": login.bootstrap,
+                "security.protocol": "sasl_ssl",
+                "ssl.ca.location": login.ca,
+                "sasl.mechanism": login.mechanism,
+                "sasl.username": login.user,
+                "sasl.password": login.password,
+                "log_level": 0,
+            }
+        )
+        ends = time.monotonic() + 7
+        while time.monotonic() < ends:
+            producer.produce(
+                "steady", b"x", on_delivery=lambda error, _: error and failed.append(str(error))
+            )
+            assert producer.flush(30) == 0
+            producer.poll(0.05)
+        assert failed == []
+    finally:
         running.stop()
 
 

@@ -67,7 +67,7 @@ def test_invalid_options_are_reported_in_one_sentence(
         subscribe="a", startingOffset="earliest"
     )
     assert "'subscribe': no such topic or partition: not-there" in message(subscribe="not-there")
-    assert "GSSAPI, is not supported; use one of PLAIN" in message(
+    assert "sasl.mechanism is not set, so it is GSSAPI" in message(
         subscribe="a", kafka__security__protocol="SASL_SSL"
     )
     reader = spark.read.schema("value string").format("ottla")

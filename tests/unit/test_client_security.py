@@ -77,7 +77,7 @@ def test_both_families_of_names_are_understood(files: dict[str, str], names: str
     assert context.check_hostname and context.verify_mode is ssl.CERT_REQUIRED
     assert len(context.get_ca_certs()) == 1
     assert found.login is not None and found.login.mechanism == "PLAIN"
-    assert found.login.start().step(None) == f"\0alice\0{SECRET}".encode()
+    assert found.login.start("localhost").step(None) == f"\0alice\0{SECRET}".encode()
     assert SECRET not in repr(found)
 
 
@@ -106,8 +106,8 @@ def test_problems_name_the_key(files: dict[str, str]) -> None:
     assert "verification=false is not supported" in problem(
         enable_ssl_certificate_verification="false"
     )
-    assert "GSSAPI, is not supported" in problem(**sasl)
-    assert "sasl.mechanism=GSSAPI is not supported" in problem(sasl_mechanism="GSSAPI", **sasl)
+    assert "(sasl.mechanism is not set, so it is GSSAPI)" in problem(**sasl)
+    assert "GSSAPI needs sasl.kerberos.service.name" in problem(sasl_mechanism="GSSAPI", **sasl)
     assert "needs sasl.username and sasl.password" in problem(sasl_mechanism="PLAIN", **sasl)
     assert "sasl.username is not set" in problem(
         sasl_mechanism="PLAIN", sasl_password=SECRET, **sasl
@@ -176,7 +176,7 @@ def bearer(url: str, **more: str) -> Options:
 
 def first_token(found: Options) -> bytes:
     assert found.login is not None
-    token = found.login.start().step(None)
+    token = found.login.start("localhost").step(None)
     assert token is not None
     return token
 

@@ -23,7 +23,7 @@ from ottla.config.addresses import SecurityProtocol
 from ottla.runtime.ports import Clock, Random
 from ottla.security.http_fetch import BadUrl
 from ottla.security.jaas import BadJaas, LoginModule, parse_jaas
-from ottla.security.sasl import oauthbearer
+from ottla.security.sasl import gssapi, oauthbearer
 from ottla.security.sasl.client import (
     MECHANISMS,
     BadCredentials,
@@ -87,7 +87,7 @@ _KNOWN: Final = frozenset(
     ssl.truststore.location ssl.truststore.password ssl.truststore.type
     """.split()  # noqa: SIM905 - as prose it can be read
 )
-# Of Kerberos, of the broker's side, or of grants that are not offered: known, and without effect.
+# Of Kerberos (see `_ticket`), or without effect: of the broker's side, of grants not offered.
 _IGNORED_PREFIXES: Final = (
     "sasl.kerberos.",
     "sasl.oauthbearer.assertion.",
@@ -195,17 +195,14 @@ def _tls(properties: Mapping[str, str]) -> Callable[[], ssl.SSLContext]:
 
 
 def _login(properties: Mapping[str, str], random: Random, clock: Clock) -> Credentials:
-    mechanism = properties.get(MECHANISM)
-    offered = ", ".join(MECHANISMS)
-    if not mechanism:
-        raise BadClientSecurity(
-            f"{MECHANISM} is not set, and its default, GSSAPI, is not supported; use one of "
-            f"{offered}"
-        )
-    if mechanism not in MECHANISMS:
+    mechanism = properties.get(MECHANISM) or gssapi.NAME
+    offered = ", ".join((*MECHANISMS, gssapi.NAME))
+    if mechanism not in (*MECHANISMS, gssapi.NAME):
         raise BadClientSecurity(f"{MECHANISM}={mechanism} is not supported; use one of {offered}")
     jaas = properties.get(JAAS) or None
     try:
+        if mechanism == gssapi.NAME:
+            return _ticket(properties, jaas)
         if mechanism == oauthbearer.NAME:
             return _bearer(properties, jaas, clock)
         if properties.get(_USER) is None and properties.get(_PASSWORD) is None:
@@ -219,6 +216,27 @@ def _login(properties: Mapping[str, str], random: Random, clock: Clock) -> Crede
         raise BadClientSecurity(f"{JAAS}: {error}") from error
     except BadCredentials as error:
         raise BadClientSecurity(str(error)) from error
+
+
+def _ticket(properties: Mapping[str, str], jaas: str | None) -> Credentials:
+    """Return the credentials of GSSAPI, which is the mechanism unless another one is set."""
+    from ottla.security.kerberos import (  # imported here: few clients use Kerberos
+        BadKerberos,
+        KerberosLogin,
+        kerberos_login,
+        ticket_credentials,
+    )
+
+    service = properties.get("sasl.kerberos.service.name")
+    try:
+        if jaas is not None:
+            return ticket_credentials(kerberos_login(parse_jaas(jaas)[0], service))
+        # librdkafka's names
+        keytab, name = (properties.get(f"sasl.kerberos.{key}") for key in ("keytab", "principal"))
+        return ticket_credentials(KerberosLogin(keytab or None, name or None, service))
+    except BadKerberos as error:
+        hint = "" if properties.get(MECHANISM) else f" ({MECHANISM} is not set, so it is GSSAPI)"
+        raise BadClientSecurity(f"{error}{hint}") from error
 
 
 def _password(properties: Mapping[str, str], mechanism: str, random: Random) -> Credentials:

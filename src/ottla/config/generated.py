@@ -1080,6 +1080,34 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ottla.login.timeout.ms``: Close a connection to a SASL listener that has not logged in for
     this long."""
 
+    ottla_oauthbearer_introspection_endpoint_url: str | None = None
+    """``ottla.oauthbearer.introspection.endpoint.url``: The https URL that verifies opaque tokens
+    of OAUTHBEARER (RFC 7662)."""
+
+    ottla_oauthbearer_introspection_client_id: str | None = None
+    """``ottla.oauthbearer.introspection.client.id``: The client that this node is to the
+    introspection endpoint."""
+
+    ottla_oauthbearer_introspection_client_secret: Password | None = None
+    """``ottla.oauthbearer.introspection.client.secret``: The secret of
+    ottla.oauthbearer.introspection.client.id."""
+
+    ottla_oauthbearer_introspection_timeout_ms: int = 5000
+    """``ottla.oauthbearer.introspection.timeout.ms``: How long the introspection endpoint may take
+    to answer."""
+
+    ottla_oauthbearer_introspection_cache_ms: int = 30000
+    """``ottla.oauthbearer.introspection.cache.ms``: How long a verified token is accepted without
+    asking again; 0 asks at every login."""
+
+    ottla_oauthbearer_required_scopes: tuple[str, ...] = ()
+    """``ottla.oauthbearer.required.scopes``: Scopes that a token of OAUTHBEARER must have, all of
+    them."""
+
+    ottla_oauthbearer_allowed_urls: tuple[str, ...] = ()
+    """``ottla.oauthbearer.allowed.urls``: The URLs that OAUTHBEARER of this node may fetch from;
+    any if empty."""
+
     ottla_metrics_listener: str | None = None
     """``ottla.metrics.listener``: The host:port that serves /metrics; disabled if not set."""
 

@@ -27,6 +27,7 @@ from ottla.config.problems import ConfigError, Problem
 from ottla.config.unenforced import STORE_KEYS
 from ottla.config.values import BadValue
 from ottla.metadata.image import Image
+from ottla.node.kerberos_logins import build_gssapi, kerberos_credentials
 from ottla.node.oauth import build_oauth_validator
 from ottla.node.scram_accounts import ScramAccounts
 from ottla.node.tls_reload import TlsReload
@@ -35,7 +36,7 @@ from ottla.runtime.supervisor import Service
 from ottla.security.certificate_principal import CertificatePrincipal
 from ottla.security.jaas import BadJaas, parse_jaas
 from ottla.security.principal import BadMappingRules
-from ottla.security.sasl import oauthbearer, plain
+from ottla.security.sasl import gssapi, oauthbearer, plain
 from ottla.security.sasl.client import BadCredentials, credentials_from
 from ottla.security.sasl.credentials import Credentials
 from ottla.security.sasl.exchange import Exchange, Mechanisms
@@ -52,7 +53,7 @@ from ottla.server.sasl_authenticator import SaslAuthenticator
 log = logging.getLogger(__name__)
 
 _SCRAM: Final = {str(each): each for each in ScramMechanism}
-SUPPORTED: Final = (plain.NAME, *_SCRAM, oauthbearer.NAME)
+SUPPORTED: Final = (plain.NAME, *_SCRAM, oauthbearer.NAME, gssapi.NAME)
 METRICS: Final = "metrics"
 """The name in ``listener.name.metrics.ssl.*``, for the keys of ``ottla.metrics.listener``."""
 
@@ -252,6 +253,7 @@ class NodeSecurity:
             raise ConfigError([Problem(key, ",".join(enabled), rule)])
         users = self._plain_users(name) if plain.NAME in enabled else {}
         validator = self._validator(name) if oauthbearer.NAME in enabled else None
+        tickets = {gssapi.NAME: build_gssapi(self._loaded, name)} if gssapi.NAME in enabled else {}
 
         def mechanisms(image: Callable[[], Image]) -> Mechanisms:
             accounts = ScramAccounts(image, config.delegation_token_secret_key, self._clock)
@@ -259,6 +261,7 @@ class NodeSecurity:
                 plain.NAME: lambda: PlainExchange(users.get),
                 oauthbearer.NAME: lambda: _bearer(validator),
                 **{str(each): self._scram(each, accounts) for each in ScramMechanism},
+                **tickets,
             }
             return {each: made[each] for each in enabled}
 
@@ -313,6 +316,8 @@ class NodeSecurity:
         return Options(tls=tls, login=login)
 
     def _credentials(self, name: str, mechanism: str) -> Credentials:
+        if mechanism == gssapi.NAME:
+            return kerberos_credentials(self._loaded, name)
         jaas = for_listener(self._loaded, name, mechanism).sasl_jaas_config
         text = None if jaas is None else jaas.reveal()
         try:

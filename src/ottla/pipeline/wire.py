@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from ottla.client import sasl_login
 from ottla.client.connection import REAUTHENTICATION_FACTOR, ConnectionLost, Options
 from ottla.protocol.api_keys import APIS, ApiKey
@@ -184,7 +186,8 @@ class Wire:
         """Log in, at first or again before the session ends (KIP-368)."""
         began = self._clock.monotonic()
         # The steps are written for an event loop; asked here, each of them blocks and none waits.
-        steps = sasl_login.log_in(credentials, str(self.address), self._ask_at_once)
+        at_once = msgspec.structs.replace(credentials, blocks=False)
+        steps = sasl_login.log_in(at_once, str(self.address), self._ask_at_once)
         try:
             steps.send(None)
         except StopIteration as done:

@@ -11,18 +11,19 @@ Result = TypeVar("Result")
 
 
 class ThreadWorker:
-    """`Worker` with one thread, started on first use."""
+    """`Worker` with one thread, or a few, started on first use."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, threads: int = 1) -> None:
         self._name = name
+        self._threads = threads
         self._executor: ThreadPoolExecutor | None = None
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Run ``work`` on the thread."""
+        """Run ``work`` on a thread."""
         if self._executor is None:
             from concurrent.futures import ThreadPoolExecutor  # not needed to start a node
 
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix=self._name)
+            self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=self._name)
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 

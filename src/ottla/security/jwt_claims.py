@@ -1,7 +1,7 @@
 """The claims of a JSON Web Token: who sends it, until when, and whether it is meant for us.
 
-A token must name a subject and an expiry that has not passed. Expected issuer and audience are
-checked where configured. Times in claims are seconds since 1970.
+A token must name a subject and an expiry that has not passed. Expected issuer, audience and scopes
+are checked where configured. Times in claims are seconds since 1970.
 """
 
 from collections.abc import Mapping
@@ -27,6 +27,7 @@ class JwtRules(msgspec.Struct, frozen=True, kw_only=True):
     audiences: tuple[str, ...] = ()
     subject_claim: str = "sub"
     scope_claim: str = "scope"
+    required_scopes: tuple[str, ...] = ()
     clock_skew_s: int = 30
 
 
@@ -58,7 +59,10 @@ def check_claims(claims: Mapping[str, Any], rules: JwtRules, now: Millis) -> Jwt
     subject = claims.get(rules.subject_claim)
     if not isinstance(subject, str) or not subject.strip():
         raise BadToken(f"the token has no claim {rules.subject_claim!r}")
-    return JwtClaims(subject, Millis(int(expires * 1000)), _scopes(claims.get(rules.scope_claim)))
+    scopes = _scopes(claims.get(rules.scope_claim))
+    if missing := set(rules.required_scopes) - scopes:
+        raise BadToken(f"the token lacks the scope {min(missing)!r}")
+    return JwtClaims(subject, Millis(int(expires * 1000)), scopes)
 
 
 def _time(claims: Mapping[str, Any], name: str) -> float | None:

@@ -59,12 +59,12 @@ def password_credentials(
         BadCredentials: not a mechanism with passwords.
     """
     if mechanism == plain.NAME:
-        return Credentials(mechanism, lambda: _OneToken(plain.client_token(user, password)))
+        return Credentials(mechanism, lambda _: _OneToken(plain.client_token(user, password)))
     scram = _SCRAM.get(mechanism)
     if scram is None:
         raise BadCredentials(f"{mechanism} does not log in with a password")
 
-    def start() -> SaslClient:
+    def start(_: str) -> SaslClient:
         nonce = base64.b64encode(random.bytes(NONCE_BYTES)).decode()
         return _Scram(ScramClient(scram, user, password, nonce, is_token=is_token))
 
@@ -73,7 +73,7 @@ def password_credentials(
 
 def token_credentials(token: Callable[[], str]) -> Credentials:
     """Return credentials of a bearer token, which is asked for at each login."""
-    return Credentials(oauthbearer.NAME, lambda: _OneToken(oauthbearer.client_first(token())))
+    return Credentials(oauthbearer.NAME, lambda _: _OneToken(oauthbearer.client_first(token())))
 
 
 def credentials_from(mechanism: str, jaas: str | None, random: Random) -> Credentials:

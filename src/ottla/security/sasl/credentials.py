@@ -17,16 +17,20 @@ class SaslClient(Protocol):
         """Return the token that answers a challenge, first of all None; None when done.
 
         Raises:
-            ScramFailed: the server did not prove itself.
+            ScramFailed, GssFailed: the server did not prove itself.
         """
         ...
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """How a client logs in: ``start`` begins a login, each time anew."""
+    """How a client logs in: ``start`` begins a login at a host, each time anew.
+
+    With ``blocks``, ``start`` and the steps may wait for another server; they run on a thread.
+    """
 
     mechanism: str
-    start: Callable[[], SaslClient]
+    start: Callable[[str], SaslClient]
+    blocks: bool = False
 
     def __repr__(self) -> str:
         return f"Credentials({self.mechanism}, hidden)"
