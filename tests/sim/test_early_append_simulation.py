@@ -13,6 +13,7 @@ from tests.seeds import seeds
 from ottla.client import connection
 from ottla.replication import fetch_append, partial_fetch
 from ottla.replication.partial_fetch import PartialFetchResponse
+from ottla.server import send_queue
 from simulation.runner import play
 
 SEEDS = seeds(3, deep=6)
@@ -27,6 +28,8 @@ def early(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     )
     monkeypatch.setattr(partial_fetch, "_BETWEEN_BYTES_MAX", 100)
     monkeypatch.setattr(connection, "_HEADER_BYTES_MAX", 24)
+    # Small replies are sent at once, and arrive at once; here each part is sent on its own.
+    monkeypatch.setattr(send_queue, "READ_BYTES_MAX", 0)
     found: list[int] = []
     next_part = PartialFetchResponse.next
 

@@ -154,7 +154,14 @@ class Cluster(RuleBasedStateMachine):
     ) -> None:
         if not self.is_registered(broker_id):
             return
-        leaving = self.cluster.image.cluster.brokers[broker_id].in_controlled_shutdown
+        broker = self.cluster.image.cluster.brokers[broker_id]
+        offline = [directory(broker_id, number) for number in failed]
+        if not set(broker.log_dirs) - set(offline):
+            # A broker that has lost all of its directories stops; no record can say that it lives
+            # without any, so that until it is fenced it would seem able to lead.
+            self.die(broker_id)
+            return
+        leaving = broker.in_controlled_shutdown
         context = (
             HeartbeatContext(Offset(0), Offset(0)) if leaving and is_known else HeartbeatContext()
         )
@@ -163,7 +170,7 @@ class Cluster(RuleBasedStateMachine):
             context,
             want_fence=want_fence,
             want_shut_down=want_shut_down,
-            offline_log_dirs=[directory(broker_id, i) for i in failed],
+            offline_log_dirs=offline,
         )
 
     @rule(broker_id=brokers)

@@ -2,9 +2,9 @@
 
 A caller says what to change; the rules here work out the consequences:
 
-    1. a reassignment whose target replicas are all in sync is completed 2. eligible leader replicas
-    (KIP-966) are maintained: a replica that was in sync when the ISR fell
-       below min.insync.replicas has every committed record, and may lead an empty ISR
+    1. a reassignment whose target replicas are all in sync is completed
+    2. eligible leader replicas (KIP-966) are maintained: a replica that was in sync when the ISR
+       fell below min.insync.replicas has every committed record, and may lead an empty ISR
     3. the leader stays if it may, else a new one is elected
     4. the leader epoch rises when the leader changes, and when a replica leaves the assignment, so
        that its later requests are fenced
