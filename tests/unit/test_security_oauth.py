@@ -3,6 +3,7 @@
 import base64
 import hmac
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,12 +12,20 @@ from hypothesis import strategies as st
 from joserfc import jwt as other_jwt
 from joserfc.jwk import ECKey, KeySet, RSAKey
 
+from ottla.config.loading import load
+from ottla.config.problems import ConfigError
+from ottla.node.oauth import UNSECURED_CLASS, build_oauth_validator
 from ottla.protocol.types import Millis
 from ottla.security.jwt import validate
 from ottla.security.jwt_claims import BadToken, JwtClaims, JwtRules, UnknownKey
 from ottla.security.principal import Principal
 from ottla.security.sasl.exchange import Challenge, Login, Rejection
-from ottla.security.sasl.oauthbearer import INVALID_TOKEN, OAuthBearerExchange, client_first
+from ottla.security.sasl.oauthbearer import (
+    INVALID_TOKEN,
+    OAuthBearerExchange,
+    Validator,
+    client_first,
+)
 
 KEY = RSAKey.generate_key(2048, {"kid": "one"}, auto_kid=False)
 EC = ECKey.generate_key("P-256", {"kid": "two"}, auto_kid=False)
@@ -83,6 +92,33 @@ def test_unsigned_token_is_refused() -> None:
         token = f"{part({'alg': algorithm})}.{part(GOOD)}."
         with pytest.raises(BadToken):
             validate(token, KEYS, RULES, NOW)
+
+
+def unsigned_validator(*lines: str) -> Validator:
+    loaded = load(
+        "process.roles=broker,controller\nnode.id=1\nlog.dirs=x\n"
+        "listeners=CLIENTS://localhost:1,CONTROLLER://localhost:2\n"
+        "listener.security.protocol.map=CLIENTS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT\n"
+        "inter.broker.listener.name=CLIENTS\ncontroller.listener.names=CONTROLLER\n"
+        "controller.quorum.voters=1@localhost:2\n" + "\n".join(lines)
+    )
+    clock: Any = SimpleNamespace(now=lambda: NOW)
+    return build_oauth_validator(loaded, "CLIENTS", clock)[0]
+
+
+def test_unsigned_token_is_accepted_only_where_the_handler_for_it_is_named() -> None:
+    key = "listener.name.clients.oauthbearer.sasl.server.callback.handler.class"
+    accept = unsigned_validator(f"{key}={UNSECURED_CLASS}")
+    claims = accept(f"{part({'alg': 'none'})}.{part(GOOD)}.")
+    assert isinstance(claims, JwtClaims)
+    assert claims.subject == GOOD["sub"]
+    for token in (signed(), f"{part({'alg': 'none'})}.{part(GOOD | {'exp': SECONDS - 99})}."):
+        with pytest.raises(BadToken):
+            accept(token)
+    with pytest.raises(ConfigError, match="must be set for OAUTHBEARER"):
+        unsigned_validator()
+    with pytest.raises(ConfigError):
+        unsigned_validator(f"{key}=com.example.AcceptAll")
 
 
 def test_hmac_with_the_public_key_as_secret_is_refused() -> None:

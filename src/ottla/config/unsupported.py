@@ -66,6 +66,9 @@ UNSUPPORTED_KEYS: dict[str, Unsupported] = {
         refused=True,
         accepted=(
             "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+            # Believes tokens without a signature: for development, and only if it is named.
+            "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
+            "OAuthBearerUnsecuredValidatorCallbackHandler",
         ),
     ),
     "ssl.engine.factory.class": Unsupported(_CLASS, refused=True),
