@@ -1,6 +1,7 @@
 """Tiered storage on one node: copy, local deletion, reads across the border, deletion."""
 
 import json
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,22 @@ def alter(node: OneNode, key: str, value: str) -> None:
     with_client(node.address, change)
 
 
+def metrics(node: OneNode) -> dict[str, float]:
+    """Return the metrics without labels."""
+    at = node.node.metrics_addr
+    assert at is not None
+    with urllib.request.urlopen(f"http://127.0.0.1:{at.port}/metrics", timeout=30) as reply:
+        lines = reply.read().decode().splitlines()
+    return {
+        line.split()[0]: float(line.split()[1])
+        for line in lines
+        if not line.startswith("#") and "{" not in line
+    }
+
+
 def test_metadata_topic_survives_a_restart(tmp_path: Path) -> None:
-    settings = format_one(tier_settings(tmp_path, metadata="topic"))
+    shown_at = "ottla.metrics.listener=127.0.0.1:0"
+    settings = format_one(tier_settings(tmp_path, shown_at, metadata="topic"))
     node = OneNode(settings)
     try:
         create(node)
@@ -102,6 +117,12 @@ def test_metadata_topic_survives_a_restart(tmp_path: Path) -> None:
         produce(node, 120, 80)
         tiered(node)
         assert consume(node) == values(200)
+        shown = metrics(node)
+        assert shown["tiered_storage_rlmm_topic_backed"] == 1
+        assert shown["tiered_storage_rlmm_bootstrap_attempts"] >= 1
+        assert shown["ottla_tiered_storage_segments_copied_total"] > 0
+        assert shown["kafka_server_brokertopicmetrics_remotecopybytes_total"] > 80 * 150
+        assert shown["kafka_server_brokertopicmetrics_remotefetchbytes_total"] > 120 * 150
     finally:
         node.stop()
 

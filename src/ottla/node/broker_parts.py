@@ -25,6 +25,7 @@ from ottla.node.quorum import NodeQuorum
 from ottla.node.registrations import broker_registration
 from ottla.node.replica_manager import ReplicaManager, build_replica_manager, scrub_counts
 from ottla.node.telemetry import TELEMETRY_APIS, Telemetry
+from ottla.observability.exposition import Source
 from ottla.protocol.api_keys import Listener
 from ottla.protocol.types import TopicPartition, Uuid
 from ottla.replication.partition import Partition
@@ -50,6 +51,13 @@ class BrokerParts(msgspec.Struct, frozen=True):
         tiering = () if manager.tiering is None else (manager.tiering,)
         first = (manager.host.throttles, manager.replicas, self.coordinators)
         return (*first, *tiering, self.telemetry)
+
+    @property
+    def metric_sources(self) -> tuple[Source, ...]:
+        """The parts that have metrics of their own."""
+        tiering = self.replica_manager.tiering
+        first = () if tiering is None else (tiering.collect,)
+        return (*first, self.telemetry.collect, self.coordinators.collect)
 
     # What the gauges of a broker show.
 

@@ -186,7 +186,7 @@ def _view(
             disk_sizes=broker.disk_sizes,
             scrubbed=broker.scrubbed,
             recovery_cuts=broker.recovery_cuts,
-            sources=(broker.telemetry.collect, broker.coordinators.collect),
+            sources=broker.metric_sources,
         )
     return view
 

@@ -1,6 +1,6 @@
 """Constructs what a broker with tiered storage has, and connects it to the partitions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -14,6 +14,7 @@ from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.node.context import NodeContext
 from ottla.node.tiering_config import S3, StoreSettings, TieringSettings, tiering_settings
+from ottla.observability.exposition import Family, counter, gauge
 from ottla.protocol.types import NodeId
 from ottla.replication.host import Host
 from ottla.runtime.ports import Address, ObjectStore
@@ -58,6 +59,26 @@ class Tiering(msgspec.Struct, frozen=True):
         self.manager.resize(config.remote_log_manager_copier_thread_pool_size)
         self.reads.resize(config.remote_log_reader_threads)
         self.reads.limit_indexes(config.remote_log_index_file_cache_total_size_bytes)
+
+    def collect(self) -> Iterable[Family]:
+        """Yield what was copied, read and deleted, and the state of the metadata topic."""
+        counts, reads, topic = self.manager.counts, self.reads, self.topic
+        name = "kafka_server_brokertopicmetrics_remote"
+        yield counter(f"{name}copybytes_total", "Bytes copied.", counts.copied_bytes)
+        yield counter(f"{name}copyerrors_total", "Failed copies.", counts.copy_failures)
+        yield counter(f"{name}fetchbytes_total", "Bytes read.", reads.fetched_bytes)
+        yield counter(f"{name}fetchrequests_total", "Reads.", reads.fetches)
+        yield counter(f"{name}fetcherrors_total", "Failed reads.", reads.failures)
+        yield counter(f"{name}deleteerrors_total", "Failed deletions.", counts.delete_failures)
+        own = "ottla_tiered_storage_segments_"
+        yield counter(f"{own}copied_total", "Segments copied.", counts.copied_segments)
+        yield counter(f"{own}deleted_total", "Segments deleted.", counts.deleted_segments)
+        is_active = topic is not None and topic.is_active
+        active = "1 while metadata is kept on its topic; 0 before that, or in memory."
+        yield gauge("tiered_storage_rlmm_topic_backed", active, int(is_active))
+        attempts = 0 if topic is None else topic.attempts
+        tries = "Attempts to begin with the metadata topic."
+        yield counter("tiered_storage_rlmm_bootstrap_attempts", tries, attempts)
 
 
 def build_tiering(context: NodeContext, host: Host, image: Callable[[], Image]) -> Tiering | None:
