@@ -15,10 +15,10 @@ from ottla.coordinators.decision import (
 )
 from ottla.coordinators.transactions.settings import TransactionSettings
 from ottla.coordinators.transactions.stale_end_txn import StaleEndTxnDetector
+from ottla.coordinators.transactions.timeouts import TransactionTimeouts
 from ottla.coordinators.transactions.transaction import (
     EXPIRABLE,
     PREPARED,
-    Status,
     Transaction,
     tombstone,
     transaction_of,
@@ -79,8 +79,7 @@ class TransactionMachine:
         self.transactions: Map[str, Transaction] = Map()
         self.prepared: Map[str, Transaction] = Map()
         self.initialised: dict[str, Initialised] = {}
-        # The deadlines of ongoing transactions, by id, as of the last check; see `_deadline`.
-        self._deadlines: dict[str, tuple[Millis, Millis]] = {}
+        self._timeouts = TransactionTimeouts()
         self.stale_end_txn = stale_end_txn or StaleEndTxnDetector()
         self._on_prepared: ReplyFuture = on_prepared or Nobody()
 
@@ -155,15 +154,9 @@ class TransactionMachine:
     def _abort_late(self, times: Times) -> Decision:
         """Fence producers whose transaction has timed out. Each record is independent."""
         version = self.settings.server_version()
-        self._deadlines = {
-            each.transactional_id: self._deadline(each, times)
-            for each in self.transactions.values()
-            if each.status is Status.ONGOING
-        }
         records = [
             self.transactions[transactional_id].fenced(version, times.stamp).record(version)
-            for transactional_id, (_, due) in self._deadlines.items()
-            if due < times.monotonic
+            for transactional_id in self._timeouts.late(self.transactions.values(), times)
         ]
         again = SetTimer(TIMEOUTS, self.settings.abort_interval_ms)
         return Decision(
@@ -174,18 +167,6 @@ class TransactionMachine:
             may_split=True,
             refused=lambda fault: Decision(timers=[again]),
         )
-
-    def _deadline(self, ongoing: Transaction, times: Times) -> tuple[Millis, Millis]:
-        """Return the start time of a transaction, by its record, and its deadline, monotonic.
-
-        Its age by wall time is measured once, when it is first checked here: a clock that jumps
-        later neither aborts it nor keeps it open. One that began in the future has just begun.
-        """
-        known = self._deadlines.get(ongoing.transactional_id)
-        if known is not None and known[0] == ongoing.started_at:
-            return known
-        age_ms = max(0, times.expiry - ongoing.started_at)
-        return ongoing.started_at, Millis(times.monotonic + ongoing.timeout_ms - age_ms)
 
     def _expire(self, now: Millis) -> Decision:
         oldest = now - self.settings.expiration_ms

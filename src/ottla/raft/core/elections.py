@@ -28,10 +28,9 @@ from ottla.raft.core.roles import (
     Prospective,
     Resigned,
     Unattached,
-    may_grant_pre_vote,
-    may_grant_vote,
 )
 from ottla.raft.core.voters import Endpoints, ReplicaKey
+from ottla.raft.core.voting import may_grant_pre_vote, may_grant_vote
 
 # -- incoming requests -------------------------------------------------------
 
