@@ -169,7 +169,9 @@ class TestClients:
         assert client_for(settings(node.bootstrap)) is not first
 
     def test_bad_security_settings_are_refused_in_words(self):
-        with pytest.raises(BadClientSecurity, match=r"kafka\.\*: sasl\.mechanism is not set"):
+        with pytest.raises(
+            BadClientSecurity, match=r"kafka\.\*: GSSAPI needs sasl\.kerberos\.service"
+        ):
             client_for(settings("127.0.0.1:1", security_protocol="sasl_plaintext"))
 
     def test_unreachable_broker_raises_no_broker_after_timeout(self):
