@@ -1,0 +1,105 @@
+"""Fail-over of real processes with default settings: killed nodes are replaced within a second.
+
+The machine that runs the tests may be busy, so the cheap test only proves that no session timeout
+(9 s) and no fetch timeout passes. The nightly one has the limits of docs/benchmarks.md.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from benchmarks.cluster import NODES, QUORUM, running, three_of
+from benchmarks.failover import (
+    CONTROLLER,
+    LEADER,
+    Load,
+    create,
+    kill_once,
+    make_whole,
+    percentile,
+    reading,
+    until,
+)
+
+# broker.session.timeout.ms is 9 s.
+SECONDS_MAX = 6.0
+PAUSE_S = 5.0
+
+
+def play(folder: Path, story: Callable[[Load], Awaitable[None]]) -> None:
+    """Run a story beside writers of every partition of a new cluster."""
+    three = three_of("Ottla", folder)
+
+    async def main() -> None:
+        load = Load(three)
+        async with asyncio.TaskGroup() as tasks:
+            writing = tasks.create_task(load.run())
+            await story(load)
+            writing.cancel()
+
+    with running(three):
+        create(three)
+        asyncio.run(main())
+        # Without a majority a controlled shutdown waits in vain.
+        for node in three.nodes.values():
+            if node.process is not None:
+                node.process.kill()
+
+
+def test_writes_continue_before_any_timeout_when_the_controller_is_killed(tmp_path: Path) -> None:
+    """The node is active controller, leader of the quorum and leader of partitions in one."""
+
+    async def story(load: Load) -> None:
+        found = await kill_once(load, CONTROLLER, is_read=False, is_restarted=False)
+        assert found.writes < SECONDS_MAX
+        assert found.changes is not None
+        assert found.changes < SECONDS_MAX
+
+    play(tmp_path, story)
+
+
+@pytest.mark.nightly
+def test_killed_node_is_replaced_within_a_second(tmp_path: Path) -> None:
+    async def story(load: Load) -> None:
+        with reading(load):
+            await until(lambda: all(load.read_at.values()))
+            for kind in (LEADER, CONTROLLER):
+                found = [await kill_once(load, kind) for _ in range(30)]
+                writes = [each.writes for each in found]
+                assert percentile(writes, 0.5) <= 0.6, (kind, writes)
+                assert percentile(writes, 0.95) <= 1.0, (kind, writes)
+                assert max(each.records or 0.0 for each in found) <= 2.0, kind
+
+    play(tmp_path, story)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("is_controller", [False, True], ids=["broker", "controller"])
+def test_paused_broker_keeps_its_leaderships_until_its_session_expires(
+    tmp_path: Path, is_controller: bool
+) -> None:
+    """SIGSTOP: its kernel still accepts connections, so nothing proves that it is gone."""
+
+    async def story(load: Load) -> None:
+        await make_whole(load)
+        reply = await load.ask(1, QUORUM)
+        controller = reply.topics[0].partitions[0].leader_id  # type: ignore[union-attr]
+        others = [node for node in NODES if node != controller]
+        victim = controller if is_controller else others[0]
+        process = load.three.nodes[victim].process
+        assert process is not None
+        led = load.led_by(victim)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_S):
+                    await until(lambda: set(load.led_by(victim)) != set(led))
+            assert load.led_by(victim) == led
+        finally:
+            process.send_signal(signal.SIGCONT)
+        await make_whole(load)
+
+    play(tmp_path, story)
