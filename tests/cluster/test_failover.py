@@ -1,7 +1,7 @@
 """Fail-over of real processes with default settings: killed nodes are replaced within a second.
 
-The machine that runs the tests may be busy, so the cheap test only proves that no session timeout
-(9 s) and no fetch timeout passes. The nightly one has the limits of docs/benchmarks.md.
+All are nightly: `tests/sim/test_fencing_simulation.py` keeps the promise in `make test`. The first
+one holds on a busy machine, too: no session timeout (9 s) and no fetch timeout passes.
 """
 
 import asyncio
@@ -49,6 +49,7 @@ def play(folder: Path, story: Callable[[Load], Awaitable[None]]) -> None:
                 node.process.kill()
 
 
+@pytest.mark.nightly
 def test_writes_continue_before_any_timeout_when_the_controller_is_killed(tmp_path: Path) -> None:
     """The node is active controller, leader of the quorum and leader of partitions in one."""
 
