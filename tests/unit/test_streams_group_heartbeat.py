@@ -820,3 +820,13 @@ def test_records_bring_a_member_back_with_the_epochs_of_its_tasks() -> None:
         each.assignment_epochs = None
     epochs = StreamsMember("m").with_assignment(placed).task_epochs
     assert set(epochs.values()) == {7}, "without epochs of their own: that of the member"
+
+
+@pytest.mark.parametrize(
+    ("state", "number"),
+    [(MemberState.STABLE, 1), (MemberState.UNREVOKED, 2), (MemberState.UNRELEASED, 3)],
+)
+def test_member_state_has_kafkas_number_for_streams_groups(state: MemberState, number: int) -> None:
+    value = StreamsMember("m", state=state).assignment_value()
+    assert value.state == number
+    assert StreamsMember("m").with_assignment(value).state is state

@@ -12,9 +12,9 @@ LEAVE_STATIC_EPOCH: Final = -2
 
 
 class MemberState(enum.IntEnum):
-    """How far a member is from its target, by the numbers in Kafka's records.
+    """How far a member is from its target, by the numbers in the records of consumer groups.
 
-    Kafka names them UNREVOKED or UNREVOKED, by the kind of group.
+    Kafka names them UNREVOKED_PARTITIONS or UNREVOKED_TASKS, by the kind of group.
     """
 
     STABLE = 0

@@ -33,6 +33,14 @@ from ottla.protocol.internal.streams_group_records import (
 )
 
 NO_EPOCHS: Final[Mapping[TaskId, int]] = {}
+# In the records of streams groups states have other numbers than in those of consumer groups.
+_STATE_NUMBERS: Final = {
+    MemberState.STABLE: 1,
+    MemberState.UNREVOKED: 2,
+    MemberState.UNRELEASED: 3,
+    MemberState.UNKNOWN: 127,
+}
+_STATES: Final = {number: state for state, number in _STATE_NUMBERS.items()}
 
 _TaskIds: TypeAlias = StreamsGroupCurrentMemberAssignmentTaskIds
 
@@ -110,7 +118,7 @@ class StreamsMember(msgspec.Struct, frozen=True):
             self,
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
-            state=MemberState.of(value.state),
+            state=_STATES.get(value.state, MemberState.UNKNOWN),
             assigned=TaskRoles(
                 gathered(value.active_tasks),
                 gathered(value.standby_tasks),
@@ -130,7 +138,7 @@ class StreamsMember(msgspec.Struct, frozen=True):
         return StreamsGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
-            state=self.state,
+            state=_STATE_NUMBERS[self.state],
             active_tasks=self._with_epochs(assigned.active),
             standby_tasks=_listed(assigned.standby),
             warmup_tasks=_listed(assigned.warmup),
