@@ -10,9 +10,12 @@ It is an `ottla.testing.Cluster`, without links that can be cut unless each node
 network (``net``).
 """
 
+import os
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,6 +60,11 @@ SETTINGS: Mapping[str, str] = {
     "share.coordinator.state.topic.replication.factor": "3",
     "share.coordinator.state.topic.min.isr": "2",
     "share.coordinator.state.topic.num.partitions": "3",
+    # A fetch may return only the marker of a transaction. librdkafka does not acknowledge that,
+    # so its lock has to expire five times, on either kind of broker, while records go on.
+    "group.share.partition.max.record.locks": "10000",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.record.lock.duration.ms": "5000",
     "group.initial.rebalance.delay.ms": "0",
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
@@ -118,6 +126,8 @@ class MixedCluster(Cluster):
         sites = {node_id: host.site for node_id, host in hosts.items()}
         super().__init__(plan, sites, hosts, wires, shape.access)
         self.shape, self.hosts, self.nodes = shape, hosts, plan.nodes
+        self.killed: Counter[Kind] = Counter()
+        """How many nodes of each kind were killed."""
 
     @property
     def kinds(self) -> dict[int, Kind]:
@@ -146,6 +156,11 @@ class MixedCluster(Cluster):
         """Start nodes without waiting for them."""
         for node_id in node_ids:
             self.hosts[node_id].begin([node_id])
+
+    def kill(self, *node_ids: int) -> None:
+        """Kill nodes, as kill -9 does."""
+        self.killed.update(self.kinds[each] for each in node_ids)
+        super().kill(*node_ids)
 
     def replace(self, node_id: int, kind: Kind, *, kill: bool = False) -> None:
         """Stop or kill a node and start the other kind in its place. Raises NodeFailed."""
@@ -277,15 +292,16 @@ def lay_out(
 ) -> MixedCluster:
     """Write the ``server.properties`` of every node; nothing is formatted or started yet.
 
-    ``hosts`` are addresses other than the loopback, ``commands`` prefixes of the nodes' processes.
+    ``hosts`` are addresses other than loopback ones, ``commands`` prefixes of the nodes' processes.
     """
+    hosts = hosts or own_addresses(kinds)
     ports = iter(free_ports(2 * len(kinds)))
     nodes = {
         node_id: NodePlan(
             node_id,
             shape.is_controller(node_id),
             {name: next(ports) for name in (CLIENTS, CONTROLLERS) if _has(shape, node_id, name)},
-            (hosts or {}).get(node_id, HOST),
+            hosts.get(node_id, HOST),
         )
         for node_id in kinds
     }
@@ -305,6 +321,18 @@ def lay_out(
             None if shape.access is PLAINTEXT else shape.access.options,
         )
     return MixedCluster(plan, made, wires or NoWires(), shape)
+
+
+def own_addresses(node_ids: Iterable[int]) -> dict[int, str]:
+    """Return a loopback address of its own for each node, where the system has them.
+
+    While a node is replaced nothing listens on its port for seconds; on an address that all tests
+    share, another run would take the port for free.
+    """
+    if sys.platform != "linux":
+        return {}
+    high, low = divmod(os.getpid(), 254)
+    return {each: f"127.{1 + high % 254}.{1 + low}.{each}" for each in node_ids}
 
 
 def _has(shape: Shape, node_id: int, listener: str) -> bool:

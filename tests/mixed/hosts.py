@@ -147,7 +147,7 @@ class MixedHost:
         """Start its process; it is ready when it sees that ``brokers`` serve."""
         assert self._process is None, f"node {self.site.node_id} runs already"
         self._expected = set(brokers)
-        command = [*self.site.command, *_bound_to_us(), *server_command(self.kind, self.site)]
+        command = [*self.site.command, *bound_to_us(), *server_command(self.kind, self.site)]
         with self.site.log.open("ab") as log:
             log.write(f"--- {self.kind} ---\n".encode())
             log.flush()
@@ -211,6 +211,6 @@ class MixedHost:
         return self.site.log.read_text(errors="replace")[-TAIL_CHARACTERS:]
 
 
-def _bound_to_us() -> tuple[str, ...]:
+def bound_to_us() -> tuple[str, ...]:
     """Return a prefix by which the kernel kills the process when this one ends."""
     return ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()

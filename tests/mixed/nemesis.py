@@ -54,6 +54,8 @@ def run_mixed_nodes(
     format_all(cluster)
     with ExitStack() as stack:
         yield begin_all(cluster, cluster.hosts, stack)
+    kills = [f"{count} of {kind}" for kind, count in cluster.killed.items()]
+    print(f"killed: {', '.join(kills) or 'none'}", flush=True)
 
 
 def _replace(stage: Stage, *, kill: bool) -> None:

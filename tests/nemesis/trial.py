@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.nemesis import namespaces
 from tests.nemesis.environment import NodeEnvironment, prepare
-from tests.nemesis.faults import FAULTS, Stage, missing_for
+from tests.nemesis.faults import FAULTS, NEED_DISKS, NEED_SHIM, Stage, missing_for
 from tests.nemesis.load import LOGGER, Consuming, Member, PacedProducer, Reader, Worker, title
 from tests.nemesis.namespaces import Net
 from tests.nemesis.recorder import Recorder, now
@@ -308,11 +308,13 @@ def catalogue(shape: Shape) -> Mapping[str, Callable[[Stage], None]]:
     # Loaded only here: all other runs need no Java.
     from tests.mixed.nemesis import REPLACEMENTS
 
-    return {**FAULTS, **REPLACEMENTS}
+    # Disks and clocks of Apache Kafka's processes are left alone.
+    own = {name: fault for name, fault in FAULTS.items() if name not in NEED_DISKS | NEED_SHIM}
+    return {**own, **REPLACEMENTS}
 
 
 def _node_environment(shape: Shape, root: Path, stack: ExitStack) -> NodeEnvironment:
-    """Prepare disks and clocks; those of Apache Kafka's processes are left alone."""
+    """Prepare disks and clocks, which a mixed cluster does not have."""
     if not shape.is_mixed:
         return prepare(root, shape.nodes, stack)
     root.mkdir(parents=True, exist_ok=True)
