@@ -139,6 +139,22 @@ class Clients:
         return int(found.partitions[partition].leader)
 
 
+def leader_at(cluster: MixedCluster, topic: str, asked: int) -> int | None:
+    """Return the leader of a topic's first partition as one broker knows it, -1 if it has none."""
+    reply = cluster.metadata(asked)
+    topics = [] if reply is None else [each for each in reply.topics if each.name == topic]
+    return int(topics[0].partitions[0].leader_id) if topics else None
+
+
+def wait_leads(cluster: MixedCluster, topic: str, node_id: int) -> None:
+    """Wait until a broker says that it leads a topic's first partition."""
+    wait_until(
+        lambda: leader_at(cluster, topic, node_id) == node_id,
+        ANSWER_S_MAX,
+        f"broker {node_id} leads {topic}",
+    )
+
+
 def partition_dirs(cluster: MixedCluster, name: str) -> dict[int, Path]:
     """Return the directory of a partition on every node that has it."""
     return {

@@ -24,6 +24,11 @@ def log_of(cluster: MixedCluster, node_id: int) -> Path:
     return cluster.data(node_id) / LOG
 
 
+def snapshots(log: Path) -> list[Path]:
+    """Return the complete snapshots of a metadata log, the oldest first."""
+    return sorted(log.glob("*.checkpoint"))
+
+
 def assert_logs_equal(cluster: MixedCluster) -> int:
     """Assert that all nodes have the same committed batches, to the byte; return their number."""
     reply = cluster.quorum()
@@ -46,7 +51,7 @@ def assert_logs_equal(cluster: MixedCluster) -> int:
 def assert_images_equal(log: Path, upto: int) -> Image:
     """Assert that Kafka and Ottla make the same image of a log; return it.
 
-    The log must begin at offset 0: no snapshot has replaced its beginning.
+    It begins with the newest snapshot, whichever kind wrote it.
     """
     messages: list[Message] = []
     lines: list[str] = []
@@ -69,10 +74,14 @@ def assert_images_equal(log: Path, upto: int) -> Image:
 def _committed(log: Path, upto: int) -> Iterator[bytes]:
     """Yield the records of a log below an offset, without transactions that were aborted."""
     held: list[bytes] | None = None
-    for segment in sorted(log.glob("*.log")):
-        data = segment.read_bytes()
+    newest = snapshots(log)[-1:]
+    begin = 0 if not newest else int(newest[0].name.partition("-")[0])
+    for file in (*newest, *sorted(log.glob("*.log"))):
+        data, is_snapshot = file.read_bytes(), file in newest
         for position, header in batches(data):
-            if header.next_offset > upto or header.is_control:
+            if header.is_control:
+                continue
+            if not is_snapshot and not begin <= header.base_offset < header.next_offset <= upto:
                 continue
             for record in read_records(data, position):
                 assert record.value is not None
