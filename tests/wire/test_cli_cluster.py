@@ -181,6 +181,16 @@ def test_config_commands_show_and_change_settings(ottla: Ottla) -> None:
     assert "INVALID_CONFIG" in ottla("config", "set", "topic", "set", "retention.ms=x", code=1)
 
 
+def test_unknown_names_are_answered_with_the_closest_ones(ottla: Ottla) -> None:
+    ottla("topic", "create", "invoices", "-p", "1")
+    for arguments in (["topic", "describe"], ["consume", "-e"], ["topic", "offsets"]):
+        assert "did you mean 'invoices'?" in ottla(*arguments, "invoice", code=1)
+    said = ottla("config", "set", "topic", "invoices", "retentoin.ms=1", code=1)
+    assert "did you mean 'retention.ms'" in said
+    found = json.loads(ottla("topic", "describe", "invoice", "-o", "json", code=1))
+    assert found["kafka_error"] == "UNKNOWN_TOPIC_OR_PARTITION" and found["exit_code"] == 1
+
+
 def test_cluster_commands_describe_the_cluster(ottla: Ottla) -> None:
     found = json.loads(ottla("-o", "json", "cluster", "info"))
     assert found["voters"] == [1] and found["controller"] == 1

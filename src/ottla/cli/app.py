@@ -1,14 +1,20 @@
 """The table of all ``ottla`` commands. A command's module is imported when the command is run."""
 
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Protocol, runtime_checkable
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from ottla.cli.connection_options import add_connection_options
+from ottla.cli.failures import USAGE, error_text, report_errors_in, requested_output
 from ottla.cli.options import Common, OutputOption
+from ottla.cli.output import Output
 
 COMMANDS: Final = {
     "up": "ottla.cli.up_command",
@@ -36,7 +42,16 @@ COMMANDS: Final = {
     "doctor": "ottla.cli.doctor_command",
     "server": "ottla.cli.server_command",
     "format": "ottla.cli.format_command",
+    "random-uuid": "ottla.cli.random_uuid_command",
 }
+
+
+@runtime_checkable
+class _UsageError(Protocol):
+    """An error of a command line. typer exports no common class of them."""
+
+    def format_message(self) -> str:
+        """Return the error without the usage."""
 
 
 class _Table(TyperGroup):
@@ -53,6 +68,30 @@ class _Table(TyperGroup):
         command.name = cmd_name
         add_connection_options(command)
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
+        """Find the command to run, or fail with the names that are most like the given one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = get_close_matches(args[0], COMMANDS)
+            names = " or ".join(repr(each) for each in close)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {names}?" if close else ""))
+        return super().resolve_command(ctx, args)
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:  # noqa: ANN401
+        """Run a command line. Errors in it are printed in the output format that it asks for."""
+        given = list(sys.argv[1:] if args is None else args)
+        output = requested_output(given)
+        report_errors_in(output)
+        if output is Output.TABLE or extra.get("standalone_mode") is False:
+            return super().main(given, *more, **extra)
+        try:
+            code = super().main(given, *more, **{**extra, "standalone_mode": False})
+        except TyperException as error:
+            if not isinstance(error, _UsageError):
+                raise
+            sys.stderr.write(error_text(error.format_message(), output, USAGE))
+            sys.exit(USAGE)
+        sys.exit(code if isinstance(code, int) else 0)
 
 
 app = typer.Typer(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.options import OutputOption, answer
-from ottla.cli.settings_file import fail
 from ottla.runtime.clock import SystemClock
 from ottla.security.certificate_authority import CERTIFICATE_DAYS, BadAuthority
 from ottla.security.certificate_files import create_certificate

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
-from ottla.cli.settings_file import fail
 from ottla.client.admin import (
     Change,
     ConfigChange,

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.health import Problem, find_problems
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.reassign_plan import BadPlan, plan_drain
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
-from ottla.cli.settings_file import fail
 from ottla.cli.topic_placement import (
     Wait,
     accepted_rows,

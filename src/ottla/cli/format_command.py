@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
-from ottla.cli.settings_file import fail, load_settings
+from ottla.cli.settings_file import load_settings
 from ottla.config.loading import Loaded
 from ottla.node.directories import all_directories
 from ottla.node.format_plan import (
@@ -20,6 +21,7 @@ from ottla.node.format_plan import (
     plan_format,
 )
 from ottla.node.formatting import FormatRefused, described, format_node
+from ottla.protocol.uuids import uuid_text
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
@@ -31,8 +33,15 @@ app = typer.Typer(add_completion=False)
 def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     context: typer.Context,
     *,
-    cluster_id: Annotated[str, typer.Option("--cluster-id", "-t", help="The cluster's id.")],
     config: Annotated[Path, typer.Option("--config", "-c", help="The server.properties.")],
+    cluster_id: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-id",
+            "-t",
+            help="The cluster's id, the same on all nodes; default: a new one.",
+        ),
+    ] = None,
     standalone: Annotated[
         bool, typer.Option("--standalone", "-s", help="This controller is the only voter.")
     ] = False,
@@ -68,14 +77,14 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     loaded = load_settings(config, [])
     quorum = Quorum(standalone, initial_controllers, no_initial_controllers)
     options = FormatOptions(
-        cluster_id=cluster_id,
+        cluster_id=cluster_id or uuid_text(SystemRandom().uuid()),
         quorum=quorum,
         features=tuple(feature or ()),
         release_version=release_version,
         scram=tuple(add_scram or ()),
         is_formatted_ignored=ignore_formatted,
     )
-    done = _carry_out(loaded, options)
+    done = _carry_out(loaded, options, is_id_new=cluster_id is None)
     if chosen(context, output) is Output.TABLE:
         for name, path in done:
             typer.echo(f"{name}: {path}")
@@ -83,7 +92,7 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
         answer(context, output, [{"directory": path, "state": name} for name, path in done])
 
 
-def _carry_out(loaded: Loaded, options: FormatOptions) -> list[tuple[str, str]]:
+def _carry_out(loaded: Loaded, options: FormatOptions, *, is_id_new: bool) -> list[tuple[str, str]]:
     """Format the directories and return the result of each; warnings go to stderr."""
     random = SystemRandom()
     try:
@@ -93,6 +102,8 @@ def _carry_out(loaded: Loaded, options: FormatOptions) -> list[tuple[str, str]]:
         fail(str(error))
     if formatted.made:
         say("\n".join(described(plan)))
+    if is_id_new:
+        say(f"the cluster's id is new; format its other nodes with -t {options.cluster_id}")
     assert set(all_directories(loaded.broker)) == {*formatted.ignored, *formatted.made}
     ignored = [("already formatted", path) for path in formatted.ignored]
     return ignored + [("formatted", path) for path in formatted.made]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.group_describing import described, listed
 from ottla.cli.group_explaining import explained
 from ottla.cli.group_lag import Place, Position, lag_rows, measured
@@ -36,7 +37,6 @@ from ottla.cli.reset_options import (
 from ottla.cli.reset_plan import PlannedOffset, written
 from ottla.cli.resetting import Resetting, plan_of
 from ottla.cli.session import with_cluster
-from ottla.cli.settings_file import fail
 from ottla.client.admin_groups import (
     SHARE,
     commit_offsets,

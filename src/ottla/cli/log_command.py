@@ -8,12 +8,12 @@ from typing import Annotated, Final
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.log_dump import DAMAGE, NotDumpable, dump_file
 from ottla.cli.log_verify import verify
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
 from ottla.cli.rendering import Row, render, render_line
-from ottla.cli.settings_file import fail
 from ottla.runtime.disk import RealDisk
 from ottla.storage.files import Kind, State, parse_name
 

@@ -4,7 +4,14 @@ import sys
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. Ctrl-C before or between the handlers of a command ends it quietly."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run() -> None:
     if sys.argv[1:] == ["--version"]:
         from importlib.metadata import version
 

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from ottla.cli.connection_settings import client_properties, resolve_bootstrap
+from ottla.cli.failures import fail
 from ottla.cli.migration.cluster_check import check_cluster
 from ottla.cli.migration.cluster_facts import ClusterFacts
 from ottla.cli.migration.directory_check import check_directories
@@ -29,7 +30,6 @@ from ottla.cli.options import (
 from ottla.cli.output import Output
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
-from ottla.cli.settings_file import fail
 from ottla.client.cluster import Cluster, NoBroker, Refused
 from ottla.config.addresses import SecurityProtocol
 from ottla.config.loading import Loaded, for_listener, load

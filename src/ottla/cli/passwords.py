@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from ottla.cli.settings_file import fail
+from ottla.cli.failures import fail
 
 
 def read_password(user: str, file: Path | None) -> str:

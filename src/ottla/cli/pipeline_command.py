@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
+from ottla.cli.failures import fail
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.pipeline_progress import Lags, flow_rows
-from ottla.cli.settings_file import fail
 from ottla.pipeline.project import (
     BOOTSTRAP_SETTING,
     DEFAULT_BOOTSTRAP,

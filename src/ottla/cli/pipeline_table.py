@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ottla.cli.failures import fail
 from ottla.cli.options import say
 from ottla.cli.rendering import Row
-from ottla.cli.settings_file import fail
 from ottla.pipeline.runner import PipelineFailed, cause_of, check_spark, table_session
 
 

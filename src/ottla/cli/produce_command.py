@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.message_input import (
     BadInput,
     Message,
@@ -25,7 +26,6 @@ from ottla.cli.pairs import parse_pairs
 from ottla.cli.progress import Progress
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
-from ottla.cli.settings_file import fail
 from ottla.client.accumulator import RecordMetadata
 from ottla.client.cluster import Cluster
 from ottla.client.producer import ACKS_ALL, Producer, ProducerOptions, Report, open_producer

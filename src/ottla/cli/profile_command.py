@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from ottla.cli.connection_settings import BOOTSTRAP, options_of, read_properties
+from ottla.cli.failures import fail
 from ottla.cli.options import OutputOption, answer
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.profiles import BadProfiles, Profiles, profiles_path, read_profiles, write_profiles
 from ottla.cli.rendering import Row
-from ottla.cli.settings_file import fail
 from ottla.client.client_security import PROTOCOL, is_secret
 
 app = typer.Typer(

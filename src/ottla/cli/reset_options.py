@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.reset_plan import (
     BadReset,
     FromFile,
@@ -21,7 +22,6 @@ from ottla.cli.reset_plan import (
     parse_time,
     parse_topics,
 )
-from ottla.cli.settings_file import fail
 from ottla.runtime.clock import SystemClock
 
 Topics = Annotated[

@@ -6,9 +6,10 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 
+from ottla.cli.failures import INTERRUPTED, fail
 from ottla.cli.output import Output
 from ottla.cli.server_arguments import ServerArguments
-from ottla.cli.settings_file import fail, load_settings
+from ottla.cli.settings_file import load_settings
 from ottla.cli.warming import warm
 from ottla.config.loading import Loaded
 from ottla.config.problems import ConfigError
@@ -18,6 +19,7 @@ from ottla.protocol.types import Offset
 from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.runtime.collector import settle
 from ottla.runtime.event_loop import run
+from ottla.storage.meta_properties import NotFormatted
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,10 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def serve(arguments: ServerArguments) -> None:
-    """Run a node; SIGTERM and SIGINT stop it cleanly. Exits 1 with a message on a failure."""
+    """Run a node; SIGTERM and SIGINT stop it cleanly.
+
+    Exits with 0 after SIGTERM, with 130 after SIGINT, and with 1 and a message on a failure.
+    """
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     loaded = load_settings(arguments.config, list(arguments.overrides))
     _configure_log(loaded)
@@ -37,7 +42,7 @@ def serve(arguments: ServerArguments) -> None:
         sys.stdout.flush()
 
     try:
-        run(
+        signalled = run(
             run_until_stopped(
                 loaded,
                 started,
@@ -47,8 +52,19 @@ def serve(arguments: ServerArguments) -> None:
         )
     except ConfigError as error:
         fail("\n".join(map(str, error.problems)))
+    except NotFormatted as error:
+        fail(f"{error}. Run `{_format_command(arguments.config, loaded)}` first.")
     except START_FAULTS as error:
         fail(start_error(error))
+    if signalled == signal.SIGINT:
+        sys.exit(INTERRUPTED)
+
+
+def _format_command(path: str, loaded: Loaded) -> str:
+    """Return the command that formats the directories of a new node."""
+    config = loaded.broker
+    is_dynamic = "controller" in config.process_roles and not config.controller_quorum_voters
+    return f"ottla format --config {path}" + (" --standalone" if is_dynamic else "")
 
 
 def _configure_log(loaded: Loaded) -> None:
@@ -72,16 +88,60 @@ async def run_until_stopped(
     *,
     is_bound_to_input: bool = False,
     repair: Repair = NO_REPAIR,
-) -> None:
-    """Start a node and wait until it ends or a signal arrives; a second signal stops it at once."""
-    stop = asyncio.Event()
+) -> int | None:
+    """Run a node until it ends or a signal arrives; return the signal's number.
+
+    A signal during the start gives the start up.
+    """
+    stop = _Stop()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.take, number)
     if is_bound_to_input:
         await loop.connect_read_pipe(lambda: _EndOfInput(stop), sys.stdin)
-    node = await start_node(loaded, repair=repair)
-    started(node)
+    node = await _start(loaded, repair, stop)
+    if node is not None:
+        started(node)
+        await _run_node(node, loaded, stop)
+    return stop.number
+
+
+class _Stop:
+    """Set once the node should stop. ``number`` is the signal; None without one."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._event = asyncio.Event()
+
+    def take(self, number: int | None = None) -> None:
+        """Ask for the stop; the first signal counts."""
+        self.number = self.number or number
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Return once the stop was asked for."""
+        await self._event.wait()
+
+
+async def _start(loaded: Loaded, repair: Repair, stop: _Stop) -> Node | None:
+    """Start a node; None if a signal arrives first, as while a quorum has no majority."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            starting = tasks.create_task(start_node(loaded, repair=repair))
+            giving_up = tasks.create_task(_give_up(starting, stop))
+            await asyncio.wait((starting,))
+            giving_up.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return None if starting.cancelled() else starting.result()
+
+
+async def _give_up(starting: asyncio.Task[Node], stop: _Stop) -> None:
+    await stop.wait()
+    starting.cancel()
+
+
+async def _run_node(node: Node, loaded: Loaded, stop: _Stop) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             ended = tasks.create_task(_end_with(node, stop))
@@ -102,12 +162,12 @@ async def _warm_up() -> None:
     settle()
 
 
-async def _end_with(node: Node, stop: asyncio.Event) -> None:
+async def _end_with(node: Node, stop: _Stop) -> None:
     """Wake the main task when the node stops on its own."""
     try:
         await node.wait_stopped()
     finally:
-        stop.set()
+        stop.take()
 
 
 async def _stop(node: Node, loaded: Loaded) -> None:
@@ -119,16 +179,16 @@ async def _stop(node: Node, loaded: Loaded) -> None:
 
 
 class _EndOfInput(asyncio.Protocol):
-    """Sets ``stop`` at the end of standard input."""
+    """Stops the node at the end of standard input."""
 
-    def __init__(self, stop: asyncio.Event) -> None:
+    def __init__(self, stop: _Stop) -> None:
         self._stop = stop
 
     def eof_received(self) -> None:
-        self._stop.set()
+        self._stop.take()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop.set()
+        self._stop.take()
 
 
 def _greeting(node: Node, output: Output) -> str:

@@ -7,10 +7,11 @@ from typing import Final, TypeVar
 import typer
 
 from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
-from ottla.cli.settings_file import fail
+from ottla.cli.failures import fail
+from ottla.cli.suggestions import suggestion
 from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, NoBroker, Refused
 from ottla.config.addresses import BadAddress, HostPort, parse_host_port
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, name_of_code
 from ottla.protocol.faults import Fault
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.network import TcpNetwork
@@ -31,6 +32,14 @@ _ADVICE: Final = {
     ),
 }
 T = TypeVar("T")
+
+
+class _Explained(Exception):
+    """An error of a broker, with what the user may do about it."""
+
+    def __init__(self, refused: Refused, hint: str) -> None:
+        super().__init__(f"{refused}{hint}")
+        self.kafka_error = name_of_code(refused.code)
 
 
 def parse_bootstrap(text: str) -> list[Address]:
@@ -65,7 +74,11 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
 
     async def main() -> T:
         async with await Cluster.open(client_ports(), addresses, options) as cluster:
-            return await work(cluster)
+            try:
+                return await work(cluster)
+            except Refused as error:
+                hint = _ADVICE.get(error.code, "") or await suggestion(cluster, error)
+                raise _Explained(error, hint) from error
 
     try:
         return asyncio.run(main())
@@ -75,8 +88,8 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
         fail(f"login failed: {error}")
     except NoBroker as error:
         fail(f"{error}; {_advice(str(error), options)}")
-    except Refused as error:
-        fail(f"{error}{_ADVICE.get(error.code, '')}")
+    except _Explained as error:
+        fail(str(error), error.kafka_error)
     except (Fault, OSError) as error:
         fail(str(error) or type(error).__name__)
 

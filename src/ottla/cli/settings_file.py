@@ -2,8 +2,8 @@
 
 import os
 import sys
-from typing import NoReturn
 
+from ottla.cli.failures import fail
 from ottla.config.loading import Loaded, load
 from ottla.config.problems import ConfigError
 
@@ -13,8 +13,10 @@ def load_settings(path: str | os.PathLike[str], overrides: list[str]) -> Loaded:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"{path}: {error}")
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}")
+    except UnicodeDecodeError as error:
+        fail(f"{path}: is not a text file in UTF-8: {error.reason} at byte {error.start}")
     try:
         loaded = load(text, os.environ, overrides, _read_text)
     except ConfigError as error:
@@ -27,9 +29,3 @@ def load_settings(path: str | os.PathLike[str], overrides: list[str]) -> Loaded:
 def _read_text(path: str) -> str:
     with open(path, encoding="utf-8") as file:
         return file.read()
-
-
-def fail(message: str) -> NoReturn:
-    """Print an error and exit with 1."""
-    sys.stderr.write(f"{message}\n")
-    sys.exit(1)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.group_command import Name, Names, planned_row
 from ottla.cli.group_describing import described, listed
 from ottla.cli.options import (
@@ -29,7 +30,6 @@ from ottla.cli.reset_options import (
 from ottla.cli.reset_plan import PlannedOffset
 from ottla.cli.resetting import Resetting, plan_of
 from ottla.cli.session import with_cluster
-from ottla.cli.settings_file import fail
 from ottla.client.admin_groups import SHARE, delete_groups, find_group, list_groups
 from ottla.client.admin_share import alter_share_offsets, delete_share_offsets, share_offsets
 from ottla.client.cluster import Cluster, Refused

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
-from ottla.cli.settings_file import fail, load_settings
+from ottla.cli.settings_file import load_settings
 from ottla.client.cluster import Cluster
 from ottla.config.problems import ConfigError
 from ottla.node.tiering import open_store

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.options import (
     BOOTSTRAP_DEFAULT,
     BootstrapOption,
@@ -15,7 +16,6 @@ from ottla.cli.options import (
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
-from ottla.cli.settings_file import fail
 from ottla.cli.topic_placement import elect, reassign
 from ottla.client.admin import (
     DEFAULT,

@@ -6,12 +6,12 @@ from typing import Annotated, Final
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.reassign_plan import Assignment, BadPlan, Brokers, plan_onto
 from ottla.cli.reassign_throttle import Changed, Move, limits, no_limits, rates
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
-from ottla.cli.settings_file import fail
 from ottla.client.admin import alter_configs, describe_cluster, describe_topics, list_topics
 from ottla.client.admin_replicas import (
     Refusals,

@@ -12,10 +12,10 @@ from typing import Annotated, Final
 import typer
 
 from ottla.cli.connection_settings import options_of
+from ottla.cli.failures import fail
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
 from ottla.cli.session import client_ports
-from ottla.cli.settings_file import fail
 from ottla.cli.up_plan import (
     CONTROLLERS,
     HOST,

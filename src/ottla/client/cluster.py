@@ -313,4 +313,7 @@ class Cluster:
 
 
 def _reason(error: Exception) -> str:
+    """Return the cause without error numbers and repeated addresses."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
     return str(error) or type(error).__name__

@@ -40,6 +40,7 @@ from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Running, start
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.storage.log_dir import LogDirectory, LogDirPorts, open_directories
+from ottla.storage.meta_properties import NotFormatted
 
 log = logging.getLogger(__name__)
 
@@ -284,7 +285,7 @@ async def _prepare(
     log_dir_ports = LogDirPorts(ports.disk, ports.clock, ports.random)
     paths = all_directories(loaded.broker)
     if not ports.disk.exists(paths[0]):
-        raise StartFailed(f"{paths[0]}: there is no such directory; format it before starting")
+        raise NotFormatted(f"{paths[0]}: is not formatted: there is no such directory")
     opened = open_directories(log_dir_ports, paths, node_id=NodeId(loaded.broker.node_id))
     try:
         for path, reason in opened.offline.items():

@@ -36,6 +36,10 @@ class MetaPropertiesRefused(Exception):
     """This log directory is not, or not provably, this node's. The node must not start on it."""
 
 
+class NotFormatted(MetaPropertiesRefused):
+    """A log directory was never formatted."""
+
+
 class MetaProperties(msgspec.Struct, frozen=True):
     """The owner of a log directory. ``directory_id`` is None until it is generated."""
 
@@ -79,9 +83,7 @@ def claim(disk: Disk, directory: str, *, node_id: NodeId, cluster_id: str | None
     """
     meta = read_meta_properties(disk, directory)
     if meta is None:
-        raise MetaPropertiesRefused(
-            f"{directory}: no {FILE_NAME}; format the directory before starting on it"
-        )
+        raise NotFormatted(f"{directory}: is not formatted: there is no {FILE_NAME}")
     if meta.node_id != node_id:
         raise MetaPropertiesRefused(
             f"{directory}: belongs to node {meta.node_id}, this is node {node_id}"

@@ -1,0 +1,59 @@
+"""How a command fails: a message on stderr, as text or as a document, and an exit code."""
+
+import sys
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Final, NoReturn
+
+from ottla.cli.output import Output
+
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+"""The code of a process that SIGINT ended, as shells report it."""
+
+_wanted: ContextVar[Output] = ContextVar("errors", default=Output.TABLE)
+
+
+def report_errors_in(output: Output) -> None:
+    """Store the output format of the current command, for its errors."""
+    _wanted.set(output)
+
+
+def fail(message: str, kafka_error: str | None = None) -> NoReturn:
+    """Print an error and exit with 1. ``kafka_error`` is the name of the broker's error code."""
+    sys.stderr.write(error_text(message, _wanted.get(), FAILED, kafka_error))
+    sys.exit(FAILED)
+
+
+def error_text(message: str, output: Output, exit_code: int, kafka_error: str | None = None) -> str:
+    """Return an error as text, or as a document for programs."""
+    if output is Output.TABLE:
+        return f"{message}\n"
+    from ottla.cli.rendering import render
+
+    code = {} if kafka_error is None else {"kafka_error": kafka_error}
+    return render({"error": message, **code, "exit_code": exit_code}, output)
+
+
+def requested_output(arguments: Sequence[str]) -> Output:
+    """Find the output format in a command line that may not be valid; the last one counts.
+
+    Errors in the command line itself are printed before its options are known.
+    """
+    found = Output.TABLE
+    for at, word in enumerate(arguments):
+        if word == "--":
+            break
+        value = _value_of(word, arguments[at + 1] if at + 1 < len(arguments) else "")
+        if value in set(Output):
+            found = Output(value)
+    return found
+
+
+def _value_of(word: str, following: str) -> str:
+    if word in ("-o", "--output"):
+        return following
+    if word.startswith("--output="):
+        return word.removeprefix("--output=")
+    return word[2:] if word.startswith("-o") else ""
