@@ -1,7 +1,8 @@
 """Replace the nodes of a cluster one by one, under load, and check the history.
 
 The load is that of the nemesis: idempotent producers, a transactional one, a classic and a KIP-848
-group and a reader without a group; here with a share group beside them, where the cluster has them.
+group and a reader without a group; here with a share group and a streams group beside them, where
+the cluster has them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from confluent_kafka.admin import (
 )
 from tests.mixed.cluster import MixedCluster
 from tests.mixed.kinds import Kind
+from tests.mixed.streams import WordCounter
 from tests.nemesis.environment import NodeEnvironment
 from tests.nemesis.faults import Stage
 from tests.nemesis.load import LOGGER, Worker
@@ -74,18 +76,25 @@ class Sharer(Worker):
 
 
 class RollingTrial(Trial):
-    """The nemesis' trial, with a share group, and replacements in place of faults."""
+    """The nemesis' trial, with a share group and an application of Kafka Streams.
 
-    has_share_group = True
+    ``has_new_groups``: the cluster has these kinds of groups. ``directory`` is for files of the
+    application.
+    """
+
+    has_new_groups = True
+    directory = Path()
 
     def _make_workers(self) -> None:
         super()._make_workers()
-        if self.has_share_group:
+        if self.has_new_groups:
             _read_from_start(self._admin)
             names = ("s0", "s1")
             sharers = [Sharer(each, self.recorder, self.cluster.bootstrap) for each in names]
             self.groups.append(sharers)  # type: ignore[arg-type]
-            self.readers += sharers
+            assert isinstance(self.cluster, MixedCluster)
+            counter = WordCounter(self.recorder, self.cluster, self.directory)
+            self.readers += [*sharers, counter]
 
 
 def _read_from_start(admin: AdminClient) -> None:
@@ -103,9 +112,12 @@ def roll(
     directory: Path,
     *,
     load: Shape = LOAD,
-    has_share_group: bool = True,
+    has_new_groups: bool = True,
 ) -> Outcome:
-    """Replace nodes under load, waiting after each until all is in sync; check the history."""
+    """Replace nodes under load, waiting after each until all is in sync; check the history.
+
+    ``has_new_groups``: share groups and streams groups are part of the load.
+    """
 
     def act(step: Step) -> Any:
         def replace(_: Stage) -> None:
@@ -121,7 +133,7 @@ def roll(
     named = {f"{number}: {step}": act(step) for number, step in enumerate(steps)}
     try:
         trial = RollingTrial(cluster, environment, load, recorder, 0, named)
-        trial.has_share_group = has_share_group
+        trial.has_new_groups, trial.directory = has_new_groups, directory
         trial.attempt(iter(named))
         return check_history(recorder)
     finally:
@@ -129,8 +141,8 @@ def roll(
 
 
 def there_and_back(nodes: Sequence[int], there: Kind, back: Kind) -> Iterator[Step]:
-    """Yield every node there and back; one of each kind is killed for it."""
-    for node_id in nodes:
-        yield Step(node_id, there, is_kill=node_id == nodes[1])
-    for node_id in nodes:
-        yield Step(node_id, back, is_kill=node_id == nodes[2])
+    """Yield every node there and back; every second one is killed for it, of both kinds."""
+    for number, node_id in enumerate(nodes):
+        yield Step(node_id, there, is_kill=number % 2 == 1)
+    for number, node_id in enumerate(nodes):
+        yield Step(node_id, back, is_kill=number % 2 == 0)

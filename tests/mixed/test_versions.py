@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
 releases = pytest.mark.parametrize("version", RELEASES)
 
 
-def has_share_groups(version: str) -> bool:
+def has_new_groups(version: str) -> bool:
+    """Return whether clusters of a release have share groups and streams groups."""
     return level(version) >= "4.2"
 
 
@@ -54,8 +55,7 @@ def test_cluster_rolls_to_ottla_and_back(version: str, tmp_path: Path) -> None:
     ]
     shape = Shape(release=level(version))
     with run_mixed(dict.fromkeys((1, 2, 3), theirs), tmp_path, shape) as cluster:
-        is_shared = has_share_groups(version)
-        outcome = roll(cluster, steps, tmp_path, load=LOAD, has_share_group=is_shared)
+        outcome = roll(cluster, steps, tmp_path, load=LOAD, has_new_groups=has_new_groups(version))
         assert outcome.is_good, str(outcome)
         assert outcome.acknowledged > 1000 and outcome.seen >= outcome.acknowledged
 
