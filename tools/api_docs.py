@@ -40,6 +40,8 @@ def _line(row: Api) -> str:
     versions = f"{first}" if first == last else f"{first}-{last}"
     if row.unstable_from is not None:
         versions += f" (unstable from {row.unstable_from})"
+    if row.newest_at is not None:
+        versions += " ({} at metadata.version {})".format(*row.newest_at)
     throttled = "throttle_time_ms" in response_class(row.key).__struct_fields__
     cells = (
         f"{row.key:d}",

@@ -19,6 +19,7 @@ NODES = st.integers(0, 4)
 NODE_LISTS = st.lists(NODES, max_size=3, unique=True)
 ASSIGNMENTS = st.lists(NODES, min_size=1, max_size=3, unique=True)
 UUIDS = st.integers(1, 5).map(lambda n: n.to_bytes(16, "big"))
+CORDONED = st.none() | st.lists(UUIDS, unique=True, max_size=2)
 MAYBE_NODES = st.none() | NODE_LISTS
 PARTS = [
     "features",
@@ -127,7 +128,7 @@ def draw_record(data: st.DataObject, model: Model) -> Message:
 
 def _feature(draw: Any, model: Model) -> Message:
     if draw(st.booleans()):
-        return mc.FeatureLevelRecord("metadata.version", draw(st.integers(23, 29)))
+        return mc.FeatureLevelRecord("metadata.version", draw(st.integers(23, 30)))
     return mc.FeatureLevelRecord(draw(st.sampled_from(["group.version", "x"])), draw(NODES))
 
 
@@ -147,6 +148,7 @@ def _register_broker(draw: Any, model: Model) -> Message:
         fenced=draw(st.booleans()),
         in_controlled_shutdown=draw(st.booleans()),
         log_dirs=draw(st.lists(UUIDS, unique=True)),
+        cordoned_log_dirs=draw(CORDONED),
     )
 
 
@@ -168,6 +170,7 @@ def _broker_change(draw: Any, model: Model) -> Message:
         draw(st.integers(-1, 1)),
         draw(st.integers(0, 1)),
         draw(st.lists(UUIDS, unique=True)),
+        draw(CORDONED),
     )
 
 

@@ -52,6 +52,7 @@ def _register_broker(model: Model, r: Any) -> None:
         r.fenced,
         r.in_controlled_shutdown,
         tuple(sorted(r.log_dirs)),
+        cordoned_log_dirs=None if r.cordoned_log_dirs is None else tuple(r.cordoned_log_dirs),
     )
 
 
@@ -75,6 +76,8 @@ def _registration_change(model: Model, r: Any) -> None:
         changes["in_controlled_shutdown"] = r.in_controlled_shutdown == 1
     if r.log_dirs:
         changes["log_dirs"] = tuple(sorted(r.log_dirs))
+    if r.cordoned_log_dirs is not None:
+        changes["cordoned_log_dirs"] = tuple(r.cordoned_log_dirs)
     _change_broker(model, r.broker_id, **changes)
 
 

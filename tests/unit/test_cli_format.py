@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from ottla.cli.app import app
 from ottla.metadata.features import KRAFT_VERSION
-from ottla.metadata.metadata_versions import LATEST_PRODUCTION, METADATA_VERSION
+from ottla.metadata.metadata_versions import DEFAULT_VERSION, METADATA_VERSION
 from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord
 from ottla.protocol.internal.metadata_security import UserScramCredentialRecord
 from ottla.protocol.types import NodeId
@@ -89,7 +89,7 @@ def test_standalone_writes_owner_first_records_and_the_one_voter(place: Place) -
     assert [(e.listener, e.host, e.port) for e in voter.endpoints] == [
         ("CONTROLLER", "127.0.0.1", 9093)
     ]
-    assert levels(place)[METADATA_VERSION] == int(LATEST_PRODUCTION)
+    assert levels(place)[METADATA_VERSION] == int(DEFAULT_VERSION)
     assert KRAFT_VERSION not in levels(place), "the voters keep it themselves"
 
 
@@ -142,7 +142,7 @@ def test_a_release_and_a_scram_user_are_written(place: Place) -> None:
     user = "SCRAM-SHA-256=[name=alice,password=open-sesame]"
     code, output = place.format("--standalone", "--release-version", "4.0", "--add-scram", user)
     assert code == 0, output
-    assert levels(place)[METADATA_VERSION] < int(LATEST_PRODUCTION)
+    assert levels(place)[METADATA_VERSION] < int(DEFAULT_VERSION)
     records = read_bootstrap(place.disk, str(place.data[0])) or []
     assert [
         r.message.name for r in records if isinstance(r.message, UserScramCredentialRecord)

@@ -78,8 +78,8 @@ def line_of(entry: Entry) -> str:
     return f"{entry.name}|{_null(entry.value)}|{int(entry.source)}|{flags}|{entry.type}|{synonyms}"
 
 
-# Keys that Kafka does not have.
-OWN_KEYS = ("ottla.", "log.scrub.", "log.format", "log.level")
+# Keys that Kafka 4.2.1 does not have.
+OWN_KEYS = ("ottla.", "log.scrub.", "log.format", "log.level", "cordoned.log.dirs")
 
 
 def _null(text: str | None) -> str:

@@ -1,6 +1,7 @@
 """AlterConfigs and IncrementalAlterConfigs, rule by rule, and against a dictionary."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from controller_images import (
@@ -29,6 +30,7 @@ from ottla.controller.decision import Decision
 from ottla.metadata.configs import ConfigResource
 from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from ottla.metadata.image import Image
+from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.metadata_topics import ClearElrRecord, ConfigRecord
 from ottla.protocol.messages import alter_configs
@@ -487,3 +489,38 @@ def test_incremental_changes_match_a_dictionary_model(steps: list[tuple[str, lis
         image = after(image, decision)
         naive[name] = apply_naively(naive[name], ops)
         assert {n: stored(image, TOPIC, n) for n in naive} == naive
+
+
+# -- cordoned.log.dirs (KIP-1066) ----------------------------------------------------------------
+
+
+CORDONED = "cordoned.log.dirs"
+
+
+def test_cordons_need_their_metadata_version() -> None:
+    asked = (CORDONED, SET, "/d1")
+    assert one(BROKER, "1", asked) is ErrorCode.INVALID_CONFIG
+    image = image_of(broker(1), version=MetadataVersion.IBP_4_3_IV0)
+    assert one(BROKER, "1", asked, image=image) is ErrorCode.NONE
+
+
+def test_cordons_are_set_for_one_broker_only() -> None:
+    image = image_of(broker(1), version=MetadataVersion.IBP_4_3_IV0)
+    assert one(BROKER, "", (CORDONED, SET, "/d1"), image=image) is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("/d1", ErrorCode.NONE),
+        ("", ErrorCode.NONE),
+        ("/d1,/d3", ErrorCode.INVALID_CONFIG),
+        ("*", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_controller_asked_directly_only_lifts_cordons(value: str, expected: ErrorCode) -> None:
+    old = config(BROKER, "1", CORDONED, "/d1, /d2")
+    image = image_of(broker(1), old, version=MetadataVersion.IBP_4_3_IV0)
+    request = IncrementalAlterConfigsRequest([resource(BROKER, "1", (CORDONED, SET, value))])
+    direct = replace(CONTEXT, is_forwarded=False)
+    assert code(decide_incremental_alter_configs(image, request, direct)) is expected

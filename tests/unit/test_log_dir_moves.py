@@ -12,6 +12,7 @@ from replicas_fixtures import Broker, image_of, partition_of
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
     CorruptBatch,
+    InvalidReplicaAssignment,
     InvalidTopic,
     LogDirNotFound,
     StorageFailed,
@@ -159,6 +160,29 @@ def test_move_to_an_offline_directory_is_rejected() -> None:
     made.there.fail("pulled out")
     with pytest.raises(StorageFailed):
         made.move()
+
+
+def test_move_to_a_cordoned_directory_is_rejected() -> None:
+    made = mover()
+    made.there.is_cordoned = True
+    with pytest.raises(InvalidReplicaAssignment, match="cordoned"):
+        made.move()
+    assert not made.there.future_logs
+
+
+def test_new_log_is_not_created_in_a_cordoned_directory() -> None:
+    made = mover()
+    made.there.is_cordoned = True
+    more = {index: partition_of(1) for index in range(5)}
+    made.broker.publish(image_of({"orders": (1, more)}))
+    assert len(made.here.logs) == 5 and not made.there.logs
+
+
+def test_new_log_is_created_although_all_directories_are_cordoned() -> None:
+    made = mover()
+    made.here.is_cordoned = made.there.is_cordoned = True
+    made.broker.publish(image_of({"orders": (1, {0: partition_of(1), 1: partition_of(1)})}))
+    assert len(made.here.logs) + len(made.there.logs) == 2
 
 
 def test_move_to_a_directory_offline_since_the_start_is_rejected() -> None:

@@ -8,8 +8,6 @@ from fetch_harness import CALLER
 from partition_fixtures import CLUSTER, Machine, append, registration
 
 from ottla.api.log_dirs import AlterLogDirsHandler, LogDirsHandler
-from ottla.api.surface import SURFACE
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import LogDirNotFound, ReplicaNotAvailable, StorageFailed
 from ottla.protocol.messages.alter_replica_log_dirs import (
@@ -143,8 +141,13 @@ def test_log_dirs_need_authorization() -> None:
     assert (reply.error_code, reply.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
 
 
-def test_describe_log_dirs_serves_the_versions_of_kafka() -> None:
-    assert SURFACE[ApiKey.DESCRIBE_LOG_DIRS].versions == (1, 4)
+@pytest.mark.parametrize("has_cordons", [True, False])
+def test_cordoned_directory_is_described_at_the_level_that_has_cordons(has_cordons: bool) -> None:
+    machine = Machine()
+    other = second_directory(machine)
+    other.is_cordoned = True
+    results = described(handler(machine, other, has_cordons=lambda: has_cordons))
+    assert [each.is_cordoned for each in results] == [False, has_cordons]
 
 
 # -- AlterReplicaLogDirs -------------------------------------------------------

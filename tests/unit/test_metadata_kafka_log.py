@@ -8,7 +8,7 @@ from metadata_snapshots import snapshot_batches, snapshot_image
 from ottla.metadata.configs import ConfigResource
 from ottla.metadata.features import default_levels
 from ottla.metadata.image import Provenance
-from ottla.metadata.metadata_versions import LATEST_PRODUCTION
+from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.transactions import BatchLoader
 from ottla.protocol.internal.framing import encode_framed
 from ottla.protocol.internal.metadata_records import decode_metadata_record
@@ -41,7 +41,7 @@ def test_bootstrap_transaction_gives_the_levels_of_the_release() -> None:
     loader = BatchLoader()
     delta = loader.load(records, provenance)
     assert delta is not None and "metadata.version" in delta.features
-    levels = default_levels(LATEST_PRODUCTION)
+    levels = default_levels(MetadataVersion.IBP_4_2_IV1)
     levels.pop("kraft.version")
     assert dict(loader.image.features.levels) == levels
     assert dict(loader.image.configs.of(ConfigResource(4, ""))) == {"min.insync.replicas": "1"}

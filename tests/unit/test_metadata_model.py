@@ -115,7 +115,8 @@ def test_every_level_writes_records_that_it_can_read_back(
         for record in batch:
             assert decode_metadata_record(encode_framed(record)).version == record.version
     if level >= MetadataVersion.IBP_4_0_IV1:
-        assert lost == []
+        cordons = "the cordoned log directories of brokers"
+        assert set(lost) <= ({cordons} if level < MetadataVersion.IBP_4_3_IV0 else set())
 
 
 def test_replay_of_one_record_equals_apply_of_one() -> None:

@@ -108,7 +108,7 @@ def test_writing_a_snapshot_does_not_trigger_the_garbage_collector() -> None:
 
 @pytest.mark.parametrize(
     ("level", "broker", "partition"),
-    [("IBP_3_4_IV0", 2, 0), ("IBP_3_7_IV2", 3, 1), ("IBP_4_0_IV1", 3, 2), ("IBP_4_2_IV1", 3, 2)],
+    [("IBP_3_4_IV0", 2, 0), ("IBP_3_7_IV2", 3, 1), ("IBP_4_2_IV1", 3, 2), ("IBP_4_3_IV0", 4, 2)],
 )
 def test_records_are_written_in_the_versions_of_the_level(
     level: str, broker: int, partition: int

@@ -35,6 +35,7 @@ KAFKA = """
 27 3 2 18 10
 28 3 2 18 10
 29 3 2 18 11
+30 4 2 18 11
 """
 ROWS = [tuple(map(int, line.split())) for line in KAFKA.split("\n") if line]
 

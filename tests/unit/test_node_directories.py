@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from ottla.config.layers import Layers
 from ottla.config.loading import load
-from ottla.node.directories import all_directories
+from ottla.config.problems import ConfigError
+from ottla.node.cordons import Cordons
+from ottla.node.directories import all_directories, cordoned_directories
 from ottla.runtime.disk import RealDisk
 
 FILE = """process.roles=broker,controller
@@ -40,3 +43,45 @@ def test_metadata_log_is_in_the_first_directory_by_default() -> None:
 def test_disk_rejects_a_relative_path() -> None:
     with pytest.raises(ValueError, match="absolute"):
         RealDisk().make_dirs("not/absolute")
+
+
+def cordoned(*lines: str) -> frozenset[str]:
+    return cordoned_directories(load(FILE + "\n".join(lines), {}, []).broker)
+
+
+def test_cordoned_directories_are_some_or_all_of_the_log_directories() -> None:
+    assert cordoned("log.dirs=/b,/a") == frozenset()
+    assert cordoned("log.dirs=/b,/a", "cordoned.log.dirs=/a") == {"/a"}
+    assert cordoned("log.dirs=/b,/a", "cordoned.log.dirs=*") == {"/a", "/b"}
+    assert cordoned("log.dir=/b", "cordoned.log.dirs=/b") == {"/b"}
+
+
+@pytest.mark.parametrize("value", ["/c", "/a,/c", "*,/a"])
+def test_cordoned_directory_that_is_no_log_directory_is_rejected(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"cordoned\.log\.dirs"):
+        cordoned("log.dirs=/b,/a", f"cordoned.log.dirs={value}")
+
+
+class Directory:
+    """The part of a log directory that `Cordons` uses."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.is_cordoned = False
+
+
+def test_changed_cordons_are_applied_and_reported() -> None:
+    reports: list[None] = []
+    a, b = Directory("/a"), Directory("/b")
+    cordons = Cordons([a, b], lambda: reports.append(None))  # type: ignore[list-item]
+
+    def apply(value: str) -> tuple[bool, bool, int]:
+        text = FILE + f"log.dirs=/b,/a\ncordoned.log.dirs={value}"
+        cordons.apply(load(text, {}, []).broker, Layers())
+        return a.is_cordoned, b.is_cordoned, len(reports)
+
+    assert apply("") == (False, False, 0)
+    assert apply("/a") == (True, False, 1)
+    assert apply("/a") == (True, False, 1)
+    assert apply("/b") == (False, True, 2)
+    assert apply("*") == (True, True, 3)

@@ -1,13 +1,14 @@
 """What a feature turns off is neither advertised nor served."""
 
+import pytest
 from immutables import Map
 from msgspec.structs import replace
 
 from ottla.api.routes import Route, Routes
 from ottla.metadata.features import SHARE_VERSION
 from ottla.metadata.image import EMPTY, Features, Image
-from ottla.node.feature_gates import NEEDS, hidden_at
-from ottla.protocol.api_keys import ApiKey, Listener
+from ottla.node.feature_gates import NEEDS, hidden_at, newest_at
+from ottla.protocol.api_keys import APIS, ApiKey, Listener
 
 
 def advertised(image: Image) -> set[ApiKey]:
@@ -26,3 +27,18 @@ def test_share_apis_are_advertised_with_their_feature() -> None:
 
 def test_share_apis_are_hidden_without_their_feature() -> None:
     assert advertised(at_level(0)) == {ApiKey.FETCH}
+
+
+@pytest.mark.parametrize(("level", "newest"), [(None, 4), (29, 4), (30, 5)])
+def test_versions_of_a_newer_release_are_advertised_from_its_level_on(
+    level: int | None, newest: int
+) -> None:
+    levels = Features(Map({} if level is None else {"metadata.version": level}))
+    image = replace(EMPTY, features=levels)
+    routes = (
+        Route(ApiKey.DESCRIBE_LOG_DIRS, lambda *_: None),
+        Route(ApiKey.FETCH, lambda *_: None),
+    )
+    found = dict(Routes(Listener.BROKER, routes, newest=newest_at(lambda: image)))
+    assert found[ApiKey.DESCRIBE_LOG_DIRS] == (1, newest)
+    assert found[ApiKey.FETCH] == APIS[ApiKey.FETCH].versions

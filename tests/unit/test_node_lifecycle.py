@@ -75,12 +75,14 @@ class BrokerHarness:
         self.controller = Scripted()
         self.offset = 0
         self.offline: list[Uuid] = []
+        self.cordoned: list[Uuid] | None = None
         self.lifecycle = BrokerLifecycle(
             self.controller,
             BrokerRegistrationRequest(broker_id=1),
             lambda: Offset(self.offset),
             lambda: self.offline,
             Timing(heartbeat_ms=2000),
+            lambda: self.cordoned,
         )
         self.ready = asyncio.Event()
         self.task = asyncio.create_task(self.lifecycle.run(self.ready.set))
@@ -230,3 +232,15 @@ def test_incarnation_shows_its_directory_and_is_new_at_each_start(
     assert not is_same_directory(replaced, first)
     assert "incarnation_id" in caplog.text
     assert is_same_directory(load_incarnation(disk, str(tmp_path), random), replaced)
+
+
+@simulated
+async def test_cordons_are_reported_once_the_broker_has_caught_up(broker: BrokerHarness) -> None:
+    broker.cordoned = [Uuid(b"c" * 16)]
+    await asyncio.sleep(1)
+    assert all(beat.cordoned_log_dirs is None for beat in broker.controller.beats)
+    broker.offset = 7
+    await broker.ready.wait()
+    broker.lifecycle.report_soon()
+    await asyncio.sleep(0.1)
+    assert broker.controller.beats[-1].cordoned_log_dirs == broker.cordoned

@@ -10,8 +10,8 @@ from ottla.node.start_errors import START_FAULTS, start_error
 from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord
 from ottla.protocol.internal.metadata_records import NewerMetadataRecord, decode_metadata_record
 
-# RegisterBrokerRecord (type 0) in version 4, which Kafka 4.3 writes at 4.3-IV0.
-NEWER = bytes([1, 0, 4]) + bytes(40)
+# RegisterBrokerRecord (type 0) in a version that no release writes yet.
+NEWER = bytes([1, 0, 5]) + bytes(40)
 
 
 def test_record_of_a_newer_release_names_the_supported_levels() -> None:
@@ -19,16 +19,16 @@ def test_record_of_a_newer_release_names_the_supported_levels() -> None:
         decode_metadata_record(NEWER)
     assert isinstance(caught.value, START_FAULTS)
     line = start_error(caught.value)
-    assert "RegisterBrokerRecord has no version 4" in line
-    assert "supports 7 (3.3-IV3) to 29 (4.2-IV1)" in line and "\n" not in line
+    assert "RegisterBrokerRecord has no version 5" in line
+    assert "supports 7 (3.3-IV3) to 30 (4.3-IV0)" in line and "\n" not in line
 
 
 def test_newer_level_names_itself_and_the_supported_levels() -> None:
     with pytest.raises(ReplayFault) as caught:
-        replay_all(EMPTY, [FeatureLevelRecord("metadata.version", 30)])
+        replay_all(EMPTY, [FeatureLevelRecord("metadata.version", 31)])
     assert isinstance(caught.value, START_FAULTS)
     line = start_error(caught.value)
-    assert "metadata.version 30" in line and "supports 7 to 29" in line
+    assert "metadata.version 31" in line and "supports 7 to 30" in line
 
 
 def test_refused_registration_is_an_error_of_the_start() -> None:

@@ -131,7 +131,7 @@ class DecisionCall(msgspec.Struct, frozen=True):
     @property
     def configs(self) -> ConfigContext:
         """The context of decisions about configurations."""
-        return self.context.configs()
+        return replace(self.context.configs(), is_forwarded=self.caller.is_forwarded)
 
     @property
     def topics(self) -> "topic_creation.TopicContext":

@@ -2,7 +2,8 @@
 
 DescribeLogDirs: a directory that is offline is a row with KAFKA_STORAGE_ERROR and nothing else. A
 log that is being moved is a second row of its partition, in the directory it moves to, with
-``is_future_key``. Kafka 4.2 speaks versions 1 to 4.
+``is_future_key``. Version 5 says which directories are cordoned (KIP-1066); as in Kafka none is
+while the finalized metadata.version does not know of them.
 
 AlterReplicaLogDirs: answered per partition once the move has begun; the row of the future log shows
 its progress.
@@ -35,7 +36,6 @@ from ottla.runtime.ports import Disk
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDirectory
 
-VERSIONS: Final = (1, 4)
 _LAG_UNKNOWN: Final = -1
 
 
@@ -94,6 +94,8 @@ class LogDirsHandler(msgspec.Struct, frozen=True):
     directories: Sequence[LogDirectory]
     disk: Disk
     may_describe: Callable[[Caller], bool] = anybody
+    has_cordons: Callable[[], bool] = lambda: False
+    """Whether the finalized metadata.version has cordoned directories."""
 
     def on_describe_log_dirs(
         self, caller: Caller, request: DescribeLogDirsRequest, version: int
@@ -119,6 +121,7 @@ class LogDirsHandler(msgspec.Struct, frozen=True):
         except OSError:
             return result
         result.error_code = ErrorCode.NONE
+        result.is_cordoned = directory.is_cordoned and self.has_cordons()
         result.topics = _topics(_rows(directory, self._current(), wanted))
         return result
 

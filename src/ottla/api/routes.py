@@ -94,19 +94,26 @@ def nothing_hidden(key: ApiKey) -> bool:
     return False
 
 
+def every_version(key: ApiKey) -> int | None:
+    """Advertise every version that is served: the default of `Routes`."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Routes:
     """The routes of one kind of listener.
 
     ``hidden`` says which APIs a feature switches off at the moment: they are not advertised, and
-    a request for one is answered with UNSUPPORTED_VERSION. ``unstable`` also serves versions whose
-    layout Kafka may still change (``unstable.api.versions.enable``).
+    a request for one is answered with UNSUPPORTED_VERSION. ``newest`` returns the last version that
+    is advertised at the moment, None for the last that is served. ``unstable`` also serves versions
+    whose layout Kafka may still change (``unstable.api.versions.enable``).
     """
 
     kind: Listener
     routes: tuple[Route, ...]
     hidden: Callable[[ApiKey], bool] = nothing_hidden
     unstable: bool = False
+    newest: Callable[[ApiKey], int | None] = every_version
     _found: Mapping[int, tuple[Route, Versions]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -137,7 +144,8 @@ class Routes:
         for key in sorted(self._found):
             route, versions = self._found[key]
             if route.is_advertised and not self.hidden(route.api_key):
-                yield route.api_key, versions
+                newest = self.newest(route.api_key)
+                yield route.api_key, versions if newest is None else (versions[0], newest)
 
 
 def _versions(route: Route, unstable: bool) -> Versions | None:

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from ottla.api.authorization_rules import CONTROLLER_RULES, RULES
 from ottla.api.surface_row import Api, Forwarding, Handler, Throttle
 from ottla.metadata.features import SHARE_VERSION
+from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.api_keys import ApiKey
 
 
@@ -91,7 +92,7 @@ _RECORDS: Final = (
     Api(
         key=ApiKey.DESCRIBE_LOG_DIRS,
         broker=Handler("ottla.api.log_dirs:LogDirsHandler.on_describe_log_dirs"),
-        versions=(1, 4),  # version 5 exists in no release of Apache Kafka
+        newest_at=(5, MetadataVersion.IBP_4_3_IV0),
     ),
     Api(
         key=ApiKey.ALTER_REPLICA_LOG_DIRS,
@@ -294,7 +295,6 @@ _NODES: Final = (
     Api(
         key=ApiKey.BROKER_HEARTBEAT,
         controller=_decision("heartbeat"),
-        unstable_from=2,
         throttle=Throttle.EXEMPT,
     ),
     Api(

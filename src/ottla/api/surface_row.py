@@ -4,6 +4,7 @@ import enum
 
 import msgspec
 
+from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.schema import Versions
 from ottla.security.acl import AclOperation, ResourceType
@@ -112,6 +113,9 @@ class Api(msgspec.Struct, frozen=True, kw_only=True):
     """The versions served; None for all that the codec knows."""
     unstable_from: int | None = None
     """The first version whose layout Kafka may still change, served only on request."""
+    newest_at: tuple[int, MetadataVersion] | None = None
+    """The newest version, and the level below which ApiVersions does not list it: clients then find
+    the versions of the Kafka release that has the cluster's level."""
     is_advertised: bool = True
     """Whether ApiVersions lists it; an API that it does not list is served all the same."""
     feature: str | None = None

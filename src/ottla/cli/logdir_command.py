@@ -58,13 +58,19 @@ def _summary(broker: int, found: DescribeLogDirsResult) -> Row:
     return {
         "broker": broker,
         "directory": found.log_dir,
-        "state": "online" if not found.error_code else ErrorCode(found.error_code).name,
+        "state": _state(found),
         "partitions": sum(not row.is_future_key for row in held.values()),
         "arriving": sum(row.is_future_key for row in held.values()),
         "size": sum(row.partition_size for row in held.values()),
         "usable": found.usable_bytes if found.usable_bytes >= 0 else None,
         "total": found.total_bytes if found.total_bytes >= 0 else None,
     }
+
+
+def _state(found: DescribeLogDirsResult) -> str:
+    if found.error_code:
+        return ErrorCode(found.error_code).name
+    return "cordoned" if found.is_cordoned else "online"
 
 
 def _held(found: DescribeLogDirsResult) -> dict[TopicPartition, DescribeLogDirsPartition]:

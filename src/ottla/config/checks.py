@@ -9,6 +9,8 @@ from ottla.config.problems import Problem
 
 MEGABYTE = 1024 * 1024
 COMPRESSION_CODECS = range(5)
+# All log directories, as an item of cordoned.log.dirs.
+ALL_DIRECTORIES = "*"
 
 
 def broker_problems(config: BrokerConfig, listeners: Listeners) -> Iterator[Problem]:
@@ -95,6 +97,7 @@ def _roles(config: BrokerConfig, listeners: Listeners) -> Iterator[Problem]:
 
 
 def _log(config: BrokerConfig) -> Iterator[Problem]:
+    yield from _cordoned(config)
     for key, value in (
         ("log.retention.ms", config.log_retention_ms),
         ("log.retention.minutes", config.log_retention_minutes),
@@ -125,6 +128,19 @@ def _log(config: BrokerConfig) -> Iterator[Problem]:
     ):
         if codec not in COMPRESSION_CODECS:
             yield Problem(key, str(codec), "must be 0 none, 1 gzip, 2 snappy, 3 lz4 or 4 zstd")
+
+
+def _cordoned(config: BrokerConfig) -> Iterator[Problem]:
+    if "broker" not in config.process_roles:
+        return
+    key, cordoned = "cordoned.log.dirs", config.cordoned_log_dirs
+    if ALL_DIRECTORIES in cordoned:
+        if len(cordoned) > 1:
+            yield Problem(key, ",".join(cordoned), "must have no other item beside *")
+        return
+    for path in cordoned:
+        if path not in (config.log_dirs or config.log_dir):
+            yield Problem(key, path, "must be one of log.dirs, or of log.dir if that is not set")
 
 
 def _replication(config: BrokerConfig) -> Iterator[Problem]:

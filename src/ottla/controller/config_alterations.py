@@ -22,6 +22,7 @@ from ottla.controller.config_rules import (
     key_of,
     node_id_of,
     refuse_configs,
+    refuse_cordon_change,
     refuse_long_value,
     refuse_min_insync_change,
     refuse_missing,
@@ -185,6 +186,7 @@ def _outcome(
     new = {name: value for name, value in (dict(old) | changes).items() if value is not None}
     refusal = (
         refuse_min_insync_change(image, resource, changes)
+        or refuse_cordon_change(image, stored, changes, context)
         or refuse_long_value(changes)
         or refuse_configs(image, resource, new, old, context)
         or refuse_missing(image, resource, context)

@@ -26,16 +26,18 @@ from ottla.config.layers import (
 )
 from ottla.config.problems import ConfigError, Problem
 from ottla.config.unenforced import STORE_KEYS
-from ottla.config.values import BadValue, Type
+from ottla.config.values import BadValue, Type, parse_list
 from ottla.controller.decision import Refusal
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from ottla.metadata.image import Image
+from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.errors import ErrorCode
 from ottla.storage.partition_names import is_topic_name
 
 ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+CORDONED_LOG_DIRS = "cordoned.log.dirs"
 # A longer one would not fit a string of older request versions.
 VALUE_LENGTH_MAX = 32767
 
@@ -57,11 +59,13 @@ class ConfigContext:
 
     ``static`` is its own file, which is used in place of the brokers' files, as in Kafka;
     ``controller_ids`` are the nodes of the quorum, which can be configured like brokers.
+    ``is_forwarded``: a broker has validated a change of its own settings against its file.
     """
 
     node_id: int
     static: Texts = field(default_factory=dict, repr=False)
     controller_ids: frozenset[int] = frozenset()
+    is_forwarded: bool = True
 
     def layers(self, image: Image) -> Layers:
         """Return the sources of topic and group defaults, highest precedence first."""
@@ -275,6 +279,36 @@ def refuse_min_insync_change(
         return Refusal(ErrorCode.INVALID_CONFIG, message)
     if changes[MIN_INSYNC_REPLICAS] is None:
         message = f"{MIN_INSYNC_REPLICAS} of all brokers cannot be removed while ELR is enabled"
+        return Refusal(ErrorCode.INVALID_CONFIG, message)
+    return None
+
+
+# -- cordoned.log.dirs (KIP-1066) ----------------------------------------------------------------
+
+
+def refuse_cordon_change(
+    image: Image,
+    resource: ConfigResource,
+    changes: Mapping[str, str | None],
+    context: ConfigContext,
+) -> Refusal | None:
+    """Return why cordoned.log.dirs may not change this way.
+
+    Only the broker knows its directories: a controller asked directly can only lift cordons.
+    """
+    value = changes.get(CORDONED_LOG_DIRS)
+    if resource.type != ConfigResourceType.BROKER or value is None:
+        return None
+    if not image.metadata_version().is_cordoned_log_dirs_supported():
+        needed = MetadataVersion.IBP_4_3_IV0
+        message = f"{CORDONED_LOG_DIRS} cannot be set: it needs metadata.version {needed} or newer"
+        return Refusal(ErrorCode.INVALID_CONFIG, message)
+    current = image.configs.of(resource).get(CORDONED_LOG_DIRS, "")
+    if not context.is_forwarded and set(parse_list(value)) - set(parse_list(current)):
+        message = (
+            f"A controller can only remove items of {CORDONED_LOG_DIRS}; "
+            "send a change that adds some to the broker"
+        )
         return Refusal(ErrorCode.INVALID_CONFIG, message)
     return None
 

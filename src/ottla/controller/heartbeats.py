@@ -23,7 +23,7 @@ from ottla.controller.brokers import (
 )
 from ottla.controller.decision import ControllerState, Decision
 from ottla.controller.decision_settings import DecisionSettings
-from ottla.controller.replica_dirs import offline_records
+from ottla.controller.replica_dirs import cordon_records, offline_records
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.internal.framing import Versioned
@@ -48,7 +48,7 @@ def decide_broker_heartbeat(
     context: HeartbeatContext,
     settings: DecisionSettings,
 ) -> Decision[BrokerHeartbeatResponse]:
-    """Grant the requested state as far as allowed, and record failed directories."""
+    """Grant the requested state as far as allowed, and record failed and cordoned directories."""
     image = state.image
     refusal = refuse_broker(image, request.broker_id, request.broker_epoch)
     if refusal is not None:
@@ -62,6 +62,7 @@ def decide_broker_heartbeat(
         is_leaving = granted is not current and granted is not BrokerState.UNFENCED
         failed = request.offline_log_dirs
         records += offline_records(image, broker, failed, settings, is_leaving=is_leaving)
+    records += cordon_records(image, broker, request.cordoned_log_dirs)
     return Decision(
         records,
         BrokerHeartbeatResponse(

@@ -8,6 +8,7 @@ replicas are spread as evenly as the others. After as many partitions as there a
 is shuffled, so that the same brokers do not always share partitions. Brokers without a rack form a
 rack of their own.
 
+A broker in controlled shutdown, or whose directories are all cordoned, gets no replica (KIP-1066).
 A fenced broker gets a replica only if its rack has no other left, and never the first one, which is
 the leader.
 """
@@ -30,15 +31,21 @@ def place(
     image: Image, partitions: int, replication_factor: int, random: Random
 ) -> list[tuple[int, ...]] | Refusal:
     """Return the replicas of each of so many new partitions, the leader first."""
-    brokers = [b for _, b in sorted(image.cluster.brokers.items()) if not b.in_controlled_shutdown]
+    brokers = [
+        broker
+        for _, broker in sorted(image.cluster.brokers.items())
+        if not broker.in_controlled_shutdown and not broker.is_cordoned()
+    ]
     unfenced = sum(not broker.fenced for broker in brokers)
     text = None
     if replication_factor <= 0:
         text = "a partition needs at least one replica"
     elif not unfenced:
-        text = "all brokers are fenced"
+        text = "all brokers are fenced, or all their log directories are cordoned"
     elif replication_factor > len(brokers):
         text = f"{replication_factor} replicas cannot be placed on {len(brokers)} broker(s)"
+        if len(brokers) < len(image.cluster.brokers):
+            text += "; brokers that shut down or have only cordoned log directories do not count"
     if text is not None:
         return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
     stripes = _Stripes(brokers, random)

@@ -1,4 +1,4 @@
-"""The log directories of replicas, and the consequences of a failed directory (KIP-858)."""
+"""The log directories of replicas: failed ones (KIP-858), and cordoned ones (KIP-1066)."""
 
 from collections.abc import Sequence
 
@@ -98,3 +98,21 @@ def offline_records(
         broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=left
     )
     return [*draft.records, Versioned(change, 2)]
+
+
+def cordon_records(
+    image: Image, broker: BrokerRegistration, cordoned: Sequence[Uuid] | None
+) -> list[Versioned]:
+    """Return the record of a broker's cordoned directories; none if they are recorded already.
+
+    ``cordoned`` is None while the broker does not know them: it is starting.
+    """
+    if cordoned is None or not image.metadata_version().is_cordoned_log_dirs_supported():
+        return []
+    recorded = broker.cordoned_log_dirs
+    if recorded is not None and set(recorded) == set(cordoned):
+        return []
+    change = BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned)
+    )
+    return [Versioned(change, 3)]

@@ -35,6 +35,7 @@ class MetadataVersion(enum.IntEnum):
     IBP_4_1_IV1 = 27
     IBP_4_2_IV0 = 28
     IBP_4_2_IV1 = 29
+    IBP_4_3_IV0 = 30
 
     def __str__(self) -> str:
         major, minor, patch = self.name.removeprefix("IBP_").split("_")
@@ -72,12 +73,18 @@ class MetadataVersion(enum.IntEnum):
         """Whether partitions have eligible leader replicas (KIP-966)."""
         return self >= MetadataVersion.IBP_4_0_IV1
 
+    def is_cordoned_log_dirs_supported(self) -> bool:
+        """Whether brokers report cordoned log directories (KIP-1066)."""
+        return self >= MetadataVersion.IBP_4_3_IV0
+
     def is_migration_supported(self) -> bool:
         """Whether a broker's record can say that it came from ZooKeeper (KIP-866)."""
         return self >= MetadataVersion.IBP_3_4_IV0
 
     def register_broker_record_version(self) -> int:
         """Return the version of a broker's registration record."""
+        if self.is_cordoned_log_dirs_supported():
+            return 4
         if self.is_directory_assignment_supported():
             return 3
         return 2 if self.is_migration_supported() else 1
@@ -126,7 +133,10 @@ def _newest(versions: tuple[tuple[MetadataVersion, int], ...], level: MetadataVe
 
 
 MINIMUM_VERSION = MetadataVersion.IBP_3_3_IV3
-LATEST_PRODUCTION = MetadataVersion.IBP_4_2_IV1
+# The newest level that this software supports.
+LATEST_PRODUCTION = MetadataVersion.IBP_4_3_IV0
+# The level of a new cluster, that of Kafka 4.2: nodes of that release can then join it.
+DEFAULT_VERSION = MetadataVersion.IBP_4_2_IV1
 
 
 def from_version_string(text: str) -> MetadataVersion | None:
@@ -156,4 +166,5 @@ _CHANGED = (
     MetadataVersion.IBP_3_7_IV0,
     MetadataVersion.IBP_3_7_IV2,
     MetadataVersion.IBP_4_0_IV1,
+    MetadataVersion.IBP_4_3_IV0,
 )

@@ -44,7 +44,8 @@ class BrokerRegistration(msgspec.Struct, frozen=True, gc=False):
     """A broker as it registered, with later changes.
 
     ``epoch`` is the offset of its registration and identifies the incarnation in later requests.
-    ``log_dirs`` are the ids of the directories that are online, sorted.
+    ``log_dirs`` are the ids of the directories that are online, sorted; ``cordoned_log_dirs`` those
+    that get no new replicas (KIP-1066), None until the broker has reported them.
     """
 
     id: int
@@ -57,6 +58,7 @@ class BrokerRegistration(msgspec.Struct, frozen=True, gc=False):
     in_controlled_shutdown: bool
     log_dirs: tuple[Uuid, ...]
     is_migrating_zk_broker: bool = False
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None
 
     def is_active(self) -> bool:
         """Return whether the broker may lead and join an ISR."""
@@ -70,6 +72,12 @@ class BrokerRegistration(msgspec.Struct, frozen=True, gc=False):
             return False
         # A broker that registered before directories had ids does not report them.
         return not self.log_dirs or directory in self.log_dirs
+
+    def is_cordoned(self) -> bool:
+        """Return whether every directory is cordoned, so that the broker gets no new replicas."""
+        if not self.log_dirs or self.cordoned_log_dirs is None:
+            return False
+        return set(self.log_dirs) <= set(self.cordoned_log_dirs)
 
 
 class ControllerRegistration(msgspec.Struct, frozen=True, gc=False):

@@ -31,7 +31,7 @@ from ottla.protocol.internal.metadata_cluster import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from ottla.protocol.types import ZERO_UUID
+from ottla.protocol.types import ZERO_UUID, Uuid
 
 # A byte for set, unchanged or cleared. Only a new registration ends a controlled shutdown.
 _FENCING: Mapping[int, bool | None] = {1: True, 0: None, -1: False}
@@ -51,6 +51,7 @@ def register_broker(image: Image, record: RegisterBrokerRecord, touched: Touched
         in_controlled_shutdown=record.in_controlled_shutdown,
         log_dirs=tuple(sorted(record.log_dirs)),
         is_migrating_zk_broker=record.is_migrating_zk_broker,
+        cordoned_log_dirs=_cordoned(record.cordoned_log_dirs, None),
     )
     return _with_broker(image, registration, touched)
 
@@ -85,6 +86,7 @@ def change_broker(image: Image, record: BrokerRegistrationChangeRecord, touched:
             _SHUTDOWN, record.in_controlled_shutdown, broker.in_controlled_shutdown
         ),
         log_dirs=tuple(sorted(record.log_dirs)) if record.log_dirs else broker.log_dirs,
+        cordoned_log_dirs=_cordoned(record.cordoned_log_dirs, broker.cordoned_log_dirs),
     )
     return _with_broker(image, changed, touched)
 
@@ -159,6 +161,10 @@ def _switched(changes: Mapping[int, bool | None], change: int, old: bool) -> boo
         raise ReplayFault(f"change {change} of a broker's registration is unknown")
     new = changes[change]
     return old if new is None else new
+
+
+def _cordoned(recorded: list[Uuid] | None, old: tuple[Uuid, ...] | None) -> tuple[Uuid, ...] | None:
+    return old if recorded is None else tuple(recorded)
 
 
 def _listeners(endpoints: Iterable[BrokerEndpoint | ControllerEndpoint]) -> Map[str, Endpoint]:

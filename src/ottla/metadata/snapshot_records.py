@@ -162,6 +162,11 @@ def broker_record(
         record.log_dirs = list(broker.log_dirs)
     elif broker.log_dirs:
         loss("the log directories of brokers")
+    if broker.cordoned_log_dirs is not None:
+        if level.is_cordoned_log_dirs_supported():
+            record.cordoned_log_dirs = list(broker.cordoned_log_dirs)
+        else:
+            loss("the cordoned log directories of brokers")
     return Versioned(record, level.register_broker_record_version())
 
 

@@ -191,6 +191,7 @@ def _log_dirs(broker: BrokerDependencies) -> object:
         context.log_directories,
         context.ports.disk,
         broker.access.may_on_cluster(AclOperation.DESCRIBE),
+        lambda: broker.image().metadata_version().is_cordoned_log_dirs_supported(),
     )
 
 

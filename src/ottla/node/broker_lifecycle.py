@@ -3,8 +3,8 @@
     register --accepted--> fenced --caught up, node ready--> unfenced --want shut down--> drained
 
 Each heartbeat reports how far this broker has read the metadata, which of its directories have
-failed, and what it requests. If the controller no longer knows the broker, or knows another
-incarnation, the broker registers again.
+failed or are cordoned, and what it requests. If the controller no longer knows the broker, or knows
+another incarnation, the broker registers again.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class BrokerLifecycle:
     """`Service`: ready once the controller has accepted this broker and it has caught up.
 
     ``metadata_offset`` returns how far the metadata is read, ``offline_dirs`` the failed
-    directories.
+    directories, ``cordoned_dirs`` the cordoned ones, None where the cluster does not record them.
     """
 
     name = "broker-lifecycle"
@@ -87,14 +87,17 @@ class BrokerLifecycle:
         metadata_offset: Callable[[], Offset],
         offline_dirs: Callable[[], list[Uuid]],
         timing: Timing | None = None,
+        cordoned_dirs: Callable[[], list[Uuid] | None] = lambda: None,
     ) -> None:
         self._controller = controller
         self._registration = registration
         self._metadata_offset = metadata_offset
         self._offline_dirs = offline_dirs
+        self._cordoned_dirs = cordoned_dirs
         self._timing = timing or Timing()
         self._wake = asyncio.Event()
         self._may_unfence = False
+        self._is_caught_up = False
         self._wants_shutdown = False
         self.epoch = NOT_REGISTERED
         self.is_fenced = True
@@ -106,7 +109,7 @@ class BrokerLifecycle:
         self._wake.set()
 
     def report_soon(self) -> None:
-        """Send the next heartbeat at once: a directory has failed."""
+        """Send the next heartbeat at once: a directory has failed or is cordoned."""
         self._wake.set()
 
     def want_shutdown(self) -> None:
@@ -129,6 +132,7 @@ class BrokerLifecycle:
                 await asyncio.sleep(RETRY_MS / 1000)
                 continue
             is_caught_up = await self._beat()
+            self._is_caught_up |= is_caught_up
             if is_caught_up and not is_ready:
                 is_ready = True
                 log.info("broker registered and caught up epoch=%d", self.epoch)
@@ -180,6 +184,8 @@ class BrokerLifecycle:
                 want_fence=not self._may_unfence,
                 want_shut_down=self._wants_shutdown,
                 offline_log_dirs=self._offline_dirs(),
+                # Before that this broker does not know the settings that apply to it.
+                cordoned_log_dirs=self._cordoned_dirs() if self._is_caught_up else None,
             )
         )
         if response is None:

@@ -16,8 +16,9 @@ from ottla.node.broker_lifecycle import BrokerLifecycle, Timing
 from ottla.node.context import NodeContext
 from ottla.node.controller_channel import ControllerChannel, client_id
 from ottla.node.coordinators import CoordinatorDependencies, Coordinators
+from ottla.node.cordons import Cordons
 from ottla.node.dynamic_listeners import DynamicListeners, ListenerChecks, OpenListeners
-from ottla.node.feature_gates import hidden_at
+from ottla.node.feature_gates import hidden_at, newest_at
 from ottla.node.gauges import ScrubCounts
 from ottla.node.incarnation import load_incarnation
 from ottla.node.listeners import SpecInputs, build_server, listener_specs, node_features
@@ -130,6 +131,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
             also_advertised=TELEMETRY_APIS if telemetry.has_receiver else frozenset(),
         ),
         hidden_at(watch.current),
+        newest=newest_at(watch.current),
     )
     spec_of = SpecInputs(
         context.bound,
@@ -145,6 +147,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     context.dynamic.follow(context.security.apply)
     context.dynamic.follow(dynamic_listeners.apply)
     context.dynamic.follow(replica_manager.configure)
+    context.dynamic.follow(Cordons(context.log_directories, lifecycle.report_soon).apply)
     return BrokerParts(lifecycle, replica_manager, coordinators, topic_creation, server, telemetry)
 
 
@@ -161,8 +164,18 @@ def _lifecycle(
     def failed_directories() -> list[Uuid]:
         return [each.directory_id for each in context.log_directories if each.is_failed]
 
+    def cordoned_directories() -> list[Uuid] | None:
+        if not watch.image.metadata_version().is_cordoned_log_dirs_supported():
+            return None
+        return [each.directory_id for each in context.log_directories if each.is_cordoned]
+
     return BrokerLifecycle(
-        channel, registration, lambda: watch.image.provenance.offset, failed_directories, timing
+        channel,
+        registration,
+        lambda: watch.image.provenance.offset,
+        failed_directories,
+        timing,
+        cordoned_directories,
     )
 
 

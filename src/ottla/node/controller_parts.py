@@ -25,7 +25,7 @@ from ottla.controller.periodic_tasks import FenceExpiredBrokers, Rebalance, Remo
 from ottla.controller.probe_loop import BrokerProbes, ProbeCounts
 from ottla.controller.recovery_loop import UncleanRecovery
 from ottla.metadata.image_watch import ImageWatch
-from ottla.metadata.metadata_versions import LATEST_PRODUCTION
+from ottla.metadata.metadata_versions import DEFAULT_VERSION
 from ottla.node.broker_probing import build_probes
 from ottla.node.context import NodeContext
 from ottla.node.controller_channel import ControllerChannel
@@ -194,5 +194,5 @@ def _first_records(context: NodeContext, quorum: NodeQuorum) -> list[Versioned]:
             ) from error
         log.warning("damaged and no longer needed, remove it: %s", error)
     if written is None:
-        written = bootstrap_records(feature_levels(LATEST_PRODUCTION, {}), random=random)
+        written = bootstrap_records(feature_levels(DEFAULT_VERSION, {}), random=random)
     return records_for_empty_log(written, context.loaded.broker.min_insync_replicas, False)

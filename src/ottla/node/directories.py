@@ -2,6 +2,7 @@
 
 import os
 
+from ottla.config.checks import ALL_DIRECTORIES
 from ottla.config.generated import BrokerConfig
 
 
@@ -11,6 +12,13 @@ def log_directories(config: BrokerConfig) -> tuple[str, ...]:
     A relative path is relative to the working directory of the process, as in Kafka.
     """
     return tuple(dict.fromkeys(map(os.path.abspath, config.log_dirs or config.log_dir)))
+
+
+def cordoned_directories(config: BrokerConfig) -> frozenset[str]:
+    """Return the absolute paths of ``cordoned.log.dirs``."""
+    if ALL_DIRECTORIES in config.cordoned_log_dirs:
+        return frozenset(log_directories(config))
+    return frozenset(map(os.path.abspath, config.cordoned_log_dirs))
 
 
 def metadata_directory(config: BrokerConfig) -> str:

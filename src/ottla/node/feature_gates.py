@@ -1,4 +1,4 @@
-"""APIs of a feature: hidden, and rejected, while its level is 0.
+"""APIs of a feature: hidden, and rejected, while its level is 0; and versions of newer releases.
 
 Consumer groups are not among them: their coordinator rejects requests itself, since a broker
 setting turns them off, too.
@@ -27,3 +27,19 @@ def hidden_at(image: Callable[[], Image]) -> Callable[[ApiKey], bool]:
         return feature is not None and image().features.levels.get(feature, 0) == 0
 
     return is_hidden
+
+
+def newest_at(image: Callable[[], Image]) -> Callable[[ApiKey], int | None]:
+    """Return the function by which `Routes` leaves out versions that are newer than the finalized
+    metadata.version.
+    """
+
+    def newest(key: ApiKey) -> int | None:
+        row = SURFACE.get(key)
+        if row is None or row.newest_at is None:
+            return None
+        version, level = row.newest_at
+        finalized = image().features.metadata_version()
+        return None if finalized is not None and finalized >= level else version - 1
+
+    return newest

@@ -12,7 +12,7 @@ from ottla.controller.bootstrap import (
 )
 from ottla.metadata.features import KRAFT_VERSION
 from ottla.metadata.metadata_versions import (
-    LATEST_PRODUCTION,
+    DEFAULT_VERSION,
     METADATA_VERSION,
     MetadataVersion,
     from_version_string,
@@ -188,7 +188,7 @@ def _metadata_version(options: FormatOptions, given: dict[str, int]) -> Metadata
     release = options.release_version
     if release is not None and METADATA_VERSION in given:
         raise BadFormatOptions("--release-version and --feature metadata.version: give one")
-    version: MetadataVersion | None = LATEST_PRODUCTION
+    version: MetadataVersion | None = DEFAULT_VERSION
     if release is not None:
         version = from_version_string(release)
     elif METADATA_VERSION in given:

@@ -115,6 +115,12 @@ class LogDirNotFound(Fault):
     code = ErrorCode.LOG_DIR_NOT_FOUND
 
 
+class InvalidReplicaAssignment(Fault):
+    """A replica cannot be where it is assigned to."""
+
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
 class ReplicaNotAvailable(Fault):
     """A partition that has no replica on this broker, or none yet."""
 

@@ -23,6 +23,7 @@ import msgspec
 
 from ottla.protocol.faults import (
     Fault,
+    InvalidReplicaAssignment,
     InvalidTopic,
     LogDirNotFound,
     NotLeader,
@@ -296,6 +297,7 @@ class LogDirMoves:
             UnknownTopicOrPartition, ReplicaNotAvailable: the partition does not exist or is not
                 here; if it is created here later, it will be in that directory.
             StorageFailed: one of the directories is offline.
+            InvalidReplicaAssignment: the directory is cordoned (KIP-1066).
         """
         if not has_room_for_future(name):  # checked first, as in Kafka
             raise InvalidTopic(f"{name.topic[:300]}: the name is too long to be moved")
@@ -331,6 +333,8 @@ class LogDirMoves:
         if found is None:
             raise StorageFailed(known, "offline since the start")
         found.check_online()
+        if found.is_cordoned:
+            raise InvalidReplicaAssignment(f"{known} is cordoned; see cordoned.log.dirs")
         return found
 
     @contextmanager

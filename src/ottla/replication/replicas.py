@@ -11,7 +11,7 @@ past, and a topic that was deleted since must not be created for a moment.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from ottla.metadata.configs import ConfigResourceType
@@ -37,6 +37,15 @@ from ottla.storage.log_dir import HostedLog, LogDirectory, OpenReport
 log = logging.getLogger(__name__)
 
 _NO_DIRECTORY = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING, DIRECTORY_LOST)
+
+
+def choices_for_new_log(online: Sequence[LogDirectory]) -> list[LogDirectory]:
+    """Return the directories to try for a new log, that with the fewest logs first.
+
+    Cordoned ones are left out, unless all are.
+    """
+    open_ones = [each for each in online if not each.is_cordoned]
+    return sorted(open_ones or online, key=lambda each: len(each.logs))
 
 
 class ReplicaFetchers(Protocol):
@@ -278,6 +287,8 @@ class Replicas:
     ) -> tuple[LogDirectory, HostedLog] | None:
         """Create a log in the directory that the image names, else where there are the fewest.
 
+        A cordoned directory is chosen only if all are: the controller placed the replica before.
+
         If the image names an unknown directory, the log is not created elsewhere while a directory
         is offline: its records are there.
         """
@@ -286,11 +297,7 @@ class Replicas:
         if named is None and wanted not in _NO_DIRECTORY and self._host.has_offline:
             return None
         named = named or self._host.take_preferred_directory(name)
-        choices = (
-            [named]
-            if named is not None
-            else sorted(self._host.online, key=lambda each: len(each.logs))
-        )
+        choices = [named] if named is not None else choices_for_new_log(self._host.online)
         for directory in choices:
             try:
                 return directory, directory.create_log(name, topic_id, config)

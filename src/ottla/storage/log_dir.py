@@ -107,6 +107,7 @@ class LogDirectory:
         self.directory_id: Uuid = meta.directory_id
         self.last_shutdown: clean_shutdown.CleanShutdown | None = None
         self.failure: str | None = None
+        self.is_cordoned = False  # gets no new logs (``cordoned.log.dirs``)
         self._is_loaded = False
         # Logs not opened (yet), and their checkpointed values, which must be kept.
         self._unopened: set[TopicPartition] = set()

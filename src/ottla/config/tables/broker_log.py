@@ -17,6 +17,7 @@ HIGH = Importance.HIGH
 MEDIUM = Importance.MEDIUM
 LOW = Importance.LOW
 READ_ONLY = Update.READ_ONLY
+PER_BROKER = Update.PER_BROKER
 CLUSTER_WIDE = Update.CLUSTER_WIDE
 LONG_MAX = 2**63 - 1
 
@@ -26,6 +27,9 @@ BROKER_LOG: tuple[Key, ...] = (
         "The log directories; defaults to log.dir."),
     Key("log.dir", LIST, ("/tmp/kafka-logs",), some_items(), HIGH, READ_ONLY,  # noqa: S108
         "The log directory if log.dirs is not set."),
+    Key("cordoned.log.dirs", LIST, (), items(), MEDIUM, PER_BROKER,
+        "The log directories that get no new partitions; * for all. Needs metadata.version 4.3-IV0 "
+        "to be altered."),
     Key("log.dir.failure.timeout.ms", LONG, 30_000, at_least(1), LOW, READ_ONLY,
         "A broker that cannot report a failed log directory to the controller for this long "
         "stops."),

@@ -36,10 +36,10 @@ class BrokerEndpoint(Message):
 
     SCHEMA: ClassVar[Schema] = Schema(
         fields=(
-            Field("name", STRING, (0, 3)),
-            Field("host", STRING, (0, 3)),
-            Field("port", UINT16, (0, 3)),
-            Field("security_protocol", INT16, (0, 3)),
+            Field("name", STRING, (0, 4)),
+            Field("host", STRING, (0, 4)),
+            Field("port", UINT16, (0, 4)),
+            Field("security_protocol", INT16, (0, 4)),
         ),
     )
 
@@ -53,9 +53,9 @@ class BrokerFeature(Message):
 
     SCHEMA: ClassVar[Schema] = Schema(
         fields=(
-            Field("name", STRING, (0, 3)),
-            Field("min_supported_version", INT16, (0, 3)),
-            Field("max_supported_version", INT16, (0, 3)),
+            Field("name", STRING, (0, 4)),
+            Field("min_supported_version", INT16, (0, 4)),
+            Field("max_supported_version", INT16, (0, 4)),
         ),
     )
 
@@ -63,7 +63,7 @@ class BrokerFeature(Message):
 class RegisterBrokerRecord(Message):
     """A broker registered, fenced until it has caught up.
 
-    Versions 0-3, flexible from 0.
+    Versions 0-4, flexible from 0.
     """
 
     broker_id: int = 0
@@ -76,22 +76,26 @@ class RegisterBrokerRecord(Message):
     fenced: bool = True
     in_controlled_shutdown: bool = False
     log_dirs: list[Uuid] = field(default_factory=list)
+    cordoned_log_dirs: list[Uuid] | None = None
 
     SCHEMA: ClassVar[Schema] = Schema(
-        versions=(0, 3),
+        versions=(0, 4),
         flexible=0,
         api_key=0,
         fields=(
-            Field("broker_id", INT32, (0, 3)),
-            Field("is_migrating_zk_broker", BOOL, (2, 3)),
-            Field("incarnation_id", UUID, (0, 3)),
-            Field("broker_epoch", INT64, (0, 3)),
-            Field("end_points", array_of(BrokerEndpoint), (0, 3)),
-            Field("features", array_of(BrokerFeature), (0, 3)),
-            Field("rack", STRING, (0, 3), nullable=(0, 3)),
-            Field("fenced", BOOL, (0, 3)),
-            Field("in_controlled_shutdown", BOOL, (1, 3)),
-            Field("log_dirs", array_of(UUID), (3, 3), tag=0, tagged=(3, 3)),
+            Field("broker_id", INT32, (0, 4)),
+            Field("is_migrating_zk_broker", BOOL, (2, 4)),
+            Field("incarnation_id", UUID, (0, 4)),
+            Field("broker_epoch", INT64, (0, 4)),
+            Field("end_points", array_of(BrokerEndpoint), (0, 4)),
+            Field("features", array_of(BrokerFeature), (0, 4)),
+            Field("rack", STRING, (0, 4), nullable=(0, 4)),
+            Field("fenced", BOOL, (0, 4)),
+            Field("in_controlled_shutdown", BOOL, (1, 4)),
+            Field("log_dirs", array_of(UUID), (3, 4), tag=0, tagged=(3, 4)),
+            Field(
+                "cordoned_log_dirs", array_of(UUID), (4, 4), nullable=(4, 4), tag=1, tagged=(4, 4)
+            ),
         ),
     )
 
@@ -157,9 +161,11 @@ class UnfenceBrokerRecord(Message):
 
 
 class BrokerRegistrationChangeRecord(Message):
-    """Changes of a registered broker; 0 means no change.
+    """Changes of a registered broker; 0, an empty list or None means no change.
 
-    Versions 0-2, flexible from 0.
+    For ``cordoned_log_dirs`` only None does: an empty list lifts every cordon.
+
+    Versions 0-3, flexible from 0.
     """
 
     broker_id: int = 0
@@ -167,17 +173,21 @@ class BrokerRegistrationChangeRecord(Message):
     fenced: int = 0
     in_controlled_shutdown: int = 0
     log_dirs: list[Uuid] = field(default_factory=list)
+    cordoned_log_dirs: list[Uuid] | None = None
 
     SCHEMA: ClassVar[Schema] = Schema(
-        versions=(0, 2),
+        versions=(0, 3),
         flexible=0,
         api_key=17,
         fields=(
-            Field("broker_id", INT32, (0, 2)),
-            Field("broker_epoch", INT64, (0, 2)),
-            Field("fenced", INT8, (0, 2), tag=0, tagged=(0, 2)),
-            Field("in_controlled_shutdown", INT8, (1, 2), tag=1, tagged=(1, 2)),
-            Field("log_dirs", array_of(UUID), (2, 2), tag=2, tagged=(2, 2)),
+            Field("broker_id", INT32, (0, 3)),
+            Field("broker_epoch", INT64, (0, 3)),
+            Field("fenced", INT8, (0, 3), tag=0, tagged=(0, 3)),
+            Field("in_controlled_shutdown", INT8, (1, 3), tag=1, tagged=(1, 3)),
+            Field("log_dirs", array_of(UUID), (2, 3), tag=2, tagged=(2, 3)),
+            Field(
+                "cordoned_log_dirs", array_of(UUID), (3, 3), nullable=(3, 3), tag=3, tagged=(3, 3)
+            ),
         ),
     )
 
