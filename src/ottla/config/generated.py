@@ -238,6 +238,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_dir: tuple[str, ...] = ("/tmp/kafka-logs",)  # noqa: S108
     """``log.dir``: The log directory if log.dirs is not set."""
 
+    cordoned_log_dirs: tuple[str, ...] = ()
+    """``cordoned.log.dirs``: The log directories that get no new partitions; * for all. Needs
+    metadata.version 4.3-IV0 to be altered."""
+
     log_segment_bytes: int = 1073741824
     """``log.segment.bytes``: Roll a segment at this size."""
 
