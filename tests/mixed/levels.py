@@ -1,7 +1,7 @@
 """The metadata.version of a mixed cluster: the newest that both kinds know."""
 
-LEVELS = {"4.0": "4.0-IV3", "4.1": "4.1-IV1"}
-NEWEST = "4.2-IV1"
+LEVELS = {"4.0": "4.0-IV3", "4.1": "4.1-IV1", "4.2": "4.2-IV1"}
+NEWEST = "4.3-IV0"
 
 
 def level(version: str) -> str:
