@@ -20,7 +20,7 @@ setup: ## install everything, with the tools and clients that the tests use
 	$(INSTALL) dev
 
 run: node ## run a node on 127.0.0.1:9092 with its data in ./ottla-data; Ctrl-C stops it
-	$(BIN)/ottla up
+	@$(BIN)/ottla up || [ $$? -eq 130 ]
 
 shop: spark ## run the example pipeline on the node of `make run`
 	$(BIN)/python examples/shop/run.py

@@ -26,6 +26,8 @@ def commands() -> dict[str, typer.core.TyperCommand]:
             found[name] = command
         else:
             found.update({f"{name} {each}": one for each, one in inner.items()})
+            if command.invoke_without_command:
+                found[name] = command
     return found
 
 

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,15 @@ class Ottla:
         done = CliRunner().invoke(app, arguments, env={"OTTLA_BOOTSTRAP": self.bootstrap})
         assert done.exit_code == code, f"{done.output}\n{done.exception!r}"
         return done.stdout if code == 0 else done.stderr
+
+    def eventually(self, *arguments: str) -> str:
+        """Run a command until it succeeds."""
+        deadline = time.monotonic() + 60
+        while True:
+            done = CliRunner().invoke(app, arguments, env={"OTTLA_BOOTSTRAP": self.bootstrap})
+            if done.exit_code == 0:
+                return done.stdout
+            assert time.monotonic() < deadline, done.output
 
     def json(self, *arguments: str) -> list[dict[str, object]]:
         found = json.loads(self(*arguments, "-o", "json"))
@@ -222,7 +232,7 @@ def test_three_nodes_keep_records_over_a_restart(tmp_path: Path, lines: Path) ->
         ottla("produce", "kept", str(lines))
     finally:
         code, errors = first.end(signal.SIGINT)
-    assert code == 0 and first.said == "", errors
+    assert code == 130 and first.said.startswith("metrics http://"), errors
     assert first.node_pids() == []
     second = Up(tmp_path / "data", port)
     try:
@@ -233,17 +243,65 @@ def test_three_nodes_keep_records_over_a_restart(tmp_path: Path, lines: Path) ->
         assert second.end()[0] == 0
 
 
-def test_up_reports_a_crashed_node_with_its_output(tmp_path: Path) -> None:
+def test_up_reports_a_crashed_node_and_starts_it_again(tmp_path: Path) -> None:
     up = Up(tmp_path / "data", free_ports(2)[0])
     try:
         up.wait_ready()
         (node,) = up.node_pids()
+        watched = os.pidfd_open(node)
         os.kill(node, signal.SIGKILL)
-        code, errors = up.process.wait(60), up.end()[1]
+        assert _wait_ended(watched)
+        os.close(watched)
+        # A client connects once the node is back.
+        assert Ottla(f"127.0.0.1:{up.port}").eventually("topic", "list") == ""
+        assert up.node_pids() != [node]
+        code, errors = up.end(signal.SIGINT)
     finally:
         up.end(signal.SIGKILL)
-    assert code == 1
+    assert code == 130
     assert "node 1 exited with code -9" in errors and "started node 1" in errors
+    assert "starting node 1 again in 0.5 s" in errors
+
+
+def test_up_reports_a_node_that_cannot_start(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", free_ports(2)[0], "-c", "log.segment.bytes=1")
+    code, errors = up.end(0)
+    assert code == 1 and "log.segment.bytes" in errors and "Traceback" not in errors
+
+
+def test_detached_cluster_is_shown_read_and_stopped(tmp_path: Path) -> None:
+    data, port = tmp_path / "data", free_ports(2)[0]
+    ottla = Ottla(f"127.0.0.1:{port}")
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [*COMMAND, "up", *arguments, "--data", str(data), "-o", "json"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert run("status").returncode == 3
+    up = [*COMMAND, "up", "--data", str(data), "--port", str(port), "--detach", "-o", "json"]
+    done = subprocess.run(
+        [*up, "-c", "num.partitions=4"], capture_output=True, text=True, timeout=120
+    )
+    try:
+        started = json.loads(done.stdout)
+        assert started["state"] == "ready" and started["bootstrap"] == ottla.bootstrap
+        assert json.loads(run("status").stdout) == started
+        assert ottla.json("topic", "create", "kept")[0]["partitions"] == 4
+        again = subprocess.run(up, capture_output=True, text=True, timeout=120)
+        assert again.returncode == 1 and "runs already" in again.stderr
+        said = [json.loads(line) for line in run("logs").stdout.splitlines()]
+        assert any("started node 1" in each["line"] for each in said)
+    finally:
+        stopped = run("stop")
+    assert json.loads(stopped.stdout)[0]["pid"] == started["pid"]
+    assert json.loads(run("status").stdout)["state"] == "stopped"
+    assert run("stop").returncode == 3
+    second = Up(data, port)
+    try:
+        assert second.wait_ready() == f"ready {ottla.bootstrap}\n"
+        assert ottla.json("topic", "create", "too")[0]["partitions"] == 4, "settings are kept"
+    finally:
+        assert "-c num.partitions=4" in second.end()[1]
 
 
 def test_nodes_stop_with_the_process_that_started_them(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
     DATA/node-1/data/                 the log directory, formatted at the first
     DATA/node-1/node.log              the node's output
     DATA/security/                    with --secure: certificates and passwords
+    DATA/up.json, running.json, ...   about the cluster as a whole, see `ottla.cli.up_files`
 
 Every node is broker and controller. Client ports are P, P+1, ...; controllers use free ports
 above those, and the metrics listeners the next ones. The voters are fixed by configuration, so
@@ -38,11 +39,23 @@ class PlannedNode:
     controller_port: int
     directory: str
     metrics_port: int | None = None
+    host: str = HOST
+    advertised_host: str = HOST
 
     @property
     def address(self) -> str:
         """Address for clients."""
-        return f"{HOST}:{self.port}"
+        return f"{_bracketed(self.advertised_host)}:{self.port}"
+
+    @property
+    def bind_address(self) -> str:
+        """Address that the listener is bound to."""
+        return f"{_bracketed(self.host)}:{self.port}"
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where its metrics are; None without a metrics listener."""
+        return None if self.metrics_port is None else f"http://{HOST}:{self.metrics_port}/metrics"
 
     @property
     def data(self) -> str:
@@ -60,10 +73,20 @@ class PlannedNode:
         return f"{self.directory}/node.log"
 
 
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
 def plan_nodes(
-    count: int, port: int, data: str, is_free: Callable[[int], bool]
+    count: int,
+    port: int,
+    data: str,
+    is_free: Callable[[int], bool],
+    hosts: tuple[str, str] = (HOST, HOST),
 ) -> tuple[PlannedNode, ...]:
     """Assign ports to every node. ``is_free`` says whether a port can be bound now.
+
+    ``hosts`` are the host that listeners of clients bind to, and the one in the metadata.
 
     Raises:
         BadPlan: a number is out of range, or a client port is in use.
@@ -84,15 +107,21 @@ def plan_nodes(
         raise BadPlan(f"no free ports above {port + count - 1} for controllers; use a lower --port")
     pages = [*free[count:], *[None] * count]
     return tuple(
-        PlannedNode(at + 1, port + at, free[at], f"{data}/node-{at + 1}", pages[at])
+        PlannedNode(at + 1, port + at, free[at], f"{data}/node-{at + 1}", pages[at], *hosts)
         for at in range(count)
     )
 
 
 def settings_of(
-    node: PlannedNode, nodes: Sequence[PlannedNode], security: Mapping[str, str] | None = None
+    node: PlannedNode,
+    nodes: Sequence[PlannedNode],
+    security: Mapping[str, str] | None = None,
+    own: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a node's server.properties; ``security`` has the settings of a secure cluster."""
+    """Return a node's server.properties.
+
+    ``security`` has the settings of a secure cluster, ``own`` those of the user, which count more.
+    """
     clients = PLAIN_LISTENER if security is None else SECURE_LISTENER
     replicas = min(3, len(nodes))
     in_sync = max(1, replicas - 1)
@@ -100,7 +129,10 @@ def settings_of(
     lines = {
         "process.roles": "broker,controller",
         "node.id": node.node_id,
-        "listeners": f"{clients}://{node.address},{CONTROLLERS}://{HOST}:{node.controller_port}",
+        "listeners": (
+            f"{clients}://{node.bind_address},{CONTROLLERS}://{HOST}:{node.controller_port}"
+        ),
+        "advertised.listeners": f"{clients}://{node.address}",
         "controller.listener.names": CONTROLLERS,
         "controller.quorum.voters": voters,
         "log.dirs": _escaped(node.data),
@@ -118,7 +150,8 @@ def settings_of(
     }
     if node.metrics_port is not None:
         lines["ottla.metrics.listener"] = f"{HOST}:{node.metrics_port}"
-    lines |= {key: _in_properties(value) for key, value in (security or {}).items()}
+    for more in (security or {}, own or {}):
+        lines |= {key: _in_properties(value) for key, value in more.items()}
     head = "# Written by `ottla up` at every start; changes here are lost.\n"
     return head + "".join(f"{key}={value}\n" for key, value in lines.items())
 

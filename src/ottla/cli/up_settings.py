@@ -1,4 +1,4 @@
-"""The client settings that ``ottla up --secure`` prints, ready to paste. Pure."""
+"""The client settings that ``ottla up`` prints, ready to paste. Pure."""
 
 from ottla.security.local_cluster import LocalSecurity
 
@@ -15,3 +15,8 @@ def client_settings(security: LocalSecurity, bootstrap: str) -> str:
     lines += ["", "# ottla", f"ottla profile set local -f {security.directory}/client.properties"]
     lines += ["ottla topic list --profile local", ""]
     return "\n".join(lines)
+
+
+def plain_settings(bootstrap: str) -> str:
+    """Return the settings of clients of a cluster without security."""
+    return f"client settings: bootstrap.servers={bootstrap}\n"

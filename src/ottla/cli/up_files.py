@@ -1,0 +1,112 @@
+"""The files of ``ottla up`` about a cluster as a whole.
+
+    DATA/up.json         the options of the last start
+    DATA/up.lock         locked by the process that runs the cluster
+    DATA/running.json    that process, and the addresses once all nodes are ready
+    DATA/up.log          its output, with --detach
+
+They contain settings, which may be secrets: mode 0600.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ottla.cli.up_options import UpOptions
+from ottla.cli.up_plan import BadPlan
+from ottla.security.certificate_files import PRIVATE, write_file
+
+OPTIONS: Final = "up.json"
+LOCK: Final = "up.lock"
+RUNNING: Final = "running.json"
+OUTPUT: Final = "up.log"
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster that runs. ``nodes`` are the processes' node ids and log files."""
+
+    pid: int
+    bootstrap: str
+    is_ready: bool = False
+    metrics: tuple[str, ...] = ()
+    logs: dict[str, str] = {}
+
+
+def read_options(root: Path) -> UpOptions | None:
+    """Return the options of the last start; None for a new directory.
+
+    Raises:
+        BadPlan: the file is damaged.
+    """
+    path = root / OPTIONS
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=UpOptions)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadPlan(f"{path}: cannot be read ({error}); remove it to start anew") from error
+
+
+def write_options(root: Path, options: UpOptions) -> None:
+    """Keep the options for the next start."""
+    write_file(root / OPTIONS, msgspec.json.encode(options), PRIVATE)
+
+
+@contextmanager
+def lock_directory(root: Path) -> Iterator[None]:
+    """Hold the lock of a data directory.
+
+    Raises:
+        BadPlan: another process runs this cluster.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT, PRIVATE)
+    try:
+        if not _try_lock(descriptor):
+            raise BadPlan(
+                f"{root}: its cluster runs already; see `ottla up status` and `ottla up stop`"
+            )
+        yield
+        (root / RUNNING).unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def write_running(root: Path, running: Running) -> None:
+    """Say which process runs the cluster."""
+    write_file(root / RUNNING, msgspec.json.encode(running), PRIVATE)
+
+
+def read_running(root: Path) -> Running | None:
+    """Return the process that runs the cluster; None if none does."""
+    if not is_locked(root):
+        return None
+    try:
+        return msgspec.json.decode((root / RUNNING).read_bytes(), type=Running)
+    except (OSError, msgspec.DecodeError):
+        return None  # it has just begun
+
+
+def is_locked(root: Path) -> bool:
+    """Return whether a process runs the cluster; a file of a killed process is no proof."""
+    try:
+        descriptor = os.open(root / LOCK, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
