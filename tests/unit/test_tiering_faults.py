@@ -2,17 +2,37 @@
 
 import asyncio
 import errno
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-from tier_harness import AT, Replica, Steps, Tier, is_settled, lead, read_all, sealed_bytes
+from tier_harness import (
+    AT,
+    TOPIC_ID,
+    Replica,
+    Steps,
+    Tier,
+    is_settled,
+    lead,
+    read_all,
+    sealed_bytes,
+)
 
+from ottla.metadata.image import EMPTY, Image
+from ottla.metadata.replay import replay_all
+from ottla.protocol.internal.metadata_topics import (
+    PartitionRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+)
+from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_maintenance import delete_old_segments
 from ottla.tiering import segment_store
+from ottla.tiering.remote_log_manager import RemoteLogManager
 from ottla.tiering.segment_store import RemoteStorageFailed
 
 
@@ -87,6 +107,46 @@ def _is_forgotten(tier: Tier) -> bool:
 
 def _retain(size: int) -> LogConfig:
     return LogConfig(segment_bytes=2000, is_tiered=True, retention_ms=-1, retention_bytes=size)
+
+
+@pytest.mark.parametrize("is_moved_first", [False, True])
+def test_last_leader_deletes_the_segments_of_a_deleted_topic(
+    tmp_path: Path, is_moved_first: bool
+) -> None:
+    """The metadata partition may be led by an Apache Kafka broker, which leaves that to it."""
+    tier = Tier(tmp_path)
+    tier.metadata.is_responsible = lambda partition: False  # type: ignore[method-assign]
+    hosted, image = [Replica(tier.log)], image_with(replicas=[1])
+    manager = tier.broker_of(1, lambda: hosted, lambda: image)
+
+    async def run() -> None:
+        nonlocal image
+        await lead(manager, partial(_is_copied, tier))
+        hosted.clear()
+        if is_moved_first:
+            image = image_with(replicas=[2])
+            await rounds(manager)
+        image = image_with(replicas=None)
+        await rounds(manager) if is_moved_first else await lead(manager, partial(_is_empty, tier))
+
+    asyncio.run(run())
+    assert bool(tier.objects.stored) is is_moved_first
+    assert _is_forgotten(tier) is not is_moved_first
+
+
+def image_with(*, replicas: list[int] | None) -> Image:
+    """Return an image with the topic on these brokers; None: without the topic."""
+    records: list[Message] = [ProducerIdsRecord(broker_id=1, next_producer_id=1000)]
+    if replicas is not None:
+        records.append(TopicRecord("t", TOPIC_ID))
+        records.append(PartitionRecord(0, TOPIC_ID, replicas, isr=replicas, leader=replicas[0]))
+    return replay_all(EMPTY, records)
+
+
+async def rounds(manager: RemoteLogManager) -> None:
+    """Run a broker for some rounds."""
+    end = time.monotonic() + 0.1
+    await lead(manager, lambda: time.monotonic() > end)
 
 
 def test_replaced_leader_deletes_its_copy(tmp_path: Path) -> None:

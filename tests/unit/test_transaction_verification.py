@@ -93,8 +93,8 @@ class Bench:
     def get(self, topic: str, index: int) -> Any:
         return self.partition if (topic, index) == ORDERS else None
 
-    def mark(self) -> None:
-        marker = build_end_txn_marker(EndTxnMarker(False, 1), Producer(7, 0), NOW)
+    def mark(self, epoch: int = 0) -> None:
+        marker = build_end_txn_marker(EndTxnMarker(False, 1), Producer(7, epoch), NOW)
         self.partition.append(marker, now=NOW, from_client=False)
 
     def verify(self, wanted: InTransaction) -> dict[TopicPartition, ErrorCode]:
@@ -156,6 +156,16 @@ def test_the_markers_of_the_transaction_before_take_nothing_back() -> None:
     marks = iter([bench.mark])
     bench.coordinator.meanwhile = lambda: next(marks, lambda: None)()
     assert bench.verify(ADDING) == {}
+
+
+def test_marker_of_the_transaction_before_may_be_written_while_a_partition_is_added() -> None:
+    """The epoch of a marker tells: that which ends this transaction has a higher one (KIP-890)."""
+    bench = Bench(leader=2)
+    adding = ADDING._replace(partitions=(ORDERS,))
+    bench.coordinator.meanwhile = bench.mark
+    assert bench.verify(adding) == {}
+    bench.coordinator.meanwhile = lambda: bench.mark(epoch=1)
+    assert bench.verify(adding) == {ORDERS: ErrorCode.INVALID_TXN_STATE}
 
 
 def test_verification_waits_while_a_transaction_is_ending() -> None:

@@ -5,6 +5,7 @@ import errno
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from ottla.metadata.image import EMPTY, Image
 from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
@@ -166,8 +167,16 @@ class Tier:
         self.log.set_high_watermark(self.log.log_end_offset)
 
     def broker(self, node_id: int, replica: Replica) -> RemoteLogManager:
+        return self.broker_of(node_id, lambda: [replica])
+
+    def broker_of(
+        self,
+        node_id: int,
+        hosted: Callable[[], list[Replica]],
+        image: Callable[[], Image] = lambda: EMPTY,
+    ) -> RemoteLogManager:
         clock = TrustedClock.of(self.clock)
-        ports = ManagerPorts(clock, SystemRandom(), lambda: [replica])
+        ports = ManagerPorts(clock, SystemRandom(), hosted, image)
         settings = ManagerSettings(NodeId(node_id), interval_ms=1, backoff_ms=1, backoff_ms_max=1)
         return RemoteLogManager(settings, ports, self.store, self.metadata)
 

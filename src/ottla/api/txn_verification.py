@@ -5,7 +5,7 @@ clients the coordinator only checks that the partition was added, so that a late
 transaction that would never end.
 
 The result is valid for this moment only: if a marker is written here while the reply is on its way,
-the write would open a transaction after its end. Such partitions are rejected. Verified records
+the write could open a transaction after its end. Such partitions are rejected. Verified records
 must be appended without another await, as a caller that awaits `verify` directly does.
 """
 
@@ -83,9 +83,22 @@ class Verification(msgspec.Struct, frozen=True):
             place: code for place, code in codes.items() if code is not ErrorCode.NONE
         }
         for place, guard in guards.items():
-            if place not in wrong and self._guard(place, transaction) != guard:
+            is_changed = place not in wrong and self._guard(place, transaction) != guard
+            if is_changed and self._is_ended(place, transaction):
                 wrong[place] = ErrorCode.INVALID_TXN_STATE
         return wrong
+
+    def _is_ended(self, place: TopicPartition, transaction: InTransaction) -> bool:
+        """Return whether a marker written meanwhile may have ended this transaction.
+
+        From transaction version 2 on, the marker that ends it has a higher epoch. Another one ended
+        the transaction before; the coordinator was asked before, and answered after, it was
+        written everywhere.
+        """
+        found = self.partitions.get(*place)
+        if not transaction.may_add or found is None:
+            return True
+        return found.log.producers.epoch_of(transaction.producer_id) > transaction.producer_epoch
 
     def _guard(
         self, place: TopicPartition, transaction: InTransaction

@@ -313,6 +313,11 @@ class ProducerState:
             and producer.epoch == producer_epoch
         )
 
+    def epoch_of(self, producer_id: int) -> int:
+        """Return the epoch of a producer's newest batch or marker here, -1 if there is none."""
+        producer = self._producers.get(producer_id)
+        return NO_PRODUCER_EPOCH if producer is None else producer.epoch
+
     def markers_of(self, producer_id: int) -> int:
         """Return a number that changes whenever a marker of the producer is written here.
 

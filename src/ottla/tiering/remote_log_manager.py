@@ -13,7 +13,7 @@ the next round, on this broker or on the next leader. A task that failed is retr
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -118,6 +118,8 @@ class RemoteLogManager:
                                    ports.random)  # fmt: skip
         self._copier = SegmentCopier(copier_ports, store, metadata)
         self._tasks: dict[TopicIdPartition, _Task] = {}
+        self._led: set[TopicIdPartition] = set()
+        """Partitions led here, and those led here when their topic was deleted."""
         self.copiers = settings.copiers
         self._copying = asyncio.Semaphore(settings.copiers)
         self._changed = asyncio.Event()
@@ -152,7 +154,8 @@ class RemoteLogManager:
             for partition in self._ports.partitions()
             if not self._ports.is_internal(partition.topic)
         }
-        self.metadata.assign(hosted)
+        self._note_led(hosted)
+        self.metadata.assign({*hosted, *self._led})
         for at, partition in hosted.items():
             if partition.offline is not None or partition.log.is_failed:
                 continue
@@ -169,8 +172,37 @@ class RemoteLogManager:
     def _has_work(self, at: TopicIdPartition, partition: TieredPartition) -> bool:
         return partition.log.config.is_tiered or bool(self.metadata.known().get(at))
 
+    def _note_led(self, hosted: Mapping[TopicIdPartition, TieredPartition]) -> None:
+        """Note what is led here; forget what was moved away, or has no segments any more."""
+        for at, partition in hosted.items():
+            if partition.is_leader and self._has_work(at, partition):
+                self._led.add(at)
+            else:
+                self._led.discard(at)
+        for at in self._led - hosted.keys():
+            if self._is_moved(at) or self._is_forgotten(at):
+                self._led.discard(at)
+
+    def _is_moved(self, at: TopicIdPartition) -> bool:
+        """Return whether other brokers have a partition that was led here."""
+        topic = self._ports.image().topics.by_id.get(at.topic_id)
+        return (
+            topic is not None
+            and self.settings.node_id not in topic.partitions[at.partition].replicas
+        )
+
+    def _is_forgotten(self, at: TopicIdPartition) -> bool:
+        try:
+            return not len(self.metadata.cache(at))
+        except MetadataNotReady:
+            return False
+
     def _deleted(self, hosted: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
-        """Return the partitions of deleted topics whose segments this broker has to delete."""
+        """Return the partitions of deleted topics whose segments this broker has to delete.
+
+        They are deleted by the broker that leads their metadata, as often as needed, and by the one
+        that led the partition: the former may be one of Apache Kafka, which leaves that to it.
+        """
         image = self._ports.image()
         if image is EMPTY:
             return []
@@ -181,7 +213,7 @@ class RemoteLogManager:
             if len(cache)
             and at not in here
             and at.topic_id not in image.topics.by_id
-            and self.metadata.is_responsible(at)
+            and (at in self._led or self.metadata.is_responsible(at))
         ]
 
     def _begin(
