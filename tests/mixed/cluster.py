@@ -63,6 +63,7 @@ SETTINGS: Mapping[str, str] = {
     # A fetch may return only the marker of a transaction. librdkafka does not acknowledge that,
     # so its lock has to expire five times, on either kind of broker, while records go on.
     "group.share.partition.max.record.locks": "10000",
+    "group.share.max.partition.max.record.locks": "10000",  # Kafka 4.3 wants it as well
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.record.lock.duration.ms": "5000",
     "group.initial.rebalance.delay.ms": "0",
