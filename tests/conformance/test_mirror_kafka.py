@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.mirror_processes import Load, assert_equal, create_topics, kill_repeatedly
+from typer.testing import CliRunner
 
+from ottla.cli.app import app
 from ottla.cli.session import client_ports, parse_bootstrap
 from ottla.client.cluster import Cluster
 from ottla.mirror.metadata_sync import Clusters
@@ -147,4 +150,39 @@ def test_kafka_is_mirrored_to_a_node(broker, ours: str) -> None:
 def test_node_is_mirrored_to_kafka(broker, ours: str) -> None:
     broker.start()
     check(ours, broker.address)
+    broker.stop()
+
+
+KILLS = 10
+
+
+def check_with_kills(source: str, target: str, directory: Path) -> None:
+    """Mirror with a process that is killed again and again while the source is written."""
+    files = []
+    for option, address in (("--from", source), ("--to", target)):
+        path = directory / f"{option[2:]}.properties"
+        path.write_text(f"bootstrap.servers={address}\n")
+        files += [option, str(path)]
+    theirs, ours = {"bootstrap.servers": source}, {"bootstrap.servers": target}
+    create_topics(theirs)
+    load = Load(theirs, seed=1)
+    try:
+        run = ["run", *files, "--refresh", "0.5", "--replication-factor", "1"]
+        kill_repeatedly(run, directory, ours, KILLS, seed=1)
+    finally:
+        written = load.stop()
+    done = CliRunner().invoke(app, ["mirror", "switch-over", *files, "--quiet", "0.5"])
+    assert done.exit_code == 0, done.output
+    assert_equal(theirs, ours, written)
+
+
+def test_killed_mirror_copies_kafka_exactly_once(broker, ours: str, tmp_path: Path) -> None:
+    broker.start()
+    check_with_kills(broker.address, ours, tmp_path)
+    broker.stop()
+
+
+def test_killed_mirror_copies_to_kafka_exactly_once(broker, ours: str, tmp_path: Path) -> None:
+    broker.start()
+    check_with_kills(ours, broker.address, tmp_path)
     broker.stop()

@@ -1,12 +1,16 @@
 """The rules of a mirror: offset maps, batches to append, what follows the source."""
 
+import asyncio
+import itertools
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.client.connection import ConnectionLost
 from ottla.client.fetched import Fetched, read_fetched
+from ottla.mirror import metadata_sync
 from ottla.mirror.following import status_of
 from ottla.mirror.linking import Ends, begin_link, resume_link
 from ottla.mirror.offset_map import (
@@ -23,7 +27,15 @@ from ottla.mirror.offset_map import (
     translate,
 )
 from ottla.mirror.pieces import JOINED_RECORDS_MAX, filler, make_pieces, sequence_at, stamp
-from ottla.mirror.records_of_state import Link, decode, encode, partition_key, partition_of
+from ottla.mirror.records_of_state import (
+    CopiedAcls,
+    Link,
+    decode,
+    encode,
+    partition_key,
+    partition_of,
+)
+from ottla.mirror.state_log import chunks
 from ottla.mirror.topic_rules import (
     TopicFacts,
     copied_settings,
@@ -324,3 +336,50 @@ def test_committed_offsets_of_consumers_in_the_target_are_left_alone() -> None:
     assert plan_commits({AT: 9}, {AT: 7}, {AT: 5}) == {}, "a consumer moved it"
     assert plan_commits({AT: 9}, {AT: 7}, {}) == {AT: 9}, "after a restart: forward"
     assert plan_commits({AT: 6}, {AT: 7}, {}) == {}
+
+
+def test_status_of_a_closed_mirror_is_as_it_was_when_it_was_closed() -> None:
+    closed = Link(topic_id="x", runs=(Run(0, 0, 20),), position=20, position_end=20)
+    # Clients have written five records to the target, others three to the source.
+    assert status_of(AT, closed, 23, 25).position == 25
+    found = status_of(AT, closed, 23, 25, is_closed=True)
+    assert (found.position, found.lag, found.target_end) == (20, 3, 20)
+
+
+# -- the state topic ---------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 60))
+def test_state_is_written_in_batches_that_a_broker_takes(values: list[bytes], most: int) -> None:
+    records = {b"%02d" % number: value for number, value in enumerate(values)}
+    parts = list(chunks(records, most))
+    assert [each for part in parts for each in part] == list(records.items())
+    for part in parts:
+        assert len(part) == 1 or sum(len(k) + len(v) for k, v in part) <= most
+    for one, other in itertools.pairwise(parts):
+        size = sum(len(k) + len(v) for k, v in [*one, other[0]])
+        assert size > most, "no more batches than are needed"
+
+
+def test_acls_are_recorded_before_they_are_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    acl = Acl(
+        ResourceType.GROUP, "g", PatternType.LITERAL, "User:a", "*", AclOperation.READ,
+        PermissionType.ALLOW,
+    )  # fmt: skip
+    recorded: list[CopiedAcls] = []
+
+    async def listed(cluster: str, wanted: object) -> list[Acl]:
+        return [acl] if cluster == "source" else []
+
+    async def killed(cluster: str, acls: object) -> None:
+        raise ConnectionLost("killed here")
+
+    async def record(acls: CopiedAcls) -> None:
+        recorded.append(acls)
+
+    monkeypatch.setattr(metadata_sync, "list_acls", listed)
+    monkeypatch.setattr(metadata_sync, "create_acls", killed)
+    clusters = metadata_sync.Clusters("source", "target")  # type: ignore[arg-type]
+    with pytest.raises(ConnectionLost):
+        asyncio.run(metadata_sync.sync_acls(clusters, CopiedAcls(), re.compile(".*"), record))
+    assert recorded == [CopiedAcls((acl,))]

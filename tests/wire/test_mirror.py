@@ -1,19 +1,15 @@
 """A mirror between two nodes: exactly once through cancellations, offsets, topics, groups."""
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient, NewPartitions
-from typer.testing import CliRunner
 
-from ottla.cli.app import app
 from ottla.cli.session import client_ports, parse_bootstrap
 from ottla.client.admin import (
     Change,
@@ -38,14 +34,21 @@ from ottla.testing import Cluster as Node
 from ottla.testing import run_node
 
 SECONDS_MAX = 30
-QUICK = {"group.initial.rebalance.delay.ms": "0"}
+QUICK = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+# One worker runs all of them, on one pair of nodes: every test has topics and a mirror of its own.
+pytestmark = pytest.mark.xdist_group("mirror")
 
 
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[tuple[Node, Node]]:
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node]]:
+    directory = tmp_path_factory.mktemp("mirror")
     with (
-        run_node(directory=tmp_path / "source", config=QUICK) as source,
-        run_node(directory=tmp_path / "target", config=QUICK) as target,
+        run_node(directory=directory / "source", config=QUICK) as source,
+        run_node(directory=directory / "target", config=QUICK) as target,
     ):
         yield source, target
 
@@ -60,8 +63,9 @@ async def opened(nodes: tuple[Node, Node]) -> AsyncIterator[Clusters]:
         yield Clusters(source, target)
 
 
-def options(topics: str = ".*", **changes: object) -> MirrorOptions:
-    return MirrorOptions(topics=re.compile(topics), refresh_s=0.1, **changes)  # type: ignore[arg-type]
+def options(name: str, topics: str, **changes: object) -> MirrorOptions:
+    wanted = re.compile(topics)
+    return MirrorOptions(name=name, topics=wanted, refresh_s=0.1, **changes)  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -129,11 +133,11 @@ def test_records_are_copied_exactly_once_though_the_mirror_is_cancelled(
             parts = [TopicPartition("orders", n) for n in range(2)]
             for turn in range(6):
                 numbers = range(turn * 500, turn * 500 + 500)
-                async with mirroring(clusters, options()) as mirror:
+                async with mirroring(clusters, options("cancelled", "orders")) as mirror:
                     writing = asyncio.ensure_future(produce(clusters.source, "orders", numbers, 2))
                     await until(lambda: mirror.copier.copied.records >= turn * 40)  # noqa: B023
                 await writing
-            async with mirroring(clusters, options()) as mirror:
+            async with mirroring(clusters, options("cancelled", "orders")) as mirror:
                 await caught_up(clusters, mirror, *parts)
                 assert all(each.is_identity for each in mirror.progress())
             for at in parts:
@@ -170,7 +174,7 @@ def test_committed_transactions_are_copied_and_offsets_translated(
     async def work() -> None:
         async with opened(nodes) as clusters:
             await create_topic(clusters.source, NewTopic("txns", 1))
-            async with mirroring(clusters, options()) as mirror:
+            async with mirroring(clusters, options("txns", "txns")) as mirror:
                 committed = await asyncio.to_thread(transact, nodes[0].bootstrap, "txns", "writers")
                 await caught_up(clusters, mirror, at)
             source = await contents(clusters.source, at)
@@ -182,7 +186,7 @@ def test_committed_transactions_are_copied_and_offsets_translated(
             assert end is not None
             for number, position in enumerate((int(str(source[17][0])), end)):
                 await commit_offsets(clusters.source, f"readers-{number}", {at: position})
-            async with mirroring(clusters, options()) as mirror:
+            async with mirroring(clusters, options("txns", "txns")) as mirror:
                 await until(lambda: mirror.groups == 2)
                 await until(lambda: not mirror.problems)
                 await caught_up(clusters, mirror, at)
@@ -204,7 +208,7 @@ def test_new_topics_partitions_and_settings_follow_while_it_runs(
     async def work() -> None:
         async with opened(nodes) as clusters:
             await create_topic(clusters.source, NewTopic("first", 1, 1, {"retention.ms": "777000"}))
-            async with mirroring(clusters, options("first|second")) as mirror:
+            async with mirroring(clusters, options("new", "first|second")) as mirror:
                 await until(lambda: len(mirror.copier.links) == 1)
                 assert await setting(clusters.target, "retention.ms") == "777000"
                 await create_topic(clusters.source, NewTopic("second", 1))
@@ -239,7 +243,7 @@ def test_offsets_of_a_topic_that_begins_later_are_preserved(nodes: tuple[Node, N
             admin = AdminClient({"bootstrap.servers": nodes[0].bootstrap})
             for future in admin.delete_records([At("old", 0, 250)]).values():
                 await asyncio.to_thread(future.result)
-            async with mirroring(clusters, options()) as mirror:
+            async with mirroring(clusters, options("old", "old")) as mirror:
                 await caught_up(clusters, mirror, at)
             starts = await list_offsets(clusters.target, {at: EARLIEST})
             assert starts[at] == 250
@@ -252,16 +256,16 @@ def test_offsets_of_a_topic_that_begins_later_are_preserved(nodes: tuple[Node, N
 def test_newer_process_takes_the_mirror_over_without_doubling_records(
     nodes: tuple[Node, Node],
 ) -> None:
-    at = TopicPartition("orders", 0)
+    at = TopicPartition("handed", 0)
 
     async def work() -> None:
         async with opened(nodes) as clusters:
-            await create_topic(clusters.source, NewTopic("orders", 1))
-            first = await open_mirror(clusters, options())
+            await create_topic(clusters.source, NewTopic("handed", 1))
+            first = await open_mirror(clusters, options("handed", "handed"))
             running = asyncio.ensure_future(first.run(lambda _: None))
-            await produce(clusters.source, "orders", range(200))
-            async with mirroring(clusters, options()) as second:
-                await produce(clusters.source, "orders", range(200, 900))
+            await produce(clusters.source, "handed", range(200))
+            async with mirroring(clusters, options("handed", "handed")) as second:
+                await produce(clusters.source, "handed", range(200, 900))
                 await caught_up(clusters, second, at)
                 with pytest.raises(TakenOver):
                     async with asyncio.timeout(SECONDS_MAX):
@@ -275,56 +279,14 @@ def test_target_with_records_of_others_is_left_alone(nodes: tuple[Node, Node]) -
     async def work() -> None:
         async with opened(nodes) as clusters:
             for cluster in (clusters.source, clusters.target):
-                await create_topic(cluster, NewTopic("orders", 1))
-                await produce(cluster, "orders", range(5))
-            async with mirroring(clusters, options()) as mirror:
-                await until(lambda: "orders-0" in mirror.problems)
+                await create_topic(cluster, NewTopic("theirs", 1))
+                await produce(cluster, "theirs", range(5))
+            async with mirroring(clusters, options("theirs", "theirs")) as mirror:
+                await until(lambda: "theirs-0" in mirror.problems)
                 assert mirror.copier.links == {}
-            assert len(await contents(clusters.target, TopicPartition("orders", 0))) == 5
-            async with mirroring(clusters, options(may_append=True)) as mirror:
-                await caught_up(clusters, mirror, TopicPartition("orders", 0))
-            assert len(await contents(clusters.target, TopicPartition("orders", 0))) == 10
+            assert len(await contents(clusters.target, TopicPartition("theirs", 0))) == 5
+            async with mirroring(clusters, options("theirs", "theirs", may_append=True)) as mirror:
+                await caught_up(clusters, mirror, TopicPartition("theirs", 0))
+            assert len(await contents(clusters.target, TopicPartition("theirs", 0))) == 10
 
     asyncio.run(work())
-
-
-def test_switch_over_copies_the_rest_and_ends_the_mirror(
-    nodes: tuple[Node, Node], tmp_path: Path
-) -> None:
-    files = []
-    for name, node in zip(("from", "to"), nodes, strict=True):
-        files.append(tmp_path / f"{name}.properties")
-        files[-1].write_text(f"bootstrap.servers={node.bootstrap}\n")
-    both = ["--from", str(files[0]), "--to", str(files[1])]
-
-    async def fill() -> None:
-        async with opened(nodes) as clusters:
-            await create_topic(clusters.source, NewTopic("orders", 1))
-            await produce(clusters.source, "orders", range(100))
-            await commit_offsets(clusters.source, "readers", {TopicPartition("orders", 0): 60})
-
-    asyncio.run(fill())
-    missing = CliRunner().invoke(app, ["mirror", "status", *both])
-    assert (missing.exit_code, "no mirror" in missing.stderr) == (1, True)
-    done = CliRunner().invoke(app, ["mirror", "switch-over", *both, "--quiet", "0.2"])
-    assert done.exit_code == 0, done.output
-    assert "switched over" in done.stderr
-    found = CliRunner().invoke(app, ["mirror", "status", *both, "--sample", "0", "-o", "json"])
-    (row,) = json.loads(found.stdout)
-    assert (row["position"], row["lag"], row["offsets"]) == (100, 0, "preserved")
-    again = CliRunner().invoke(app, ["mirror", "run", *both])
-    assert again.exit_code == 1 and "switched over" in again.stderr
-    consumer = Consumer(
-        {
-            "bootstrap.servers": nodes[1].bootstrap,
-            "group.id": "readers",
-            "auto.offset.reset": "error",
-        }
-    )
-    try:
-        consumer.subscribe(["orders"])
-        message = consumer.poll(SECONDS_MAX)
-        assert message is not None and message.error() is None
-        assert message.offset() == 60
-    finally:
-        consumer.close()

@@ -21,7 +21,14 @@ from ottla.mirror.appender import ForeignWrite
 from ottla.mirror.following import MirrorStatus, read_status
 from ottla.mirror.metadata_sync import Clusters
 from ottla.mirror.records_of_state import BadState
-from ottla.mirror.service import Mirror, MirrorOptions, MirrorRefused, Progress, open_mirror
+from ottla.mirror.service import (
+    Mirror,
+    MirrorOptions,
+    MirrorRefused,
+    Progress,
+    SwitchedOver,
+    open_mirror,
+)
 from ottla.mirror.state_log import TakenOver
 from ottla.protocol.faults import Fault
 from ottla.runtime.ports import Address
@@ -152,7 +159,8 @@ def switch_over(  # noqa: PLR0913 - one per option
     """Copy the rest, commit the groups' offsets a last time, and end the mirror.
 
     Stop the producers of the source first. Takes over from a running `ottla mirror run`, which
-    stops. Exit code 1: not caught up in time; nothing was ended, run it again.
+    stops. Exit code 1: not caught up in time; nothing was ended, run it again. A mirror that was
+    switched over already stays as it is.
     """
     options = MirrorOptions(
         name=name,
@@ -161,12 +169,19 @@ def switch_over(  # noqa: PLR0913 - one per option
         replication_factor=replication_factor,
     )
 
-    async def work(clusters: Clusters) -> tuple[list[str], Mirror]:
-        mirror = await open_mirror(clusters, options)
+    async def work(clusters: Clusters) -> tuple[list[str], Mirror] | MirrorStatus:
+        try:
+            mirror = await open_mirror(clusters, options)
+        except SwitchedOver:
+            return await read_status(clusters, name, sample_s=0)
         behind = await mirror.switch_over(lambda _: None, quiet_s=quiet, timeout_s=timeout)
         return behind, mirror
 
-    behind, mirror = _with_clusters(source, target, work)
+    done = _with_clusters(source, target, work)
+    if isinstance(done, MirrorStatus):
+        _confirm(context, output, done)
+        return
+    behind, mirror = done
     if behind:
         reasons = "; ".join([*behind[:5], *(f"{k}: {v}" for k, v in mirror.problems.items())])
         fail(f"not caught up after {timeout:.0f} s: {reasons}")
@@ -178,6 +193,19 @@ def switch_over(  # noqa: PLR0913 - one per option
     )
     for subject, problem in mirror.problems.items():
         say(f"warning: {subject}: {problem}")
+
+
+def _confirm(context: typer.Context, output: OutputOption, found: MirrorStatus) -> None:
+    """Say that a mirror was switched over before; exit 1 if the source has grown since."""
+    answer(context, output, _status_rows(found))
+    late = [f"{each.partition}: {each.lag}" for each in found.partitions if each.lag > 0]
+    if late:
+        fail(
+            "switched over before, but the source has records that were written since and are not "
+            f"copied ({'; '.join(late[:5])}): stop its producers, and write those records to the "
+            "target by other means"
+        )
+    say("switched over already; nothing was changed")
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -37,10 +37,17 @@ class MirrorStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_of(
-    at: TopicPartition, link: Link, source_end_now: int, target_end_now: int
+    at: TopicPartition,
+    link: Link,
+    source_end_now: int,
+    target_end_now: int,
+    *,
+    is_closed: bool = False,
 ) -> PartitionStatus:
-    """Return how far a partition is. Pure."""
+    """Return how far a partition is, or was when the mirror was closed. Pure."""
     problem = ""
+    if is_closed and link.position_end >= 0:
+        target_end_now = link.position_end  # clients have written to the target since
     try:
         runs = recover(link.runs, target_end_now)
     except MapDiverged as error:
@@ -101,7 +108,7 @@ async def _read(clusters: Clusters, name: str) -> MirrorStatus:
         is_closed=owner.is_closed,
         source_cluster=owner.source_cluster,
         partitions=tuple(
-            status_of(at, link, sources[at] or 0, targets[at] or 0)
+            status_of(at, link, sources[at] or 0, targets[at] or 0, is_closed=owner.is_closed)
             for at, link in sorted(links.items())
         ),
     )

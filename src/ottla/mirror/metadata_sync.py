@@ -1,6 +1,6 @@
 """Reads topics, settings, ACLs and committed offsets of clusters, and makes the target follow."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from re import Pattern
 from typing import Final
 
@@ -125,14 +125,23 @@ async def _change_topic(target: Cluster, name: str, changes: TopicChanges) -> No
 
 
 async def sync_acls(
-    clusters: Clusters, copied: CopiedAcls, topics: Pattern[str]
+    clusters: Clusters,
+    copied: CopiedAcls,
+    topics: Pattern[str],
+    record: Callable[[CopiedAcls], Awaitable[None]],
 ) -> tuple[CopiedAcls, str | None]:
-    """Create and delete ACLs; return those that the mirror answers for, and what was refused."""
+    """Create and delete ACLs; return those that the mirror answers for, and what was refused.
+
+    ``record`` stores them before they are created: a mirror that is killed in between must know
+    later that it may delete them.
+    """
     try:
         source = await list_acls(clusters.source, AclFilter())
         target = await list_acls(clusters.target, AclFilter())
         created, deleted = plan_acls(source, target, copied.acls, topics)
         if created:
+            copied = CopiedAcls((*copied.acls, *created))
+            await record(copied)
             await create_acls(clusters.target, created)
         if deleted:
             await delete_acls(clusters.target, [_exactly(each) for each in deleted])
@@ -140,8 +149,7 @@ async def sync_acls(
         if refused.code == ErrorCode.SECURITY_DISABLED:
             return copied, None
         return copied, str(refused)
-    kept = [each for each in copied.acls if each not in deleted]
-    return CopiedAcls((*kept, *created)), None
+    return CopiedAcls(tuple(each for each in copied.acls if each not in deleted)), None
 
 
 def _exactly(acl: Acl) -> AclFilter:

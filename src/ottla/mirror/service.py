@@ -32,7 +32,7 @@ from ottla.mirror.metadata_sync import (
     sync_acls,
     sync_topics,
 )
-from ottla.mirror.offset_map import is_identity
+from ottla.mirror.offset_map import is_identity, source_end, target_end
 from ottla.mirror.records_of_state import (
     ACLS_KEY,
     OWNER_KEY,
@@ -58,6 +58,10 @@ _TRANSIENT: Final = (NoBroker, ConnectionLost, RequestTimedOut)
 
 class MirrorRefused(Exception):
     """The mirror cannot run; the text says why and what to do."""
+
+
+class SwitchedOver(MirrorRefused):
+    """The mirror was switched over already; nothing is copied any more."""
 
 
 class MirrorOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +179,19 @@ class Mirror:
             problems |= refused
         self.problems = problems
         self._owner = replace(self._owner, is_closed=True)
-        await self._state.append({OWNER_KEY: encode(self._owner)})
+        # With how far each partition was copied: clients of the target move its end from now on.
+        positions = self.copier.positions
+        last = {
+            partition_key(at): encode(
+                replace(
+                    link,
+                    position=positions.get(at, source_end(link.runs)),
+                    position_end=target_end(link.runs),
+                )
+            )
+            for at, link in self.copier.links.items()
+        }
+        await self._state.append({**last, OWNER_KEY: encode(self._owner)})
 
     def progress(self) -> list[Progress]:
         """Return how far each partition is, as of the last refresh."""
@@ -212,12 +228,10 @@ class Mirror:
         problems = await sync_topics(clusters, sources, options.topics, options.replication_factor)
         problems |= await self._link_new(sources, problems)
         if options.copies_acls:
-            acls, refused = await sync_acls(clusters, self._acls, options.topics)
+            acls, refused = await sync_acls(clusters, self._acls, options.topics, self._record_acls)
             if refused is not None:
                 problems["ACLs"] = refused
-            if acls != self._acls:
-                self._acls = acls
-                await self._state.append({ACLS_KEY: encode(acls)})
+            await self._record_acls(acls)
         await self.copier.store_positions()
         if options.copies_groups:
             self.groups, refusals = await self._group_sync.run(self.copier.links)
@@ -226,6 +240,11 @@ class Mirror:
         ends = await list_offsets(clusters.source, links)
         self.source_ends = {at: offset or 0 for at, offset in ends.items()}
         self.problems = {**problems, **self.copier.problems}
+
+    async def _record_acls(self, acls: CopiedAcls) -> None:
+        if acls != self._acls:
+            self._acls = acls
+            await self._state.append({ACLS_KEY: encode(acls)})
 
     async def _link_new(self, sources: dict[str, TopicFacts], failed: Problems) -> Problems:
         """Begin or resume the copy of partitions that are not copied yet; return what is wrong."""
@@ -293,7 +312,8 @@ async def open_mirror(clusters: Clusters, options: MirrorOptions) -> Mirror:
     """Take the mirror over from any other process, and load its state.
 
     Raises:
-        MirrorRefused: it was switched over, or copies another cluster. Refused: access is denied.
+        SwitchedOver: it was switched over. MirrorRefused: it copies another cluster, or itself.
+        Refused: access is denied.
     """
     source_id = (await describe_cluster(clusters.source)).cluster_id
     if source_id == (await describe_cluster(clusters.target)).cluster_id:
@@ -334,15 +354,15 @@ async def _next_owner(
             instance=instance,
         )
     owner = decode(stored, Owner)
-    if owner.is_closed:
-        raise MirrorRefused(
-            f"mirror {name!r} was switched over: clients write to the target now. To copy again, "
-            f"delete the topic {state_topic(name)} and the copied topics, or use another --name"
-        )
     if owner.source_cluster != source_id:
         raise MirrorRefused(
             f"mirror {name!r} copies cluster {owner.source_cluster}, --from is {source_id}: use "
             "another --name"
+        )
+    if owner.is_closed:
+        raise SwitchedOver(
+            f"mirror {name!r} was switched over: clients write to the target now. To copy again, "
+            f"delete the topic {state_topic(name)} and the copied topics, or use another --name"
         )
     return replace(owner, instance=instance)
 

@@ -9,7 +9,7 @@ records at the same offset, and the second would be taken for a duplicate of the
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ottla.client.admin import NewTopic, create_topic
@@ -26,6 +26,8 @@ from ottla.protocol.types import Millis, Offset, TopicPartition
 
 ATTEMPTS_MAX: Final = 30
 """Times that an append is sent again: about half a minute."""
+BATCH_BYTES_MAX: Final = 512 << 10
+"""Bytes of records in a batch: half of what a broker takes by default."""
 
 
 class TakenOver(Exception):
@@ -79,18 +81,19 @@ class StateLog:
         self._appender = Appender(self._cluster, producer_id, producer_epoch)
 
     async def append(self, values: Mapping[bytes, bytes]) -> None:
-        """Append records together.
+        """Append records, in order; as few batches as their size allows.
 
         Raises:
             TakenOver: another process has appended. Refused: the topic cannot be written.
         """
         async with self._one_at_a_time:
             now = Millis(self._cluster.ports.clock.now())
-            records = [
-                Record(Offset(number), now, key, value)
-                for number, (key, value) in enumerate(values.items())
-            ]
-            await self._append(build_batch(records), len(records))
+            for chunk in chunks(values):
+                records = [
+                    Record(Offset(number), now, key, value)
+                    for number, (key, value) in enumerate(chunk)
+                ]
+                await self._append(build_batch(records), len(records))
 
     async def _append(self, data: bytearray, count: int) -> None:
         assert self._appender is not None, "write_as is called first"
@@ -120,6 +123,22 @@ class StateLog:
 
     async def _end_now(self) -> int:
         return (await list_offsets(self._cluster, {self._partition: LATEST}))[self._partition] or 0
+
+
+def chunks(
+    values: Mapping[bytes, bytes], bytes_max: int = BATCH_BYTES_MAX
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Divide records, in order, into parts of up to ``bytes_max`` or of one record. Pure."""
+    chunk: list[tuple[bytes, bytes]] = []
+    size = 0
+    for key, value in values.items():
+        if chunk and size + len(key) + len(value) > bytes_max:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append((key, value))
+        size += len(key) + len(value)
+    if chunk:
+        yield chunk
 
 
 _TAKEN_OVER: Final = "another process of this mirror has started; this one stops"
