@@ -115,7 +115,8 @@ def baseline(tests: str) -> str | None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True)
     if done.returncode == 0:
         return None
-    return done.stdout.decode(errors="replace").strip().splitlines()[-1]
+    said = (done.stdout or done.stderr).decode(errors="replace").strip().splitlines()
+    return f"exit {done.returncode}: {said[-1] if said else 'no output'}"
 
 
 def main() -> int:

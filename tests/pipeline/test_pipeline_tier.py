@@ -110,7 +110,11 @@ def through_broker(client, start, end, committed=True):
 
 def from_tier(client, path, start, end, committed=True):
     return rows(
-        TierReader(client, str(path)).batches(AT, start, end, committed=committed), start, end
+        TierReader(client, [each.strip() for each in str(path).split(",")]).batches(
+            AT, start, end, committed=committed
+        ),
+        start,
+        end,
     )
 
 
@@ -250,11 +254,11 @@ class TestWhose:
         metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAEAAAAAAAAAAg")
         with pytest.raises(TierMissing, match="backfill-0 is in none of"):
             from_tier(client, tmp_path, 0, 1)
-        assert not TierReader(client, str(tmp_path)).holds(AT)
-        assert TierReader(client, str(node.data(1))).holds(AT)
+        assert not TierReader(client, [str(tmp_path)]).holds(AT)
+        assert TierReader(client, [str(node.data(1))]).holds(AT)
 
     def test_recreated_topic_raises_topic_recreated(self, node, client):
-        reader = TierReader(client, str(node.data(1)))
+        reader = TierReader(client, [str(node.data(1))])
         with pytest.raises(TopicRecreated):
             list(reader.batches(AT, 0, 1, committed=True, topic_id=Uuid(b"x" * 16)))
 
@@ -271,7 +275,7 @@ class TestWhose:
         for future in admin.delete_records([ConfluentPartition("trimmed", 0, 5)]).values():
             future.result(10)
         assert (node.data(1) / "trimmed-0" / f"{0:020d}.log").exists()
-        reader = TierReader(client, str(node.data(1)))
+        reader = TierReader(client, [str(node.data(1))])
         with pytest.raises(DataLost, match="offset 2 is gone"):
             list(reader.batches(at, 2, 10, committed=True))
         assert list(reader.batches(at, 5, 10, committed=True))

@@ -20,6 +20,7 @@ from ottla.tiering.copy_plan import (
     unfinished,
 )
 from ottla.tiering.lineage import epochs_with_records, is_within_lineage
+from ottla.tiering.manifest import CorruptManifest, decode_manifest, encode_manifest
 from ottla.tiering.metadata_cache import MetadataCache
 from ottla.tiering.metadata_records import decode_event, encode_event, metadata_partition
 from ottla.tiering.metadata_snapshot import decode_snapshot, encode_snapshot
@@ -42,6 +43,7 @@ from ottla.tiering.segment_objects import (
     decode_objects,
     encode_objects,
     object_key,
+    parse_key,
 )
 
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -403,6 +405,25 @@ def test_object_keys_have_ids_and_offsets_only() -> None:
     assert key == (
         "backup/AAECAwQFBgcICQoLDA0ODw/3/00000000000000000007-AAAAAAAAAAAAAAAAAAAAAQ.log"
     )
+
+
+def test_object_key_is_parsed_or_is_of_something_else() -> None:
+    key = object_key("a/b", segment(1, 7, 9), ObjectKind.MANIFEST)
+    assert parse_key(key) == (7, "AAAAAAAAAAAAAAAAAAAAAQ", ObjectKind.MANIFEST)
+    for other in ("", "a/b", "a/7.log", "a/x-y.log", "a/00000000000000000007-AAA.tmp"):
+        assert parse_key(other) is None
+
+
+def test_manifest_that_was_changed_is_rejected() -> None:
+    custom = encode_objects({ObjectKind.LOG: StoredObject(10, 20)})
+    metadata = segment(1, 7, 9, [(3, 7), (4, 9)])
+    data = encode_manifest(metadata, custom)
+    assert decode_manifest(data) == msgspec.structs.replace(metadata, custom=custom)
+    for at in range(len(data)):
+        with pytest.raises(CorruptManifest):
+            decode_manifest(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(CorruptManifest):
+            decode_manifest(data[:at])
 
 
 @pytest.mark.parametrize(

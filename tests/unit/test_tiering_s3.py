@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import itertools
+import logging
 import os
 import threading
 import urllib.request
@@ -71,6 +72,7 @@ class Handler(BaseHTTPRequestHandler):
 def s3_server() -> Iterator[str]:
     from moto.server import ThreadedMotoServer
 
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -12,8 +12,7 @@ from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import load_settings
 from ottla.client.cluster import Cluster
 from ottla.config.problems import ConfigError
-from ottla.node.tiering import open_store
-from ottla.node.tiering_config import StoreSettings, tiering_settings
+from ottla.node.tiering_config import tiering_settings
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
@@ -21,6 +20,7 @@ from ottla.runtime.worker import InlineWorker
 from ottla.tiering.metadata_cache import MetadataCache
 from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
 from ottla.tiering.segment_store import SegmentStore, StorePorts
+from ottla.tiering.store_settings import StoreSettings, open_store
 from ottla.tiering.verification import (
     Finding,
     find_orphans,

@@ -13,11 +13,11 @@ from ottla.config.layers import Layers
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.node.context import NodeContext
-from ottla.node.tiering_config import S3, StoreSettings, TieringSettings, tiering_settings
+from ottla.node.tiering_config import TieringSettings, tiering_settings
 from ottla.observability.exposition import Family, counter, gauge
 from ottla.protocol.types import NodeId
 from ottla.replication.host import Host
-from ottla.runtime.ports import Address, ObjectStore
+from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Service
 from ottla.runtime.worker import ThreadWorker
 from ottla.tiering.auxiliary_state import AuxiliaryStates
@@ -30,6 +30,7 @@ from ottla.tiering.remote_log_manager import ManagerPorts, ManagerSettings, Remo
 from ottla.tiering.remote_reads import RemoteReads, RemoteReadSettings
 from ottla.tiering.remote_segment import SegmentReads
 from ottla.tiering.segment_store import SegmentStore, StorePorts
+from ottla.tiering.store_settings import open_store
 
 CLIENT_ID: Final = "ottla-rlmm-broker-{}"
 NOT_TIERED: Final = INTERNAL_TOPICS | {TOPIC}
@@ -114,17 +115,6 @@ def build_tiering(context: NodeContext, host: Host, image: Callable[[], Image]) 
     tiering = Tiering(manager, reads, topic, (*first, reads, manager))
     context.dynamic.follow(tiering.configure)
     return tiering
-
-
-def open_store(settings: StoreSettings) -> ObjectStore:
-    """Open the store; a bucket is not contacted yet."""
-    from ottla.runtime.objects import ObstoreObjects  # an extra: only for brokers with a tier
-
-    if settings.kind == S3:
-        return ObstoreObjects.in_s3(
-            settings.place, settings.options, allow_http=settings.allow_http
-        )
-    return ObstoreObjects.in_directory(settings.place)
 
 
 def _manager_settings(config: BrokerConfig) -> ManagerSettings:

@@ -21,9 +21,8 @@ from ottla.config.generated import BrokerConfig
 from ottla.config.problems import ConfigError, Problem
 from ottla.runtime.ports import Address
 from ottla.tiering.metadata_topic import TopicSettings
+from ottla.tiering.store_settings import DIRECTORY, S3, S3_OPTIONS, StoreSettings
 
-DIRECTORY: Final = "directory"
-S3: Final = "s3"
 IN_MEMORY: Final = "memory"
 TOPIC_BASED: Final = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
@@ -31,25 +30,8 @@ TOPIC_BASED: Final = (
 STORE_KEY: Final = "remote.log.storage.manager.class.name"
 METADATA_KEY: Final = "remote.log.metadata.manager.class.name"
 _BOOTSTRAP: Final = "remote.log.metadata.common.client.bootstrap.servers"
-_S3_KEYS: Final = {
-    "region": "region",
-    "endpoint": "endpoint",
-    "access.key.id": "access_key_id",
-    "secret.access.key": "secret_access_key",
-    "session.token": "session_token",
-}
 _DIRECTORY_KEYS: Final = frozenset({"directory", "prefix"})
-_BUCKET_KEYS: Final = frozenset({"bucket", "prefix", "allow.http", *_S3_KEYS})
-
-
-class StoreSettings(msgspec.Struct, frozen=True):
-    """Where objects are: in a directory, or in a bucket with obstore's options."""
-
-    kind: str
-    place: str
-    prefix: str = ""
-    options: Mapping[str, str] = msgspec.field(default_factory=dict)
-    allow_http: bool = False
+_BUCKET_KEYS: Final = frozenset({"bucket", "prefix", "allow.http", *S3_OPTIONS})
 
 
 class TieringSettings(msgspec.Struct, frozen=True):
@@ -114,7 +96,7 @@ def _store(config: BrokerConfig, given: Mapping[str, str]) -> StoreSettings:
         kind,
         given[needed],
         given.get("prefix", "").strip("/"),
-        {option: given[name] for name, option in _S3_KEYS.items() if given.get(name)},
+        {option: given[name] for name, option in S3_OPTIONS.items() if given.get(name)},
         given.get("allow.http", "").lower() == "true",
     )
 

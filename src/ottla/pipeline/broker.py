@@ -428,6 +428,15 @@ class BrokerClient:
             failure = requests.read_offsets(reply, found) or failure
         return failure
 
+    def epoch_end(self, partition: TopicPartition, epoch: int) -> tuple[int, int]:
+        """Return the largest leader epoch at or below ``epoch`` in the leader's log, and its end.
+
+        Raises:
+            Refused: the partition does not exist or may not be read. NoBroker: no broker answers.
+        """
+        reply = self.call_leader(partition, requests.epoch_end(partition, epoch))
+        return requests.read_epoch_end(reply, partition)
+
     def sizes(self, topics: Sequence[str]) -> dict[TopicPartition, int]:
         """Return the size in bytes of each partition on its leader; omit those without a leader.
 

@@ -1,10 +1,11 @@
 """The options of ``format("ottla")``, read into values. Pure.
 
 Names and meanings are those of Spark's own Kafka source and sink. Additions are
-``maxBytesPerTrigger``, ``maxBytesPerPartition``, ``groupId``, ``isolation``, ``tier``, ``delivery``
-and starts such as ``-10 minutes``. Options that begin with ``kafka.`` are settings of the client
-under Kafka's names. Two defaults differ from Spark: records of aborted transactions are left out
-(``isolation=read_committed``), and implausible offsets are requested again after 500 ms, not 10 ms.
+``maxBytesPerTrigger``, ``maxBytesPerPartition``, ``groupId``, ``isolation``, ``tier``,
+``rsm.config.*``, ``delivery`` and starts such as ``-10 minutes``. Options that begin with
+``kafka.`` are settings of the client under Kafka's names. Two defaults differ from Spark: records
+of aborted transactions are left out (``isolation=read_committed``), and implausible offsets are
+requested again after 500 ms, not 10 ms.
 
 Unknown, inapplicable and contradictory options are rejected with an `OptionError` that names them.
 """
@@ -30,13 +31,17 @@ from ottla.pipeline.offsets import (
 )
 from ottla.pipeline.option_values import OptionError, OptionValues, duration_ms
 from ottla.protocol.types import TopicPartition
+from ottla.tiering.store_settings import S3, S3_OPTIONS, StoreSettings
 
 DEFAULT_CLIENT_ID: Final = "ottla-spark"
 DEFAULT_TRIGGER_DELAY_MS: Final = 15 * 60_000  # Spark's maxTriggerDelay
 DEFAULT_MARKER_TOPIC: Final = "__ottla_sink_markers"
+STORE_PREFIX: Final = "rsm.config."
+"""The settings of a bucket have the same names as in a broker's configuration."""
 SPARK_PARTITIONS_MAX: Final = 100_000
 """Most tasks of one batch: all of them are planned in the driver's memory."""
 
+STORE_NAMES: Final = tuple(f"{STORE_PREFIX}{name}" for name in (*S3_OPTIONS, "allow.http"))
 SOURCE_NAMES: Final = (
     "subscribe",
     "subscribePattern",
@@ -65,6 +70,7 @@ SOURCE_NAMES: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "tier",
     "tierPath",
+    *STORE_NAMES,
 )
 SINK_NAMES: Final = (
     "topic",
@@ -148,6 +154,10 @@ class Tier(enum.Enum):
     NEVER = "never"
 
 
+TierPlace: TypeAlias = str | StoreSettings
+"""Where sealed segments are: a directory, or a bucket."""
+
+
 class SourceOptions(msgspec.Struct, frozen=True):
     """The options of a reader. Created by `parse`."""
 
@@ -164,6 +174,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     group: str | None
     tier: Tier
     tier_path: str | None
+    tier_places: tuple[TierPlace, ...] = ()
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, is_stream: bool = False) -> "SourceOptions":
@@ -177,7 +188,9 @@ class SourceOptions(msgspec.Struct, frozen=True):
         tier = values.one_of("tier", Tier, Tier.AUTO)
         tier_path = values.text("tierPath")
         if tier is Tier.DIRECT and tier_path is None:
-            raise OptionError("tier=direct needs tierPath, the directory of the segments")
+            raise OptionError(
+                "tier=direct needs tierPath: a directory of segments, or s3://bucket/prefix"
+            )
         return cls(
             client=_client(properties),
             choice=_choice(values),
@@ -192,6 +205,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
             group=values.text("groupId"),
             tier=tier,
             tier_path=tier_path,
+            tier_places=_tier_places(values, tier_path),
         )
 
 
@@ -387,6 +401,32 @@ def _no_match_is_latest(values: OptionValues) -> bool:
     if value.lower() not in ("error", "latest"):
         raise OptionError(f"option {name!r} must be error or latest, not {value!r}")
     return value.lower() == "latest"
+
+
+def _tier_places(values: OptionValues, tier_path: str | None) -> tuple[TierPlace, ...]:
+    texts = [each.strip() for each in (tier_path or "").split(",") if each.strip()]
+    places = tuple(_bucket(values, each) if "://" in each else each for each in texts)
+    unused = [name for name in STORE_NAMES if values.has(name)]
+    if unused and not any(isinstance(each, StoreSettings) for each in places):
+        raise OptionError(f"option {unused[0]!r} needs tierPath=s3://bucket/prefix")
+    return places
+
+
+def _bucket(values: OptionValues, text: str) -> StoreSettings:
+    scheme, _, rest = text.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if scheme != "s3" or not bucket:
+        raise OptionError(
+            f"option 'tierPath' must be a directory or like s3://bucket/prefix, not {text!r}"
+        )
+    names = {option: f"{STORE_PREFIX}{name}" for name, option in S3_OPTIONS.items()}
+    given = {option: values.text(name) for option, name in names.items()}
+    if (given["access_key_id"] is None) != (given["secret_access_key"] is None):
+        first, second = names["access_key_id"], names["secret_access_key"]
+        raise OptionError(f"options {first!r} and {second!r} must be set together")
+    options = {option: value for option, value in given.items() if value is not None}
+    allow_http = values.flag(f"{STORE_PREFIX}allow.http", False)
+    return StoreSettings(S3, bucket, prefix.strip("/"), options, allow_http)
 
 
 def _limits(values: OptionValues) -> Limits:

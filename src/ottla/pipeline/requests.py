@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ottla.client.cluster import Refused
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -43,6 +44,12 @@ from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+)
+from ottla.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from ottla.protocol.schema import Message
 from ottla.protocol.types import ZERO_UUID, TopicPartition, Uuid
@@ -132,6 +139,28 @@ def read_offsets(reply: Message, found: dict[TopicPartition, int]) -> Refused | 
             else:
                 found[partition] = each.offset
     return failure
+
+
+def epoch_end(partition: TopicPartition, epoch: int) -> OffsetForLeaderEpochRequest:
+    """Request where a leader epoch ends in the leader's log."""
+    one = OffsetForLeaderPartition(partition=partition.partition, leader_epoch=epoch)
+    topic = OffsetForLeaderTopic(topic=partition.topic, partitions=[one])
+    return OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=[topic])
+
+
+def read_epoch_end(reply: Message, partition: TopicPartition) -> tuple[int, int]:
+    """Return the largest epoch at or below the requested one, and its end offset.
+
+    Raises:
+        Refused: the partition may not be read, or does not exist.
+    """
+    assert isinstance(reply, OffsetForLeaderEpochResponse)
+    for topic in reply.topics:
+        for each in topic.partitions:
+            if each.error_code:
+                raise Refused(each.error_code, str(partition))
+            return each.leader_epoch, each.end_offset
+    raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition))
 
 
 def fetch(

@@ -1,8 +1,9 @@
-"""Reads sealed segments from their files instead of from brokers, for backfills.
+"""Reads sealed segments from their files or objects instead of from brokers, for backfills.
 
-``tierPath`` names directories with the layout of a broker's ``log.dirs``: ``<topic>-<partition>/``
-with the files of `storage.files`. Sealed segments are read here; records of the active segment are
-fetched from the leader. The rows are the same as those of a fetch:
+``tierPath`` names stores of remote segments, directories or buckets (`tiered_segments.py`), and
+directories with the layout of a broker's ``log.dirs``: ``<topic>-<partition>/`` with the files of
+`storage.files`. Records that are not there are fetched from the leader. The rows are the same as
+those of a fetch; of files:
 
 - The topic id must be the cluster's (``partition.metadata``), and nothing before the log start
   offset is returned, although the files may still contain it.
@@ -14,18 +15,21 @@ fetched from the leader. The rows are the same as those of a fetch:
   consistent, and the open file does not change. In any doubt the leader is asked instead.
 """
 
+import logging
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ottla.pipeline.broker import EARLIEST, BrokerClient
-from ottla.pipeline.decode import Chunk
+from ottla.pipeline.decode import Chunk, next_offset
 from ottla.pipeline.fetch import DataLost, TopicRecreated, fetch_batches
-from ottla.pipeline.options import SourceOptions, Tier
+from ottla.pipeline.options import SourceOptions, Tier, TierPlace
+from ottla.pipeline.tiered_segments import TieredLog, store_for
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
 from ottla.protocol.records.batch import HEADER_BYTES, batches, read_header
-from ottla.protocol.types import Offset, TopicPartition, Uuid
+from ottla.protocol.types import Offset, TopicIdPartition, TopicPartition, Uuid
+from ottla.protocol.uuids import uuid_text
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Disk, File, OpenMode
 from ottla.storage.files import Kind, LogFiles, State, parse_name
@@ -33,13 +37,22 @@ from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.partition_metadata import CorruptPartitionMetadata, read_topic_id
 from ottla.storage.producer_snapshot_format import CorruptSnapshot, decode
 from ottla.storage.transaction_index import AbortedTxn, CorruptIndex, TransactionIndex
+from ottla.tiering.segment_metadata import SegmentMetadata
+from ottla.tiering.segment_store import ObjectMissing, RemoteStorageFailed
+from ottla.tiering.store_settings import DIRECTORY, StoreSettings
+
+log = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 8 << 20
 _INDEX_BYTES_MAX: Final = 2**31 - 1
 
 
 class TierMissing(Exception):
-    """None of the directories contains the partition."""
+    """None of the places has the partition."""
+
+
+class TierUnavailable(Exception):
+    """A store cannot be read, or an object in it is not what was stored."""
 
 
 class Layout(NamedTuple):
@@ -69,13 +82,42 @@ def layout_of(names: list[str]) -> Layout:
     return Layout(tuple(sorted(bases)))
 
 
-class TierReader:
-    """Reads ranges from ``paths`` (separated by commas), and the rest from the leader."""
+class Sealed(Protocol):
+    """Sealed segments of one partition, in files or in a store."""
 
-    def __init__(self, client: BrokerClient, paths: str, disk: Disk | None = None) -> None:
+    def read(self, start: int, end: int, *, committed: bool) -> Generator[Chunk, None, int]:
+        """Yield the part of ``[start, end)`` that is there; return the end of that part."""
+        ...
+
+
+class SealedFiles(NamedTuple):
+    """`Sealed` in a directory of a broker."""
+
+    files: LogFiles
+
+    def read(self, start: int, end: int, *, committed: bool) -> Generator[Chunk, None, int]:
+        """Read as `read_sealed`."""
+        return read_sealed(self.files, start, end, committed=committed)
+
+
+class TierReader:
+    """Reads ranges from ``places``, and the rest from the leader.
+
+    ``is_direct``: a store that cannot be read is an error; otherwise the leader is asked instead.
+    """
+
+    def __init__(
+        self,
+        client: BrokerClient,
+        places: Sequence[TierPlace],
+        disk: Disk | None = None,
+        *,
+        is_direct: bool = True,
+    ) -> None:
         self._client = client
         self._disk: Disk = disk or RealDisk()
-        self._paths = [path.strip().rstrip("/") for path in paths.split(",") if path.strip()]
+        self._places = places
+        self._is_direct = is_direct
 
     def batches(
         self,
@@ -89,48 +131,136 @@ class TierReader:
         """Yield the batches of ``[start, end)`` as `fetch_batches` does.
 
         Raises:
-            TierMissing: no directory contains the partition. Else as `fetch_batches`.
+            TierMissing: no place has the partition. TierUnavailable: a store cannot be read.
+            Else as `fetch_batches`.
         """
         found = self._client.topic(partition.topic).topic_id
         if topic_id is not None and found != topic_id:
             raise TopicRecreated(partition.topic, topic_id, found)
-        files = LogFiles(self._disk, self._directory(partition, found))
+        sealed = self._find(partition, found)
+        if sealed is None:
+            raise TierMissing(f"{partition} is in none of {self._names}")
         query = {partition: EARLIEST}
         log_start = self._client.list_offsets(query, committed=False)[partition]
         if start < min(log_start, end):
             raise DataLost(partition, start, log_start)
-        position = yield from read_sealed(files, start, end, committed=committed)
+        reading = sealed.read(start, end, committed=committed)
+        position = yield from self._as_far_as_possible(reading, partition, start)
         if position < end:
             yield from fetch_batches(
                 self._client, partition, position, end, committed=committed, topic_id=topic_id
             )
 
-    def holds(self, partition: TopicPartition) -> bool:
-        """Return whether a directory contains the partition of the current topic id."""
-        try:
-            self._directory(partition, self._client.topic(partition.topic).topic_id)
-        except TierMissing:
-            return False
-        return True
-
-    def _directory(self, partition: TopicPartition, topic_id: Uuid) -> str:
-        for path in self._paths:
-            directory = f"{path}/{partition}"
+    def _as_far_as_possible(
+        self, reading: Generator[Chunk, None, int], partition: TopicPartition, start: int
+    ) -> Generator[Chunk, None, int]:
+        """Yield chunks until the end or a failure of the store; return the offset after them."""
+        position = start
+        while True:
             try:
-                if read_topic_id(self._disk, directory) == topic_id:
-                    return directory
-            except (CorruptPartitionMetadata, OSError):
+                chunk = next(reading)
+            except StopIteration as done:
+                end: int = done.value
+                return end
+            except ObjectMissing:
+                return position  # deleted meanwhile; the leader knows whether it is still needed
+            except RemoteStorageFailed as error:
+                self._fail(str(partition), error)
+                return position
+            position = next_offset(chunk.data) or position
+            yield chunk
+
+    def _fail(self, what: str, error: RemoteStorageFailed) -> None:
+        text = f"{what} cannot be read from {self._names}: {error}"
+        if self._is_direct:
+            raise TierUnavailable(f"{text}. {_advice(text)}") from error
+        log.warning("%s; it is fetched from the leader instead", text)
+
+    def holds(self, partition: TopicPartition) -> bool:
+        """Return whether a place has the partition of the current topic id."""
+        return self._find(partition, self._client.topic(partition.topic).topic_id) is not None
+
+    def _find(self, partition: TopicPartition, topic_id: Uuid) -> Sealed | None:
+        for place in self._places:
+            try:
+                found = self._in_directory(place, partition, topic_id) or self._in_store(
+                    place, partition, topic_id
+                )
+            except RemoteStorageFailed as error:
+                self._fail(str(partition), error)
                 continue
-        raise TierMissing(f"{partition} is in none of {', '.join(self._paths) or 'no directories'}")
+            if found is not None:
+                return found
+        return None
+
+    def _in_directory(
+        self, place: TierPlace, partition: TopicPartition, topic_id: Uuid
+    ) -> Sealed | None:
+        """Return the partition's directory below a broker's ``log.dirs``."""
+        if not isinstance(place, str):
+            return None
+        directory = f"{place.rstrip('/')}/{partition}"
+        try:
+            is_found = read_topic_id(self._disk, directory) == topic_id
+        except (CorruptPartitionMetadata, OSError):
+            return None
+        return SealedFiles(LogFiles(self._disk, directory)) if is_found else None
+
+    def _in_store(
+        self, place: TierPlace, partition: TopicPartition, topic_id: Uuid
+    ) -> Sealed | None:
+        """Return the partition's remote segments."""
+        at = TopicIdPartition(topic_id, partition.partition)
+        if isinstance(place, str):
+            try:
+                self._disk.list(f"{place.rstrip('/')}/{uuid_text(topic_id)}/{at.partition}")
+            except OSError:
+                return None
+            place = StoreSettings(DIRECTORY, place)
+        store = store_for(place)
+        listed = store.list(at)
+        return TieredLog(store, listed, partial(self._is_own, partition)) if listed else None
+
+    def _is_own(self, partition: TopicPartition, segment: SegmentMetadata) -> bool:
+        """Say whether the leader's log has what a segment has, by its last leader epoch."""
+        epoch = segment.epochs[-1].epoch
+        found, end = self._client.epoch_end(partition, epoch)
+        return found == epoch and segment.end_offset < end
+
+    @property
+    def _names(self) -> str:
+        names = [each if isinstance(each, str) else each.name for each in self._places]
+        return ", ".join(names) or "no directories"
+
+
+def _advice(text: str) -> str:
+    """Return what to do about a store that cannot be read."""
+    # Without keys, the addresses are asked at which a machine in the cloud finds its role.
+    if "/latest/api/token" in text or "/latest/meta-data" in text or "credential" in text.lower():
+        return (
+            "No credentials were found: set rsm.config.access.key.id and"
+            " rsm.config.secret.access.key, or give Spark's executors AWS_ACCESS_KEY_ID and"
+            " AWS_SECRET_ACCESS_KEY; tier=never reads through the brokers"
+        )
+    if "access denied" in text:
+        return (
+            "Check the credentials (rsm.config.access.key.id, or the role of Spark's executors)"
+            " and their right to list and get objects; tier=never reads through the brokers"
+        )
+    return (
+        "Check tierPath and rsm.config.endpoint, and that Spark's executors can reach it;"
+        " tier=never reads through the brokers"
+    )
 
 
 def batch_reader(
     client: BrokerClient, options: SourceOptions, partition: TopicPartition
 ) -> Callable[..., Iterator[Chunk]]:
-    """Return the function that reads a partition, from files or from its leader."""
-    if options.tier_path is not None and options.tier is not Tier.NEVER:
-        tier = TierReader(client, options.tier_path)
-        if options.tier is Tier.DIRECT or tier.holds(partition):
+    """Return the function that reads a partition, from files, a store or its leader."""
+    if options.tier_places and options.tier is not Tier.NEVER:
+        is_direct = options.tier is Tier.DIRECT
+        tier = TierReader(client, options.tier_places, is_direct=is_direct)
+        if is_direct or tier.holds(partition):
             return tier.batches
     return partial(fetch_batches, client)
 

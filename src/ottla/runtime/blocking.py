@@ -1,12 +1,45 @@
-"""Blocking sockets and sleeps, for code without an event loop: Spark's workers.
+"""Blocking sockets, sleeps and ports, for code without an event loop: Spark's workers.
 
 The broker never blocks; only `pipeline` uses this module, from threads of its own.
 """
 
+import asyncio
 import socket
+import threading
 import time
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from ottla.runtime.ports import Address
+
+Result = TypeVar("Result")
+
+
+class LoopThread:
+    """An event loop on a thread of its own, for blocking callers of asynchronous ports.
+
+    It ends with the process, or with `close`. A forked process needs its own.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        """Start ``work``; the caller asks the future for the result, or cancels it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return the result of ``work``."""
+        return self.begin(work).result()
+
+    def close(self) -> None:
+        """End the loop; work in progress is abandoned."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 def pause(wait_ms: int) -> None:

@@ -142,6 +142,11 @@ def _meta(entry: Mapping[str, Any]) -> ObjectMeta:
     return ObjectMeta(entry["path"], entry["size"], entry.get("e_tag") or "")
 
 
+def _line(error: Exception) -> str:
+    """Return what happened; obstore adds its own structures on further lines."""
+    return next(iter(str(error).splitlines()), "").strip()
+
+
 @contextmanager
 def _translated(key: str) -> Iterator[None]:
     """Raise obstore's errors as subclasses of ``OSError``, keeping the cause."""
@@ -152,7 +157,7 @@ def _translated(key: str) -> Iterator[None]:
         raise FileNotFoundError(errno.ENOENT, "no such object", key) from error
     except (errors.PermissionDeniedError, errors.UnauthenticatedError) as error:
         raise PermissionError(
-            errno.EACCES, f"access denied by the object store: {error}", key
+            errno.EACCES, f"access denied by the object store: {_line(error)}", key
         ) from error
     except errors.BaseError as error:
-        raise OSError(errno.EIO, f"the object store failed: {error}", key) from error
+        raise OSError(errno.EIO, f"the object store failed: {_line(error)}", key) from error

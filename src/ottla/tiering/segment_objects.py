@@ -22,7 +22,10 @@ _ENTRY: Final = Struct(">BQI")
 
 
 class ObjectKind(enum.Enum):
-    """What an object holds: its number in the custom metadata, and its suffix."""
+    """What an object holds: its number in the custom metadata, and its suffix.
+
+    The manifest is stored last and deleted first (`manifest.py`).
+    """
 
     LOG = (0, ".log")
     OFFSET_INDEX = (1, ".index")
@@ -30,6 +33,7 @@ class ObjectKind(enum.Enum):
     SNAPSHOT = (3, ".snapshot")
     LEADER_EPOCHS = (4, ".leader-epochs")
     TXN_INDEX = (5, ".txnindex")
+    MANIFEST = (6, ".manifest")
 
     @property
     def number(self) -> int:
@@ -43,6 +47,7 @@ class ObjectKind(enum.Enum):
 
 
 _KINDS: Final = {kind.number: kind for kind in ObjectKind}
+_SUFFIXES: Final = {kind.suffix: kind for kind in ObjectKind}
 
 
 class StoredObject(NamedTuple):
@@ -70,6 +75,16 @@ def object_key(prefix: str, metadata: SegmentMetadata, kind: ObjectKind) -> str:
     """Return the key of an object of a segment."""
     name = f"{metadata.start_offset:020d}-{uuid_text(metadata.segment_id.id)}{kind.suffix}"
     return f"{partition_prefix(prefix, metadata)}/{name}"
+
+
+def parse_key(key: str) -> tuple[int, str, ObjectKind] | None:
+    """Return the start offset, the segment id as text, and the kind of an object; None if other."""
+    stem, dot, suffix = key.rpartition("/")[2].partition(".")
+    start, dash, segment = stem.partition("-")
+    kind = _SUFFIXES.get(dot + suffix)
+    if kind is None or not dash or not start.isdigit():
+        return None
+    return int(start), segment, kind
 
 
 def encode_objects(objects: Objects) -> bytes:

@@ -19,8 +19,10 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import Buffer
 from ottla.runtime.ports import Disk, ObjectStore, OpenMode, Random, Worker
+from ottla.tiering.manifest import decode_manifest, encode_manifest
 from ottla.tiering.segment_metadata import SegmentMetadata
 from ottla.tiering.segment_objects import (
+    CorruptCustomMetadata,
     ObjectKind,
     Objects,
     StoredObject,
@@ -35,6 +37,7 @@ BACKOFF_S_MAX: Final = 2.0
 REQUEST_S: Final = 30.0
 """How long a request may take, plus a second for each `SLOW_BYTES` of it."""
 SLOW_BYTES: Final = 1 << 20
+MANIFEST_BYTES_MAX: Final = 16 << 20
 _PIECE_BYTES: Final = 8 << 20
 _CRC_PIECE_BYTES: Final = 1 << 20
 
@@ -49,6 +52,10 @@ class RemoteStorageFailed(Fault):
 
 class ObjectDamaged(RemoteStorageFailed):
     """An object is missing, or is not what was stored."""
+
+
+class ObjectMissing(ObjectDamaged):
+    """There is no such object: it was deleted, or never stored."""
 
 
 class SegmentFiles(msgspec.Struct, frozen=True):
@@ -91,7 +98,11 @@ class SegmentStore:
             await self._put(self.key(metadata, kind), data)
         for kind, expected in stored.items():
             await self._verify(self.key(metadata, kind), expected)
-        return encode_objects(stored)
+        custom = encode_objects(stored)
+        manifest, key = encode_manifest(metadata, custom), self.key(metadata, ObjectKind.MANIFEST)
+        await self._put(key, manifest)
+        await self._verify(key, StoredObject(len(manifest), _crc(0, manifest)))
+        return custom
 
     async def _put(self, key: str, data: bytes) -> None:
         await self._retry(key, lambda: self._objects.put(key, data), len(data))
@@ -105,21 +116,30 @@ class SegmentStore:
         objects = decode_objects(metadata.custom)
         for kind, expected in objects.items():
             await self._verify(self.key(metadata, kind), expected)
+        manifest = await self.read_manifest(self.key(metadata, ObjectKind.MANIFEST))
+        if (manifest.segment_id, manifest.custom) != (metadata.segment_id, metadata.custom):
+            raise ObjectDamaged(f"{self.key(metadata, ObjectKind.MANIFEST)}: of another segment")
         return sum(stored.size for stored in objects.values())
 
     async def _verify(self, key: str, expected: StoredObject) -> None:
         try:
             found = await self._retry(key, lambda: self._objects.head(key))
         except FileNotFoundError as error:
-            raise ObjectDamaged(f"{key}: no such object") from error
+            raise ObjectMissing(f"{key}: no such object") from error
         if found.size != expected.size:
             raise ObjectDamaged(f"{key}: {found.size} bytes, not {expected.size}")
+        for attempt in range(ATTEMPTS_MAX):
+            if await self._crc_of(key, expected.size) == expected.crc:
+                return
+            await self._pause(attempt)  # it may have been changed on its way here
+        raise ObjectDamaged(f"{key}: the checksum does not match")
+
+    async def _crc_of(self, key: str, size: int) -> int:
         crc = 0
-        for start in range(0, expected.size, _PIECE_BYTES):
-            piece = await self._get(key, start, min(_PIECE_BYTES, expected.size - start))
+        for start in range(0, size, _PIECE_BYTES):
+            piece = await self._get(key, start, min(_PIECE_BYTES, size - start))
             crc = await self._ports.worker.run(partial(_crc, crc, piece))
-        if crc != expected.crc:
-            raise ObjectDamaged(f"{key}: the checksum does not match")
+        return crc
 
     # -- reading -------------------------------------------------------------------
 
@@ -132,6 +152,32 @@ class SegmentStore:
                 return data
             await self._pause(attempt)
         raise ObjectDamaged(f"{key}: not what was stored")
+
+    async def read_manifest(self, key: str) -> SegmentMetadata:
+        """Return what a manifest says of its segment.
+
+        Raises:
+            ObjectDamaged: it does not exist, or is not what was stored.
+        """
+        reason = ""
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                size = (await self._retry(key, lambda: self._objects.head(key))).size
+                return decode_manifest(await self._get(key, 0, min(size, MANIFEST_BYTES_MAX)))
+            except FileNotFoundError as error:
+                raise ObjectMissing(f"{key}: no such object") from error
+            except CorruptCustomMetadata as error:
+                reason = str(error)
+            await self._pause(attempt)
+        raise ObjectDamaged(f"{key}: {reason}")
+
+    async def list_keys(self, prefix: str) -> list[str]:
+        """Return the keys of all objects below ``prefix``."""
+
+        async def keys() -> list[str]:
+            return [found.key async for found in self._objects.list(prefix)]
+
+        return await self._retry(prefix, keys)
 
     def size(self, metadata: SegmentMetadata, kind: ObjectKind) -> int:
         """Return the size of an object, 0 if the segment has none of this kind."""
@@ -158,13 +204,13 @@ class SegmentStore:
         try:
             return await self._retry(key, get, length)
         except FileNotFoundError as error:
-            raise ObjectDamaged(f"{key}: no such object") from error
+            raise ObjectMissing(f"{key}: no such object") from error
 
     # -- deleting ------------------------------------------------------------------
 
     async def delete(self, metadata: SegmentMetadata) -> None:
         """Remove all objects that a segment may have; those that do not exist are ignored."""
-        for kind in ObjectKind:
+        for kind in reversed(ObjectKind):  # the manifest first: without it the rest is not read
             key = self.key(metadata, kind)
             await self._retry(key, partial(self._objects.delete, key))
 
@@ -191,7 +237,8 @@ class SegmentStore:
             except OSError as error:  # includes the timeout
                 reason = error
             await self._pause(attempt)
-        raise RemoteStorageFailed(f"{key}: {reason!r}") from reason
+        text = reason.strerror or "no answer in time"
+        raise RemoteStorageFailed(f"{key}: {text}") from reason
 
     async def _pause(self, attempt: int) -> None:
         if attempt + 1 < ATTEMPTS_MAX:
