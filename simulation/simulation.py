@@ -89,7 +89,7 @@ class Host:
         self._context = context = contextvars.Context()
         context.run(PROCESS.set, process)
         task = self._simulation.loop.create_task(
-            main(self._ports()), name=self.name, context=context
+            main(self.ports()), name=self.name, context=context
         )
         task.add_done_callback(
             lambda ended: self._ended(process, ended), context=contextvars.Context()
@@ -137,7 +137,8 @@ class Host:
         """Return once no program runs on it."""
         await self._down.wait()
 
-    def _ports(self) -> Ports:
+    def ports(self) -> Ports:
+        """Return the ports of its program."""
         network = self._simulation.network.port_of(self.name)
         objects = SimObjects(self._simulation.bucket, self.disk)
         return Ports(self.clock, self._random, self.disk, network, objects, self._committer)

@@ -8,13 +8,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from tests.nemesis import namespaces
+from tests.nemesis import namespaces, tier
 from tests.nemesis.environment import NodeEnvironment, prepare
 from tests.nemesis.faults import FAULTS, NEED_DISKS, NEED_SHIM, Stage, missing_for
 from tests.nemesis.load import LOGGER, Consuming, Member, PacedProducer, Reader, Worker, title
@@ -55,7 +55,8 @@ class Shape:
     ``is_apart``: each node in its own network, where that is permitted; ``has_consumer_group``: a
     group of the consumer protocol (KIP-848) beside the classic one; ``is_mixed``: some nodes run
     Apache Kafka, drawn by the seed, and nodes are replaced by the other kind; ``security``: a name
-    of `tests.nemesis.security.MODES`, between nodes and to clients.
+    of `tests.nemesis.security.MODES`, between nodes and to clients; ``is_tiered``: sealed segments
+    are copied to a directory and deleted on the nodes within seconds.
     """
 
     nodes: int = 3
@@ -70,6 +71,7 @@ class Shape:
     has_transactions: bool = True
     has_consumer_group: bool = False
     is_mixed: bool = False
+    is_tiered: bool = False
     security: str = PLAINTEXT
     config: dict[str, object] = field(default_factory=lambda: dict(QUICK))
 
@@ -99,11 +101,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class ClusterEnvironment:
-    """The environment of a cluster: disks and clocks, and networks where each node has its own."""
+    """The environment of a cluster: disks and clocks, networks where each node has its own, and
+    the directory of the tier if there is one.
+    """
 
     nodes: NodeEnvironment
     net: Net | None
     security: TrialSecurity
+    store: Path | None = None
 
 
 def _end(workers: Sequence[Worker]) -> None:
@@ -127,6 +132,8 @@ class Trial:
     ) -> None:
         self.cluster, self.shape, self.recorder = cluster, shape, recorder
         self._catalogue = catalogue
+        self._store = environment.store
+        self._access = environment.security.access
         self._settings = environment.security.client_settings(cluster.bootstrap)
         self._admin = AdminClient(dict(self._settings), logger=LOGGER)
         self._watcher = Watcher(recorder, cluster, TOPIC, shape.partitions)
@@ -149,7 +156,8 @@ class Trial:
         return [TopicPartition(TOPIC, index) for index in range(self.shape.partitions)]
 
     def create_topic(self) -> None:
-        new = NewTopic(TOPIC, self.shape.partitions, 3, config={"min.insync.replicas": "2"})
+        config = {"min.insync.replicas": "2", **(tier.TOPIC_CONFIG if self._store else {})}
+        new = NewTopic(TOPIC, self.shape.partitions, 3, config=config)
         self._admin.create_topics([new])[TOPIC].result(30)
         self.wait_whole()
 
@@ -251,6 +259,9 @@ class Trial:
             self.recorder.add(Final(time=asked, process="final", partition=title(TOPIC, index)))
         if not reader.read_to({(TOPIC, index): end for index, end in ends.items()}, READ_S_MAX):
             self.recorder.complain("the final read did not come to its end")
+        if self._store is not None:
+            for finding in tier.audit(self._store, self.cluster.bootstrap, self._access.options):
+                self.recorder.complain(finding)
         for event in dump(self.cluster, TOPIC, ends):
             self.recorder.add(event)
 
@@ -290,7 +301,10 @@ def run_trial(
         stack.callback(recorder.close)
         nodes, net = _node_environment(shape, root / "cluster", stack), _networks(shape, stack)
         hosts = [HOST] if net is None else [net.host(node_id) for node_id in net.nodes]
-        environment = ClusterEnvironment(nodes, net, secure(shape.security, root, hosts))
+        store = root / "tier" if shape.is_tiered else None
+        if store is not None:
+            shape = replace(shape, config={**shape.config, **tier.node_config(store)})
+        environment = ClusterEnvironment(nodes, net, secure(shape.security, root, hosts), store)
         cluster = stack.enter_context(_cluster(shape, environment, root / "cluster", seed))
         trial = Trial(cluster, environment, shape, recorder, seed, catalogue(shape))
         try:

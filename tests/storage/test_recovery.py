@@ -23,6 +23,7 @@ from log_fixtures import (
 )
 
 from ottla.protocol.records.writer import Producer
+from ottla.protocol.types import Offset
 from ottla.runtime.ports import OpenMode
 from ottla.storage.files import Kind, LogFiles, State
 from ottla.storage.log_config import LogConfig
@@ -490,3 +491,16 @@ def test_log_in_an_empty_directory_begins_at_the_checkpointed_start() -> None:
 def test_log_in_an_empty_directory_begins_at_zero() -> None:
     log = reopen(SimDisk())
     assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+
+
+def test_tiered_log_starts_where_its_epochs_do_if_the_checkpoint_is_older() -> None:
+    """The start that retention had reached must not fall back to offsets without an epoch."""
+    disk = SimDisk()
+    config = LogConfig(segment_bytes=SMALL.segment_bytes, is_tiered=True)
+    log = open_log(disk, config)
+    fill(log, 10)
+    log.set_high_watermark(log.log_end_offset)
+    log.advance_log_start(Offset(5))
+    assert log.epochs.entries[0].start_offset == 5
+    log.close()
+    assert reopen(disk, config).log_start_offset == 5

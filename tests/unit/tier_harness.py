@@ -177,7 +177,9 @@ class Tier:
     ) -> RemoteLogManager:
         clock = TrustedClock.of(self.clock)
         ports = ManagerPorts(clock, SystemRandom(), hosted, image)
-        settings = ManagerSettings(NodeId(node_id), interval_ms=1, backoff_ms=1, backoff_ms_max=1)
+        settings = ManagerSettings(
+            NodeId(node_id), interval_ms=1, backoff_ms=1, backoff_ms_max=1, abandoned_ms=0
+        )
         return RemoteLogManager(settings, ports, self.store, self.metadata)
 
     @property

@@ -155,6 +155,9 @@ class LogLoader:
         if not self._config.is_tiered:  # else what precedes the first segment is in remote storage
             self.log_start = max(self.log_start, self.segments.first.base_offset)
         self._settle_epochs(are_epochs_known)
+        if are_epochs_known and self._config.is_tiered and self.epochs.entries:
+            # The checkpoint of the start is written now and then, the epochs whenever it advances.
+            self.log_start = max(self.log_start, self.epochs.entries[0].start_offset)
         self._load_producers()
 
     def unsynced(self) -> list[Segment]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from ottla.protocol.types import LeaderEpoch, Offset
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
 
@@ -84,6 +84,33 @@ def first_remote_offset(
             if metadata.state is SegmentState.COPY_SEGMENT_FINISHED:
                 return metadata.start_offset
     return None
+
+
+class Abandoned(NamedTuple):
+    """How long the copies of other brokers are watched after they were given up.
+
+    A broker that does not know yet that it was replaced goes on storing objects, and may crash
+    before it can delete them. So the metadata of its copy stays for ``grace_ms``, and then the
+    objects are deleted once more.
+    """
+
+    node_id: NodeId
+    grace_ms: int
+    now: Millis
+
+    def may_grow(self, metadata: SegmentMetadata) -> bool:
+        """Say whether another broker may still be storing objects of a copy that never finished."""
+        if metadata.custom is not None:
+            return False
+        if metadata.state is SegmentState.COPY_SEGMENT_STARTED:
+            return metadata.broker_id != self.node_id and self.grace_ms > 0
+        return self.now - metadata.event_timestamp < self.grace_ms
+
+    def is_due(self, metadata: SegmentMetadata) -> bool:
+        """Say whether there is something to delete now."""
+        return metadata.state is not SegmentState.DELETE_SEGMENT_STARTED or not self.may_grow(
+            metadata
+        )
 
 
 def unfinished(

@@ -26,6 +26,7 @@ from ottla.runtime.ports import Random
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.storage.log import Log
 from ottla.tiering.copy_plan import (
+    Abandoned,
     first_remote_offset,
     highest_remote_offset,
     plan_copy,
@@ -57,7 +58,10 @@ class TieredPartition(Protocol):
 
 
 class ManagerSettings(msgspec.Struct, frozen=True):
-    """Kafka's ``remote.log.manager.*``; times are milliseconds."""
+    """Kafka's ``remote.log.manager.*``; times are milliseconds.
+
+    ``abandoned_ms``: how long another broker may go on storing objects of a copy that was given up.
+    """
 
     node_id: NodeId
     interval_ms: int = 30_000
@@ -66,6 +70,7 @@ class ManagerSettings(msgspec.Struct, frozen=True):
     backoff_ms_max: int = 30_000
     jitter: float = 0.2
     custom_bytes_max: int = 128
+    abandoned_ms: int = 600_000
 
 
 class ManagerPorts(msgspec.Struct, frozen=True):
@@ -371,8 +376,12 @@ class RemoteLogManager:
                 await self._delete(metadata)
 
     async def _delete(self, metadata: SegmentMetadata) -> None:
+        settings = self.settings
+        abandoned = Abandoned(settings.node_id, settings.abandoned_ms, self._ports.clock.now())
+        if not abandoned.is_due(metadata):
+            return
         try:
-            await self._copier.delete(metadata)
+            await self._copier.delete(metadata, is_last=not abandoned.may_grow(metadata))
         except (Fault, OSError):
             self.counts.delete_failures += 1
             raise

@@ -125,8 +125,11 @@ class SegmentCopier:
             await self._store.delete(metadata)
             raise
 
-    async def delete(self, metadata: SegmentMetadata) -> None:
+    async def delete(self, metadata: SegmentMetadata, *, is_last: bool = True) -> None:
         """Delete a segment in remote storage. May be repeated after any failure.
+
+        ``is_last`` False: its metadata stays, because another broker may still be storing objects
+        of it; they are deleted by a later call.
 
         Raises:
             RemoteStorageFailed, MetadataNotReady: it is not all deleted yet.
@@ -135,8 +138,9 @@ class SegmentCopier:
             started = SegmentState.DELETE_SEGMENT_STARTED
             await self._metadata.update(self._update(metadata, started))
             await self._store.delete(metadata)
-            finished = SegmentState.DELETE_SEGMENT_FINISHED
-            await self._metadata.update(self._update(metadata, finished))
+            if is_last:
+                finished = SegmentState.DELETE_SEGMENT_FINISHED
+                await self._metadata.update(self._update(metadata, finished))
         except UpdateRejected:
             # Another broker deleted it, too. Objects may be left from before.
             await self._store.delete(metadata)
