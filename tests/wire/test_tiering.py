@@ -75,6 +75,10 @@ def test_consumers_read_from_offset_0_across_the_border(tmp_path: Path) -> None:
         assert offset_at(node, TIME + 200) is None
         # A read that begins in the middle of a batch.
         assert consume(node, 57) == values(200, 57)
+        # The largest timestamp is that of the local segments, as in Kafka.
+        produce(node, 200, 60, TIME - 10_000)
+        until(lambda: log_of(node).local_log_start_offset >= 200)
+        assert (offset_at(node, -3) or 0) >= 200
 
 
 def alter(node: OneNode, key: str, value: str) -> None:

@@ -166,10 +166,8 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
         log = partition.log
         if self.remote is None or log.local_log_start_offset == log.log_start_offset:
             return None
-        if timestamp != MAX_TIMESTAMP:
-            return Millis(timestamp)
-        local, largest = partition.find_timestamp(None), self.remote.largest_timestamp(partition)
-        return largest if local is None or largest >= local.timestamp else None
+        # The largest timestamp is that of the local segments, as in Kafka.
+        return None if timestamp == MAX_TIMESTAMP else Millis(timestamp)
 
     async def _look_up(
         self, response: ListOffsetsResponse, lookups: Sequence["_Lookup"], version: int

@@ -47,10 +47,6 @@ class RemoteReader(Protocol):
         """Begin to look for the first record at or after ``timestamp``."""
         ...
 
-    def largest_timestamp(self, partition: Partition) -> Millis:
-        """Return the largest timestamp before the local log, -1 if there is none."""
-        ...
-
 
 class RemoteFetch(NamedTuple):
     """A partition of a fetch that has to be read from remote storage, within ``bytes_max``."""

@@ -219,11 +219,6 @@ class RemoteReads:
                 return found
         return None
 
-    def largest_timestamp(self, partition: ReadablePartition) -> Millis:
-        """Return the largest timestamp in remote storage before the local log; -1 if none."""
-        found = self._own_segments(partition.log, _place(partition))
-        return max((each.max_timestamp for each in found), default=Millis(-1))
-
     def _own_segments(self, log: Log, at: TopicIdPartition) -> list[SegmentMetadata]:
         """Return the readable segments of the log's own history that begin before its local part.
 
