@@ -228,7 +228,7 @@ def test_object_that_reads_wrong_is_not_counted_as_copied(
     asyncio.run(lead(manager, lambda: manager.counts.copy_failures >= 2))
     assert tier.log.remote_end == 0
     tier.objects.spoil = lambda data: data
-    asyncio.run(lead(manager, lambda: is_settled(tier)))
+    asyncio.run(lead(tier.broker(1, Replica(tier.log)), lambda: is_settled(tier)))
     tier.check_nothing_is_orphaned()
 
 
