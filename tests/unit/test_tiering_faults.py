@@ -33,6 +33,7 @@ from ottla.storage.log_config import LogConfig
 from ottla.storage.log_maintenance import delete_old_segments
 from ottla.tiering import segment_store
 from ottla.tiering.remote_log_manager import RemoteLogManager
+from ottla.tiering.segment_objects import ObjectKind, object_key
 from ottla.tiering.segment_store import RemoteStorageFailed
 
 
@@ -175,6 +176,34 @@ def test_replaced_leader_deletes_its_copy(tmp_path: Path) -> None:
     asyncio.run(race())
     tier.check_nothing_is_orphaned()
     assert asyncio.run(read_all(tier)) == tier.bytes[: sealed_bytes(tier)]
+
+
+def test_objects_that_a_replaced_leader_stores_late_are_deleted(tmp_path: Path) -> None:
+    """It crashes after its last upload, when its copy was given up and deleted already."""
+    tier = Tier(tmp_path)
+    tier.objects.hold = asyncio.Event()
+    with pytest.raises(TimeoutError):  # it is inside an upload for ever
+        asyncio.run(lead(tier.broker(1, Replica(tier.log)), lambda: False, 0.2))
+    (copy,) = tier.metadata.cache(AT).all()
+    tier.objects.hold = None
+    second = Replica(tier.log)
+    second.leader_epoch = LeaderEpoch(1)
+
+    async def race() -> None:
+        service = asyncio.ensure_future(tier.broker(2, second, 700).run(lambda: None))
+        try:
+            async with asyncio.timeout(20):
+                while tier.log.remote_end != tier.sealed_end:  # noqa: ASYNC110 - no one event
+                    await asyncio.sleep(0.001)
+                tier.objects.stored[object_key("", copy, ObjectKind.LOG)] = b"late"
+                while not is_settled(tier):  # noqa: ASYNC110 - no one event
+                    await asyncio.sleep(0.001)
+        finally:
+            service.cancel()
+            await asyncio.wait([service])
+
+    asyncio.run(race())
+    tier.check_nothing_is_orphaned()
 
 
 @pytest.fixture(autouse=True)

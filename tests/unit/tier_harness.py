@@ -166,19 +166,20 @@ class Tier:
             self.log.append_as_leader(batch, leader_epoch=LeaderEpoch(epoch), now=Millis(5))
         self.log.set_high_watermark(self.log.log_end_offset)
 
-    def broker(self, node_id: int, replica: Replica) -> RemoteLogManager:
-        return self.broker_of(node_id, lambda: [replica])
+    def broker(self, node_id: int, replica: Replica, abandoned_ms: int = 0) -> RemoteLogManager:
+        return self.broker_of(node_id, lambda: [replica], abandoned_ms=abandoned_ms)
 
     def broker_of(
         self,
         node_id: int,
         hosted: Callable[[], list[Replica]],
         image: Callable[[], Image] = lambda: EMPTY,
+        abandoned_ms: int = 0,
     ) -> RemoteLogManager:
         clock = TrustedClock.of(self.clock)
         ports = ManagerPorts(clock, SystemRandom(), hosted, image)
         settings = ManagerSettings(
-            NodeId(node_id), interval_ms=1, backoff_ms=1, backoff_ms_max=1, abandoned_ms=0
+            NodeId(node_id), 1, backoff_ms=1, backoff_ms_max=1, abandoned_ms=abandoned_ms
         )
         return RemoteLogManager(settings, ports, self.store, self.metadata)
 
