@@ -208,7 +208,7 @@ class Broker:
             self.replica.leader_epoch = LeaderEpoch(world.epoch)
 
     def _catch_up(self, ports: Ports) -> None:
-        """Make the log that of the leader, unless this broker has not heard of it yet."""
+        """Make the log that of the leader, unless this broker does not know it yet."""
         world, replica = self._world, self.replica
         assert replica is not None
         if self.is_lagging or (replica.is_leader and world.leader is not self):
