@@ -5,7 +5,7 @@ PLAIN   := build/plain
 JOBS    ?= 2
 INSTALL := @$(PYTHON) tools/install.py
 
-.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash mutants bench conformance differential docs clean
+.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash mutants bench conformance differential docs dist clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -88,6 +88,9 @@ docs: setup ## regenerate the generated pages and the tree in ARCHITECTURE.md
 	$(BIN)/python -m tools.api_docs
 	$(BIN)/python -m ottla.config.generate --docs docs/config.md
 	$(BIN)/python -m tests.differential --write-docs
+
+dist: ## build an sdist, a compiled wheel and a pure wheel into dist/
+	$(PYTHON) tools/dist.py
 
 clean: ## remove everything that was installed or built
 	rm -rf build dist .venv src/*.egg-info

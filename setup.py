@@ -2,7 +2,8 @@
 
 Each is plain Python that Cython also understands. Without a C compiler the extension is
 skipped (``optional``) and Python runs the ``.py`` file instead. Modules whose names start with
-``OTTLA_SKIP_COMPILED`` are skipped, too (`make run` needs none of the pipeline's).
+``OTTLA_SKIP_COMPILED`` are skipped, too (`make run` needs none of the pipeline's). With
+``OTTLA_PURE=1`` none is compiled, and the wheel is tagged for every machine (`make dist`).
 """
 
 import os
@@ -35,6 +36,9 @@ FLAGS = ["-O3", "-g0"]
 
 
 def main() -> None:
+    if os.environ.get("OTTLA_PURE") == "1":
+        setup()
+        return
     extensions = cythonize(
         [
             Extension(name, [source], extra_compile_args=FLAGS)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -77,13 +78,20 @@ def test_new_node_names_the_command_to_format_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_signal_stops_a_running_server_with_its_exit_code(
-    tmp_path: Path, number: int, code: int
+    tmp_path: Path, number: int, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The node notifies the service manager when it serves, and when it begins to stop."""
     settings = write_settings(tmp_path)
     run("format", "--config", str(settings))
-    server = Server(settings)
-    server.wait_for("started node 1")
-    assert server.end(number) == code
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(SECONDS_MAX)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        server = Server(settings)
+        server.wait_for("started node 1")
+        assert manager.recv(100) == b"READY=1\nSTATUS=node 1 serves"
+        assert server.end(number) == code
+        assert manager.recv(100) == b"STOPPING=1"
     assert "Traceback" not in server.said
 
 

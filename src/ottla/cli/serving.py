@@ -19,6 +19,7 @@ from ottla.protocol.types import Offset
 from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.runtime.collector import settle
 from ottla.runtime.event_loop import run
+from ottla.runtime.service_manager import READY, STOPPING, ServiceManager
 from ottla.storage.meta_properties import NotFormatted
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ async def run_until_stopped(
 
     A signal during the start gives the start up.
     """
-    stop = _Stop()
+    stop, manager = _Stop(), ServiceManager()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.take, number)
@@ -102,7 +103,8 @@ async def run_until_stopped(
     node = await _start(loaded, repair, stop)
     if node is not None:
         started(node)
-        await _run_node(node, loaded, stop)
+        manager.notify(READY, f"STATUS=node {node.node_id} serves")
+        await _run_node(node, loaded, stop, manager)
     return stop.number
 
 
@@ -141,14 +143,17 @@ async def _give_up(starting: asyncio.Task[Node], stop: _Stop) -> None:
     starting.cancel()
 
 
-async def _run_node(node: Node, loaded: Loaded, stop: _Stop) -> None:
+async def _run_node(node: Node, loaded: Loaded, stop: _Stop, manager: ServiceManager) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             ended = tasks.create_task(_end_with(node, stop))
             warming = tasks.create_task(_warm_up())
+            keeping = tasks.create_task(manager.keep_alive())
             await stop.wait()
+            manager.notify(STOPPING)
             warming.cancel()
             await _stop(node, loaded)
+            keeping.cancel()
             ended.cancel()
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None

@@ -31,6 +31,7 @@ from ottla.config.properties import (
     from_overrides,
     from_text,
 )
+from ottla.config.unenforced import ALLOW_EVERYONE, SUPER_USERS
 from ottla.config.unsupported import UNSUPPORTED_KEYS, reason_of_removal, unsupported_value
 from ottla.config.values import BadValue, Value, to_text
 
@@ -172,7 +173,7 @@ def _warn_unsupported(key: Key, setting: Setting) -> Iterable[ConfigWarning]:
 
 def _unknown(name: str, merged: Mapping[str, Setting]) -> str | None:
     """Return the warning for a key that is not in the table; None if it is a known prefix."""
-    if base_of_listener_key(name) is not None:
+    if base_of_listener_key(name) is not None or name in (ALLOW_EVERYONE, SUPER_USERS):
         return None
     for owner in ("remote.log.metadata.manager", "remote.log.storage.manager"):
         prefix = f"{owner}.impl.prefix"
