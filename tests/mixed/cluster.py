@@ -62,7 +62,7 @@ SETTINGS: Mapping[str, str] = {
     "share.coordinator.state.topic.num.partitions": "3",
     # A fetch may return only the marker of a transaction. librdkafka does not acknowledge that,
     # so its lock has to expire five times, on either kind of broker, while records go on.
-    "group.share.partition.max.record.locks": "10000",
+    "group.share.partition.max.record.locks": "4000",
     "group.share.max.partition.max.record.locks": "10000",  # Kafka 4.3 wants it as well
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.record.lock.duration.ms": "5000",
