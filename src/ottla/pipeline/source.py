@@ -7,6 +7,10 @@ The position of a stream is only in its checkpoint. Spark passes the stored offs
 replay a batch at any time. `StreamReader.partitions` uses the start and the pieces that are part of
 ``end``, so each task of a replay has the same rows as before; the exactly-once sink depends on it.
 Offsets committed to a group (``groupId``) are for monitoring lag and are never read back.
+
+Spark 4.1 does not pass the start of a batch to `StreamReader.latestOffset`. The reader remembers
+it: from the initial offset, from the last batch it planned, or from the offset that Spark passes to
+``partitions`` after a restart. Until then, limits cannot be applied.
 """
 
 import logging
@@ -17,14 +21,6 @@ import pyarrow as pa
 from msgspec import structs
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from ottla.client.cluster import Refused
@@ -37,6 +33,15 @@ from ottla.pipeline.fetch import DataLost, OutOfRange, TopicRecreated
 from ottla.pipeline.offsets import Positions, from_json, stream_offset, to_json
 from ottla.pipeline.options import Limits, SourceOptions
 from ottla.pipeline.plan import Cause, Loss, Range, View
+from ottla.pipeline.read_limits import (
+    HAS_READ_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from ottla.pipeline.survey import Survey, report
 from ottla.pipeline.tier import batch_reader
 from ottla.protocol.types import TopicPartition
@@ -63,7 +68,7 @@ class _Reading:
         if whole is None:  # no readable offsets, or a dummy partition of Spark
             return
         assert isinstance(whole, Range)
-        schema = to_arrow_schema(self._schema, timezone="UTC")
+        schema = arrow_schema(self._schema)
         left: Range | None = whole
         while left is not None:
             reading = _RangeRead(self._options, left)
@@ -141,6 +146,13 @@ def _loss_of(error: _Gone, whole: Range) -> tuple[Loss, int]:
             ), whole.end
 
 
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the schema of Arrow batches that Spark expects; timestamps are UTC."""
+    if HAS_READ_LIMITS:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # Spark 4.1: always UTC
+
+
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     arrays = [each.cast(field.type) for each, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -177,6 +189,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._latest: View | None = None  # at the last request for offsets
         self._planned: dict[str, object] | None = None  # the newest end returned to Spark
         self._triggered: int | None = None
+        self._initial: dict[str, object] | None = None  # for Spark 4.1, which requests it late
+        self._position: dict[str, object] | None = None  # for Spark 4.1, the end of the last batch
 
     # -- offsets ---------------------------------------------------------------
 
@@ -187,6 +201,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             OptionError: a topic does not exist, or an option does not fit it. DataLoss: see
                 `Survey`.
         """
+        if self._initial is not None:
+            return self._initial
         there = self._survey.view()
         view = self._target or there
         positions = self._survey.resolve(self._options.starting, "startingOffsets", view)
@@ -194,13 +210,41 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         report(losses, self._options)
         return self._keep(starts, starts, view)
 
-    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
+    def latestOffset(
+        self, start: dict[str, object] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, object]:
         """Return the end of the next batch; ``start`` itself if there is no new data.
+
+        Spark 4.1 passes no arguments.
 
         Raises:
             DataLoss: see `Survey`. BadStreamOffset: ``start`` is not an offset of this source.
             OptionError: the options cut the batch into too many pieces.
         """
+        if start is None or limit is None:
+            end = self._next_end(*self._remembered())
+            self._position = self._closed(end) if end == self._initial else end
+            return self._position
+        return self._next_end(start, limit)
+
+    def _remembered(self) -> tuple[dict[str, object], ReadLimit]:
+        """Return the start of the next batch and its limit, for Spark 4.1.
+
+        If the start is unknown this is a new query, or the target of an AvailableNow query: there
+        is no limit, so that the end is not before a position that only the checkpoint has.
+        """
+        if self._position is not None:
+            return self._position, self.getDefaultReadLimit()
+        self._initial = self.initialOffset()
+        return self._initial, ReadAllAvailable()
+
+    def _closed(self, initial: dict[str, object]) -> dict[str, object]:
+        """Return the end of a first batch without rows, distinguishable from an initial offset."""
+        offset = from_json(initial)
+        ends = offset.ends
+        return to_json(stream_offset(ends, ends, offset.ids, {}), self._options.group)
+
+    def _next_end(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         previous = from_json(start)
         view, starts = self._survey.detect_losses(
             lambda: self._target or self._survey.view_now(),
@@ -267,10 +311,14 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         """
         # The batch has only data of another source of the query: using the start in ``end`` would
         # read the previous batch again.
+        if not HAS_READ_LIMITS:
+            self._position = end  # with equal offsets: Spark 4.1 after a restart
         if start == end:
             return []
         until = from_json(end)
         starts = until.starts
+        if not HAS_READ_LIMITS and from_json(start).pieces is not None:
+            starts = None  # ``start`` ends a batch: an AvailableNow query did not know it
         if starts is None:  # stored by Spark's Kafka source, which has no start
             known = from_json(start).ends
             starts = {each: known.get(each, 0) for each in until.ends}
