@@ -1,70 +1,233 @@
-"""One declared table in Delta or Iceberg: filled, its last commit lost, gone on with; prints it.
+"""Tables of one format, through all that a job can do with them; prints a JSON object per part.
 
-    python tests/conformance/lakehouse_driver.py FORMAT host:port TOPIC DIRECTORY JAR[,JAR...]
+    python tests/conformance/lakehouse_driver.py FORMAT host:port DIRECTORY
 
-Run as a process of its own, because a format's jar has to be there when a session starts.
+Run as a process of its own, with the Python of an environment whose Spark fits the format.
 """
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from ottla.pipeline.runner import table_session
-from ottla.pipeline.table_job import parse_job
-from ottla.pipeline.tables import run_table
+from ottla.pipeline.table_job import TableJob, parse_job
+from ottla.pipeline.tables import run_table, session_settings
 
-LAKE = "spark.sql.catalog.lake"
-SETTINGS = {
-    "delta": {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    },
-    "iceberg": {
-        "spark.sql.extensions": (
-            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-        ),
-        LAKE: "org.apache.iceberg.spark.SparkCatalog",
-        f"{LAKE}.type": "hadoop",
-    },
-}
+SCHEMA = "id bigint, amount double"
+KEY = {"id": "cast(cast(key as string) as bigint)"}
 
 
-def main() -> None:
-    name, bootstrap, topic, place, jars = sys.argv[1:]
-    root = Path(place)
-    table = {"path": str(root / "table")} if name == "delta" else {"name": "lake.shop.orders"}
-    job = parse_job(
-        {
-            "topic": topic,
-            "bootstrap": bootstrap,
-            "value": {"format": "json", "schema": "id bigint, amount double"},
-            "table": {"format": name, "partition_by": ["half"], **table},
-            "columns": {"half": "cast(id % 2 as int)"},
-            "checkpoint": str(root / "checkpoint"),
-            "source": {"maxOffsetsPerTrigger": 10},
+class Lake:
+    """The tables of one format in a session."""
+
+    def __init__(self, format: str, bootstrap: str, root: Path) -> None:
+        self.format = format
+        self.bootstrap = bootstrap
+        self.root = root
+        self.spark: SparkSession
+
+    def job(self, name: str, **changed: Any) -> TableJob:
+        table = {"format": self.format, **changed.pop("table", {})}
+        if self.format == "iceberg":
+            table |= {"name": f"lake.shop.{name}", "warehouse": str(self.root / "lake")}
+        else:
+            table |= {"path": str(self.root / name)}
+        declared = {
+            "topic": name,
+            "bootstrap": self.bootstrap,
+            "value": {"format": "json", "schema": SCHEMA},
+            "table": table,
+            "checkpoint": str(self.root / f"checkpoint-{name}"),
         }
-    )
-    settings = {
-        **SETTINGS[name],
-        "spark.jars": jars,
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.warehouse.dir": str(root / "warehouse"),
-        f"{LAKE}.warehouse": str(root / "lake"),
-    }
-    with table_session(f"table {topic}", "local[2]", settings, root / "spark") as spark:
-        run_table(spark, job)
-        commits = root / "checkpoint" / "commits"
+        return parse_job({**declared, **changed})
+
+    def produce(self, topic: str, records: list[tuple[str | None, str | None]]) -> None:
+        rows = self.spark.createDataFrame(records, "key string, value string").coalesce(1)
+        writer = rows.write.format("ottla").mode("append").option("topic", topic)
+        writer.option("kafka.bootstrap.servers", self.bootstrap).save()
+
+    def run(self, job: TableJob) -> None:
+        run_table(self.spark, job)
+
+    def read(self, name: str) -> Any:
+        if self.format == "iceberg":
+            return self.spark.table(f"lake.shop.{name}")
+        return self.spark.read.format(self.format).load(str(self.root / name))
+
+    def rows(self, name: str, *columns: str) -> list[Any]:
+        return sorted(
+            ([*row] for row in self.read(name).select(*columns).collect()),
+            key=lambda row: [str(each) for each in row],
+        )
+
+    def forget_last_commit(self, name: str) -> None:
+        commits = self.root / f"checkpoint-{name}" / "commits"
         last = max(commits.glob("[0-9]*"), key=lambda each: int(each.name))
         last.unlink()
         last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
-        run_table(spark, job)
-        found = (
-            spark.read.format("delta").load(str(root / "table"))
-            if name == "delta"
-            else spark.table("lake.shop.orders")
-        )
-        rows = [(row["id"], row["half"]) for row in found.collect()]
-    print("FOUND", json.dumps(sorted(rows)))
+
+    def files(self, name: str) -> int:
+        if self.format == "iceberg":
+            return int(self.spark.table(f"lake.shop.{name}.files").count())
+        detail = self.spark.sql(f"DESCRIBE DETAIL delta.`{self.root / name}`").first()
+        assert detail is not None
+        return int(detail["numFiles"])
+
+    def versions(self, name: str) -> list[int]:
+        """Return the number of rows of each version, oldest first."""
+        if self.format == "iceberg":
+            ids = self.spark.table(f"lake.shop.{name}.snapshots").orderBy("committed_at")
+            counts = []
+            for row in ids.collect():
+                version = f"SELECT * FROM lake.shop.{name} VERSION AS OF {row['snapshot_id']}"
+                counts.append(self.spark.sql(version).count())
+            return counts
+        history = self.spark.sql(f"DESCRIBE HISTORY delta.`{self.root / name}`")
+        numbers = sorted(row["version"] for row in history.collect())
+        reader = self.spark.read.format("delta")
+        path = str(self.root / name)
+        return [reader.option("versionAsOf", each).load(path).count() for each in numbers]
+
+
+def order(number: int, **more: Any) -> tuple[str, str]:
+    return str(number), json.dumps({"id": number, "amount": number / 2, **more})
+
+
+def append(lake: Lake) -> object:
+    """Fill a partitioned table, lose the last commit, go on."""
+    halves = {"columns": {"half": "cast(id % 2 as int)"}, "table": {"partition_by": ["half"]}}
+    source = {"maxOffsetsPerTrigger": "10", "startingOffsets": "earliest"}
+    lake.produce("append", [order(each) for each in range(30)])
+    lake.run(lake.job("append", source=source, **halves))
+    lake.forget_last_commit("append")
+    lake.run(lake.job("append", source=source, **halves))
+    lake.produce("append", [order(each) for each in range(30, 40)])
+    lake.run(lake.job("append", source=source, **halves))
+    lake.forget_last_commit("append")
+    lake.run(lake.job("append", source=source, **halves))
+    return lake.rows("append", "id", "half")
+
+
+def time_travel(lake: Lake) -> object:
+    """Read every version of the table that `append` has written."""
+    return lake.versions("append")
+
+
+def evolve(lake: Lake) -> object:
+    """Add a column, then change a type with each answer to it."""
+    lake.produce("evolve", [order(1)])
+    lake.run(lake.job("evolve"))
+    wider = {"format": "json", "schema": f"{SCHEMA}, note string"}
+    lake.produce("evolve", [order(2, note="two")])
+    lake.run(lake.job("evolve", value=wider))
+    lake.produce("evolve", [order(3)])
+    lake.run(lake.job("evolve"))  # an older job writes no note
+    text = {"format": "json", "schema": "id bigint, amount string"}
+    lake.produce("evolve", [("4", '{"id": 4, "amount": "4.5"}'), ("5", '{"id": 5, "amount": "x"}')])
+    try:
+        lake.run(lake.job("evolve", value=text))
+        stopped = ""
+    except Exception as error:
+        stopped = str(error)
+    answer = {"misfits": "dead-letters", "dead_letters": "evolve-dead"}
+    lake.run(lake.job("evolve", value=text, **answer))
+    reader = lake.spark.read.format("ottla").option("subscribe", "evolve-dead")
+    reader = reader.option("kafka.bootstrap.servers", lake.bootstrap)
+    letters = reader.load().selectExpr("cast(value as string)").collect()
+    return {
+        "rows": lake.rows("evolve", "id", "amount", "note"),
+        "stopped": "column amount is string in the job and double in the table" in stopped,
+        "letters": [row[0] for row in letters],
+    }
+
+
+def compaction(lake: Lake) -> object:
+    """Write a file per batch, then maintain the table."""
+    for number in range(4):
+        lake.produce("compaction", [order(number)])
+        lake.run(lake.job("compaction"))
+    before = lake.files("compaction")
+    lake.produce("compaction", [order(4)])
+    often = {"every": "1 ms", "vacuum": "7 days", "expire": "1 ms"}
+    job = lake.job("compaction", maintenance=often, table={"compact_files": 2})
+    lake.run(job)
+    lake.forget_last_commit("compaction")
+    lake.run(job)
+    return {
+        "before": before,
+        "after": lake.files("compaction"),
+        "rows": lake.rows("compaction", "id"),
+    }
+
+
+def upsert(lake: Lake) -> object:
+    """Insert, replace and delete by key, with several changes of a key in one batch."""
+    job = lake.job("upsert", mode="upsert", key=KEY)
+    lake.produce("upsert", [order(1), order(2), order(3), order(2, amount=7.0), ("3", None)])
+    lake.run(job)
+    first = lake.rows("upsert", "id", "amount")
+    lake.produce("upsert", [("1", None), order(2, amount=8.0), order(3, amount=9.0), ("99", None)])
+    lake.run(job)
+    lake.forget_last_commit("upsert")
+    lake.run(job)
+    return {"first": first, "second": lake.rows("upsert", "id", "amount")}
+
+
+def latest(lake: Lake) -> object:
+    """The latest value of every key of a topic, as bytes."""
+    job = lake.job("latest", mode="latest", value={"format": "raw"})
+    lake.produce("latest", [("a", "1"), ("b", "1"), ("a", "2")])
+    lake.run(job)
+    lake.produce("latest", [("b", None), ("c", "1")])
+    lake.run(job)
+    texts = lake.read("latest").selectExpr("cast(key as string)", "cast(value as string)")
+    return sorted([row[0], row[1]] for row in texts.collect())
+
+
+def debezium(lake: Lake) -> object:
+    """Change events of a database, with and without their schema."""
+
+    def event(op: str, before: object, after: object) -> dict[str, object]:
+        return {"op": op, "before": before, "after": after, "ts_ms": 1, "source": {"db": "shop"}}
+
+    def row(number: int, amount: float) -> dict[str, object]:
+        return {"id": number, "amount": amount}
+
+    events: list[tuple[str | None, str | None]] = [
+        ("1", json.dumps(event("c", None, row(1, 1.0)))),
+        ("2", json.dumps({"schema": {}, "payload": event("r", None, row(2, 2.0))})),
+        ("1", json.dumps(event("u", row(1, 1.0), row(1, 1.5)))),
+        ("3", json.dumps(event("c", None, row(3, 3.0)))),
+        ("2", json.dumps(event("d", row(2, 2.0), None))),
+        ("2", None),
+    ]
+    lake.produce("debezium", events)
+    job = lake.job(
+        "debezium", mode="upsert", key=["id"], value={"format": "debezium", "schema": SCHEMA}
+    )
+    lake.run(job)
+    return lake.rows("debezium", "id", "amount")
+
+
+PARTS = (append, time_travel, evolve, compaction, upsert, latest, debezium)
+
+
+def main() -> None:
+    format, bootstrap, place = sys.argv[1:4]
+    lake = Lake(format, bootstrap, Path(place))
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        "spark.sql.warehouse.dir": str(lake.root / "warehouse"),
+        **session_settings([lake.job("any")], {}),
+    }
+    with table_session("lakehouse", "local[2]", settings, lake.root / "spark") as spark:
+        lake.spark = spark
+        for part in PARTS:
+            print(json.dumps({"part": part.__name__, "found": part(lake)}), flush=True)
 
 
 if __name__ == "__main__":

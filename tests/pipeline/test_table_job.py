@@ -4,6 +4,7 @@ import pytest
 
 from ottla.pipeline.table_job import BadJob, TableFormat, ValueFormat, parse_job
 
+DELTA = {"format": "delta", "path": "x"}
 WHOLE = {"topic": "orders", "table": {"path": "tables/orders"}}
 
 
@@ -47,6 +48,15 @@ def test_source_options_are_strings_and_override_defaults():
         ({"dead_letters": "orders"}, "read again for ever"),
         ({"columns": {"ottla_batch": "1"}}, "ottla_batch is reserved"),
         ({"source": {"assign": "{}"}}, r"source\.assign"),
+        ({"columns": {"ottla_op": "1"}}, "ottla_op is reserved"),
+        ({"mode": "replace"}, "replace"),
+        ({"mode": "latest"}, "mode latest needs table.format delta or iceberg"),
+        ({"mode": "upsert", "table": DELTA}, "mode upsert needs key"),
+        ({"key": ["id"]}, "key does not apply to mode append"),
+        ({"misfits": "dead-letters"}, "needs dead_letters"),
+        ({"maintenance": {"every": "often"}}, r"maintenance\.every: 'often'"),
+        ({"table": {"path": "x", "warehouse": "y"}}, r"table\.warehouse does not apply"),
+        ({"value": {"format": "debezium"}}, r"debezium needs value\.schema"),
     ],
 )
 def test_invalid_declaration_error_names_the_key(changed, message):
@@ -57,3 +67,20 @@ def test_invalid_declaration_error_names_the_key(changed, message):
 def test_declaration_must_be_a_mapping():
     with pytest.raises(BadJob, match="must be a mapping"):
         parse_job(["orders"])
+
+
+def test_key_of_a_table_is_declared_or_that_of_the_record():
+    latest = parse_job({**WHOLE, "table": DELTA, "mode": "latest"})
+    assert latest.key_columns == ("key",)
+    assert latest.deletes_by_tombstone
+    named = parse_job({**WHOLE, "table": DELTA, "mode": "upsert", "key": ["id"]})
+    assert named.key_columns == ("id",)
+    assert not named.deletes_by_tombstone
+    computed = parse_job({**WHOLE, "table": DELTA, "mode": "upsert", "key": {"id": "1"}})
+    assert computed.key_expressions == {"id": "1"}
+    assert computed.deletes_by_tombstone
+
+
+def test_headers_are_read_for_dead_letters():
+    assert "includeHeaders" not in parse_job(WHOLE).source_options
+    assert parse_job({**WHOLE, "dead_letters": "dead"}).source_options["includeHeaders"] == "true"

@@ -3,6 +3,7 @@
 Input rows have the columns of the source. Output rows have the columns of their values, followed by
 those of the source (``key``, ``topic``, ``partition``, ``offset``, ``timestamp``) and
 ``ottla_reason``: null for a good row, else a sentence. No row is dropped here.
+``ottla_change`` says what the record does to the row of its key.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,8 +17,19 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ottla.pipeline.avro_values import AvroValues, BadSchema
+from ottla.pipeline.columns import HEADERS
+from ottla.pipeline.debezium_values import decode_debezium
 from ottla.pipeline.protobuf_values import ProtobufValues
-from ottla.pipeline.table_job import REASON_COLUMN, BadJob, TableJob, ValueFormat, ValueSpec
+from ottla.pipeline.table_job import (
+    CHANGE_COLUMN,
+    HEADERS_COLUMN,
+    REASON_COLUMN,
+    BadJob,
+    Change,
+    TableJob,
+    ValueFormat,
+    ValueSpec,
+)
 
 SOURCE_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
 _VALUE: Final = "ottla_value"
@@ -41,29 +53,61 @@ def decode(rows: DataFrame, job: TableJob) -> DataFrame:
     Raises:
         BadJob: the schema cannot be read or used.
     """
+    if HEADERS in rows.columns and "includeHeaders" not in job.source:  # for dead letters only
+        rows = rows.withColumnRenamed(HEADERS, HEADERS_COLUMN)
     if job.value.format is ValueFormat.RAW:
         found = rows.withColumn(REASON_COLUMN, F.lit(None).cast("string"))
     elif job.value.format is ValueFormat.JSON:
         found = _decode_json(rows, job.value)
+    elif job.value.format is ValueFormat.DEBEZIUM:
+        found = decode_debezium(rows, _declared(job.value), _kept(rows))
     else:
         found = _decode_here(rows, _values_of(job.value))
-    for name, sql in job.columns.items():
+    if CHANGE_COLUMN not in found.columns:
+        found = found.withColumn(CHANGE_COLUMN, _change_of(job))
+    for name, sql in {**job.key_expressions, **job.columns}.items():
         found = found.withColumn(name, F.expr(sql))
-    return found.withColumn(REASON_COLUMN, _with_required(job.required))
+    return found.withColumn(REASON_COLUMN, _reason(job))
 
 
-def _with_required(required: Iterable[str]) -> Column:
+def _change_of(job: TableJob) -> Column:
+    if not job.deletes_by_tombstone:
+        return F.lit(Change.UPSERT.value)
+    is_tombstone = F.col("value").isNull()
+    return F.when(is_tombstone, Change.DELETE.value).otherwise(Change.UPSERT.value)
+
+
+def _reason(job: TableJob) -> Column:
+    """Return why a row is bad: a delete needs only its key."""
     reasons = [F.col(REASON_COLUMN)]
     reasons += [
-        F.when(F.col(name).isNull(), F.lit(f"column {name} is missing")) for name in required
+        F.when(F.col(name).isNull(), F.lit(f"column {name} is missing")) for name in job.required
     ]
-    return F.coalesce(*reasons)
+    no_key: list[Column] = [
+        F.when(F.col(name).isNull(), F.lit(f"mode {job.mode.value}: key column {name} is null"))
+        for name in job.key_columns
+    ]
+    change = F.col(CHANGE_COLUMN)
+    decoded = F.lit(None) if job.value.format is not ValueFormat.DEBEZIUM else F.col(REASON_COLUMN)
+    nothing = F.lit(None).cast("string")
+    return (
+        F.when(change == Change.NONE.value, nothing)
+        .when(change == Change.DELETE.value, F.coalesce(decoded.cast("string"), *no_key, nothing))
+        .otherwise(F.coalesce(*reasons, *no_key))
+    )
+
+
+def _kept(rows: DataFrame) -> list[str]:
+    """Return the columns of the source that stay beside those of the value."""
+    headers = [each for each in (HEADERS, HEADERS_COLUMN) if each in rows.columns]
+    return [*SOURCE_COLUMNS, "value", *headers]
 
 
 # -- JSON, which Spark reads itself ------------------------------------------
 
 
-def _decode_json(rows: DataFrame, value: ValueSpec) -> DataFrame:
+def _declared(value: ValueSpec) -> StructType:
+    """Return the schema of the job. Raises BadJob."""
     assert value.schema is not None
     try:
         declared = StructType.fromDDL(value.schema)
@@ -72,6 +116,11 @@ def _decode_json(rows: DataFrame, value: ValueSpec) -> DataFrame:
     if not isinstance(declared, StructType):
         raise BadJob(f"value.schema: {value.schema!r} is a single type, not columns")
     _check_names(declared.names)
+    return declared
+
+
+def _decode_json(rows: DataFrame, value: ValueSpec) -> DataFrame:
+    declared = _declared(value)
     schema = StructType([*declared.fields, StructField(_CORRUPT, StringType())])
     text = F.col("value").cast("string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
@@ -84,8 +133,7 @@ def _decode_json(rows: DataFrame, value: ValueSpec) -> DataFrame:
     )
     return parsed.select(
         *(F.col(f"{_VALUE}.{each}").alias(each) for each in declared.names),
-        *SOURCE_COLUMNS,
-        "value",
+        *_kept(rows),
         reason.alias(REASON_COLUMN),
     )
 
@@ -109,7 +157,7 @@ def _values_of(value: ValueSpec) -> Values:
 
 def _decode_here(rows: DataFrame, values: Values) -> DataFrame:
     _check_names(values.columns.names)
-    kept = rows.select(*SOURCE_COLUMNS, "value")
+    kept = rows.select(*_kept(rows))
     fields = from_arrow_schema(values.columns).fields
     reason = StructField(REASON_COLUMN, StringType())
     schema = StructType([*fields, *kept.schema.fields, reason])

@@ -12,9 +12,18 @@ In YAML, or as the same keys of a dictionary::
     checkpoint: tables/_checkpoints/orders  # default: beside the table
     trigger: available-now                  # or an interval: 10 seconds
     source: {startingOffsets: earliest}     # any option of format("ottla")
+    mode: append                            # or upsert, latest
+    key: {id: "cast(cast(key as string) as bigint)"}  # what identifies a row, for upsert and latest
+    misfits: stop                           # or dead-letters: see `schema_change`
+    maintenance: {every: 1 hour, expire: 7 days}      # see `maintenance`
 
-``value.format`` is ``raw`` (the columns of the source), ``json`` with a schema, or ``avro`` or
-``protobuf`` with a ``schema_file``. Unknown keys and invalid combinations are
+``value.format`` is ``raw`` (the columns of the source), ``json`` or ``debezium`` with a schema, or
+``avro`` or ``protobuf`` with a ``schema_file``.
+
+Mode ``upsert`` keeps one row per key: a record inserts or replaces the row of its key, a tombstone
+(a null value) deletes it. ``key`` maps columns to SQL over the record; a list instead names columns
+of the value, which a tombstone does not have. Mode ``latest`` is the same for a compacted topic:
+its default key is the key of the record. Unknown keys and invalid combinations are
 rejected with a `BadJob` that names them.
 """
 
@@ -25,10 +34,20 @@ from typing import Final
 import msgspec
 
 from ottla.client.client_security import is_security_key
+from ottla.pipeline.option_values import duration_ms
 
 BATCH_COLUMN: Final = "ottla_batch"
 """The micro-batch that wrote a row; the last partition column of every table."""
 REASON_COLUMN: Final = "ottla_reason"
+CHANGE_COLUMN: Final = "ottla_change"
+"""What a record does to its row; see `Change`. Only inside a micro-batch."""
+OP_COLUMN: Final = "ottla_op"
+"""The operation of a Debezium event; a column of tables in mode append."""
+HEADERS_COLUMN: Final = "ottla_headers"
+RESERVED_COLUMNS: Final = frozenset(
+    {BATCH_COLUMN, REASON_COLUMN, CHANGE_COLUMN, OP_COLUMN, HEADERS_COLUMN}
+)
+RECORD_KEY: Final = "key"
 DEFAULT_COMPACT_FILES: Final = 64
 
 
@@ -43,6 +62,35 @@ class ValueFormat(enum.Enum):
     JSON = "json"
     AVRO = "avro"
     PROTOBUF = "protobuf"
+    DEBEZIUM = "debezium"
+
+
+class TableMode(enum.Enum):
+    """What a record does to the table."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
+    LATEST = "latest"
+
+    @property
+    def merges(self) -> bool:
+        """Whether the table has one row per key."""
+        return self is not TableMode.APPEND
+
+
+class Change(enum.Enum):
+    """What a record does to the row of its key."""
+
+    UPSERT = "upsert"
+    DELETE = "delete"
+    NONE = "none"
+
+
+class Misfits(enum.Enum):
+    """What to do with values that do not fit the columns of an existing table."""
+
+    STOP = "stop"
+    DEAD_LETTERS = "dead-letters"
 
 
 class TableFormat(enum.Enum):
@@ -64,13 +112,27 @@ class ValueSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The target table. ``name`` is its name in a catalog, for Iceberg and Delta."""
+    """The target table. ``name`` is its name in a catalog, for Iceberg and Delta.
+
+    ``warehouse`` is the directory of an Iceberg catalog without a server; the catalog is the first
+    part of ``name``.
+    """
 
     path: str | None = None
     name: str | None = None
+    warehouse: str | None = None
     format: TableFormat = TableFormat.PARQUET
     partition_by: tuple[str, ...] = ()
     compact_files: int = DEFAULT_COMPACT_FILES
+
+
+class MaintenanceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When to compact small files, and how long to keep snapshots and unused files."""
+
+    every: str = "1 hour"
+    compact: bool = True
+    expire: str | None = "7 days"
+    vacuum: str | None = "7 days"
 
 
 class TableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,6 +148,27 @@ class TableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint: str | None = None
     trigger: str = "available-now"
     source: dict[str, str] = msgspec.field(default_factory=dict)
+    mode: TableMode = TableMode.APPEND
+    key: dict[str, str] | tuple[str, ...] = ()
+    misfits: Misfits = Misfits.STOP
+    maintenance: MaintenanceSpec | None = None
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that identify a row; empty in mode append."""
+        if not self.mode.merges:
+            return ()
+        return tuple(self.key) or (RECORD_KEY,)
+
+    @property
+    def key_expressions(self) -> dict[str, str]:
+        """The key columns that are computed from the record, with their SQL."""
+        return dict(self.key) if isinstance(self.key, dict) else {}
+
+    @property
+    def deletes_by_tombstone(self) -> bool:
+        """Whether the key of a record without a value is known."""
+        return self.mode.merges and (not self.key or bool(self.key_expressions))
 
     @property
     def checkpoint_path(self) -> str:
@@ -103,6 +186,8 @@ class TableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.topic,
             "startingOffsets": "earliest",
+            # Dead letters keep the headers of their records.
+            **({"includeHeaders": "true"} if self.dead_letters is not None else {}),
             **self.source,
         }
 
@@ -134,6 +219,7 @@ def parse_job(declared: object) -> TableJob:
         raise BadJob(str(error)) from None
     _check_value(job.value)
     _check_table(job)
+    _check_mode(job)
     return job
 
 
@@ -152,13 +238,14 @@ def _texts(declared: Mapping[object, object]) -> dict[object, object]:
 def _check_value(value: ValueSpec) -> None:
     name = value.format.value
     needs_file = value.format in (ValueFormat.AVRO, ValueFormat.PROTOBUF)
-    if value.format is ValueFormat.JSON and not value.schema:
-        raise BadJob("value.format json needs value.schema, e.g. 'id bigint, amount double'")
+    needs_schema = value.format in (ValueFormat.JSON, ValueFormat.DEBEZIUM)
+    if needs_schema and not value.schema:
+        raise BadJob(f"value.format {name} needs value.schema, e.g. 'id bigint, amount double'")
     if needs_file and not value.schema_file:
         raise BadJob(f"value.format {name} needs value.schema_file")
     if value.format is ValueFormat.PROTOBUF and not value.message:
         raise BadJob("value.format protobuf needs value.message, the name of the message")
-    if value.format is not ValueFormat.JSON and value.schema:
+    if not needs_schema and value.schema:
         raise BadJob(f"value.schema does not apply to value.format {name}")
     if not needs_file and (value.schema_file or value.framed):
         raise BadJob(f"value.schema_file and value.framed do not apply to value.format {name}")
@@ -178,8 +265,30 @@ def _check_table(job: TableJob) -> None:
         raise BadJob("table.compact_files must be at least 2, the number of small files to merge")
     if job.dead_letters == job.topic:
         raise BadJob("dead_letters must be another topic: bad records would be read again for ever")
-    reserved = {BATCH_COLUMN, REASON_COLUMN} & {*job.columns, *table.partition_by}
+    if table.warehouse is not None and table.format is not TableFormat.ICEBERG:
+        raise BadJob(f"table.warehouse does not apply to table.format {table.format.value}")
+    reserved = RESERVED_COLUMNS & {*job.columns, *table.partition_by, *job.key}
     if reserved:
         raise BadJob(f"column {min(reserved)} is reserved")
     if unknown := sorted({"subscribePattern", "assign", "subscribe"} & job.source.keys()):
         raise BadJob(f"source.{unknown[0]}: not allowed, the job's topic selects what is read")
+
+
+def _check_mode(job: TableJob) -> None:
+    mode, format = job.mode.value, job.table.format
+    if job.mode.merges and format is TableFormat.PARQUET:
+        raise BadJob(
+            f"mode {mode} needs table.format delta or iceberg: rows of parquet files cannot be "
+            "replaced"
+        )
+    if job.mode is TableMode.UPSERT and not job.key:
+        raise BadJob("mode upsert needs key, such as {id: 'cast(cast(key as string) as bigint)'}")
+    if not job.mode.merges and job.key:
+        raise BadJob("key does not apply to mode append")
+    if job.misfits is Misfits.DEAD_LETTERS and job.dead_letters is None:
+        raise BadJob("misfits: dead-letters needs dead_letters, the topic to write them to")
+    if job.maintenance is not None:
+        for name in ("every", "expire", "vacuum"):
+            text = getattr(job.maintenance, name)
+            if text is not None and duration_ms(text, bare=False) is None:
+                raise BadJob(f"maintenance.{name}: {text!r} is not a duration such as '1 hour'")

@@ -5,63 +5,91 @@
     run_table(spark, load_job("orders.yaml"))
 
 The checkpoint of a stream numbers its micro-batches; a restart replays the last one under the same
-number. Output is named by that number, so a replay replaces the output of the first attempt:
-parquet files are in a directory per batch, Delta and Iceberg store the number with the commit, and
-dead letters are written by the exactly-once sink.
+number. Output is named by that number, so a replay replaces the output of the first attempt (see
+`table_targets`); dead letters are written by the exactly-once sink.
 
 Records that cannot be decoded are written unchanged to the dead-letter topic, with headers for
 their origin and the reason. Without such a topic the first bad record fails the job.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+import pyspark
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
+from ottla.pipeline.columns import COLUMNS, HEADERS
 from ottla.pipeline.decoding import SOURCE_COLUMNS, decode
+from ottla.pipeline.job_file import load_job
+from ottla.pipeline.lakehouse import settings_for
+from ottla.pipeline.maintenance import is_due
+from ottla.pipeline.merge_plan import quoted
+from ottla.pipeline.schema_change import Misfit, aligned_names, compare, explained
 from ottla.pipeline.small_files import compact, recover
+from ottla.pipeline.spark_compaction import SparkCompaction
+from ottla.pipeline.spark_files import SparkFiles
+from ottla.pipeline.spark_output import START_LIMIT, is_start_limit
 from ottla.pipeline.table_job import (
-    BATCH_COLUMN,
+    CHANGE_COLUMN,
+    HEADERS_COLUMN,
+    OP_COLUMN,
     REASON_COLUMN,
     BadJob,
+    Change,
+    Misfits,
     TableFormat,
     TableJob,
     ValueFormat,
-    parse_job,
 )
+from ottla.pipeline.table_targets import LakeTable, target_of
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.ports import Clock
 
+__all__ = [
+    "BadRecord",
+    "MisfitColumns",
+    "load_job",
+    "newest_per_key",
+    "run_table",
+    "session_settings",
+    "start_table",
+    "with_misfits",
+]
+
+log: Final = logging.getLogger(__name__)
+START_ATTEMPTS: Final = 3
 _QUERY_ID: Final = "sql.streaming.queryId"
-_BATCH_PROPERTY: Final = "ottla-batch"
-_QUERY_PROPERTY: Final = "ottla-query"
 AVAILABLE_NOW: Final = "available-now"
+
+
+class MisfitColumns(ValueError):
+    """Columns of a job do not fit its table."""
 
 
 class BadRecord(ValueError):
     """A record that cannot become a row, in a job without a dead-letter topic."""
 
 
-def load_job(file: str | Path) -> TableJob:
-    """Read a job from YAML; file names in it are relative to the file.
+def session_settings(jobs: Iterable[TableJob], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a session in which these jobs run: ``given``, and jars and catalogs.
 
     Raises:
-        BadJob: it cannot be read, or is invalid.
+        NoRuntime: the format of a table has no release for this Spark.
     """
-    import yaml
-
-    where = Path(file)
-    try:
-        declared = yaml.safe_load(where.read_text())
-    except OSError as error:
-        raise BadJob(f"{where}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise BadJob(f"{where}: not YAML: {error}") from error
-    try:
-        return _beside(parse_job(declared), where.resolve().parent)
-    except BadJob as error:
-        raise BadJob(f"{where}: {error}") from error
+    tables = [job.table for job in jobs]
+    warehouses = {
+        each.name.partition(".")[0]: each.warehouse
+        for each in tables
+        if each.name is not None and each.warehouse is not None
+    }
+    formats = [each.format.value for each in tables]
+    return settings_for(formats, pyspark.__version__, given, warehouses)
 
 
 def start_table(spark: SparkSession, job: TableJob) -> StreamingQuery:
@@ -72,9 +100,9 @@ def start_table(spark: SparkSession, job: TableJob) -> StreamingQuery:
     """
     rows = spark.readStream.format("ottla").options(**job.source_options).load()
     columns = _table_columns(decode(rows, job), job)
-    if job.table.path is not None and (local := _local(job.table.path)) is not None:
-        recover(local)
-    writer = rows.writeStream.foreachBatch(_writer_of(job, columns))
+    if job.table.format is TableFormat.PARQUET:
+        _recover(spark, job)
+    writer = rows.writeStream.foreachBatch(_BatchWriter(job, columns, SystemClock()))
     writer = writer.option("checkpointLocation", job.checkpoint_path)
     writer = writer.queryName(f"table {job.table.name or job.table.path}")
     if job.trigger == AVAILABLE_NOW:
@@ -85,35 +113,175 @@ def start_table(spark: SparkSession, job: TableJob) -> StreamingQuery:
 def run_table(spark: SparkSession, job: TableJob) -> None:
     """Update a table, once or until the query is stopped.
 
+    A stream that ends because one of Spark's Python processes did not start in time is started
+    again, a few times: the limit cannot be configured, and the checkpoint has the position.
+
     Raises:
         BadJob: as `start_table`. StreamingQueryException: the stream failed.
     """
-    start_table(spark, job).awaitTermination()
+    for attempt in range(START_ATTEMPTS):
+        query = start_table(spark, job)
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if attempt + 1 == START_ATTEMPTS or not is_start_limit(str(error)):
+                raise
+            log.warning("%s: %s; trying again", job.topic, START_LIMIT)
+        else:
+            return
 
 
 # -- one micro-batch ---------------------------------------------------------
 
 
-def _writer_of(job: TableJob, columns: list[str]) -> Callable[[DataFrame, int], None]:
-    def write(rows: DataFrame, batch: int) -> None:
-        decoded = decode(rows, job).persist()
+class _BatchWriter:
+    """Writes the micro-batches of one run of a job."""
+
+    def __init__(self, job: TableJob, columns: list[str], clock: Clock) -> None:
+        self._job = job
+        self._columns = columns
+        self._clock = clock
+        self._is_compared = False  # the columns of rows and table, once per run
+        self._misfits: tuple[Misfit, ...] = ()
+        self._table: StructType | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        job, query = self._job, _query_id(rows)
+        target = target_of(rows.sparkSession, job)
+        if not target.is_written(query, batch):
+            # Before the write: the newest micro-batch must be found until it is committed.
+            self._maintain(rows.sparkSession, target)
+        decoded = self._fitting(decode(rows, job), target).persist()
         try:
             bad = decoded.where(F.col(REASON_COLUMN).isNotNull())
             if job.dead_letters is None:
                 _fail_on_bad_record(bad)
             elif not bad.isEmpty():
                 _write_dead_letters(bad, job)
-            good = decoded.where(F.col(REASON_COLUMN).isNull()).select(*columns)
+            good = decoded.where(F.col(REASON_COLUMN).isNull())
+            good = good.where(F.col(CHANGE_COLUMN) != Change.NONE.value)
             if not good.isEmpty():
-                _WRITERS[job.table.format](good, job, batch)
+                self._write(good, target, query, batch)
         finally:
             decoded.unpersist()
-        local = None if job.table.path is None else _local(job.table.path)
-        if local is not None and job.table.format is TableFormat.PARQUET:
+        if job.table.format is TableFormat.PARQUET:
             # Only committed batches: this one may be replayed, earlier ones never are.
-            compact(local, batch, job.table.compact_files)
+            _compact(rows.sparkSession, job, batch)
 
-    return write
+    def _write(self, good: DataFrame, target: LakeTable, query: str, batch: int) -> None:
+        if self._job.mode.merges:
+            newest = newest_per_key(good, self._job.key_columns)
+            target.merge(newest.select(*self._columns, CHANGE_COLUMN), self._job.key_columns)
+        else:
+            target.append(_aligned(good.select(*self._columns), self._table), query, batch)
+
+    def _fitting(self, decoded: DataFrame, target: LakeTable) -> DataFrame:
+        """Let the table take the columns, and give rows that do not fit a reason.
+
+        Raises:
+            MisfitColumns: a column does not fit, and the job says to stop.
+        """
+        if not self._is_compared:
+            table = target.schema()
+            if table is not None:
+                change = compare(table, self._compared_schema(decoded), self._job.table.format)
+                if change.misfits and self._job.misfits is Misfits.STOP:
+                    raise MisfitColumns(explained(change.misfits))
+                target.change(change)
+                self._misfits = change.misfits
+                self._table = target.schema()
+            self._is_compared = True
+        return with_misfits(decoded, self._misfits)
+
+    def _compared_schema(self, decoded: DataFrame) -> StructType:
+        aside = (
+            {*self._job.table.partition_by}
+            if self._job.table.format is TableFormat.PARQUET
+            else set()
+        )
+        return decoded.select(*(each for each in self._columns if each not in aside)).schema
+
+    def _maintain(self, spark: SparkSession, target: LakeTable) -> None:
+        """Compact and clean up if it is time; when it was done is kept beside the checkpoint."""
+        job = self._job
+        if job.maintenance is None:
+            return
+        files, place = SparkFiles(spark), f"{job.checkpoint_path}/ottla-maintenance"
+        kept, now = files.read(place), self._clock.now()
+        last = int(kept) if kept is not None and kept.strip().isdigit() else None
+        if is_due(job.maintenance, last, now):
+            target.maintain(now)
+            files.write(place, str(now))
+
+
+def newest_per_key(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the newest record of each key.
+
+    In a partition this is the one with the highest offset. A key is in several partitions only if
+    their number has changed; then it is the one with the latest timestamp.
+    """
+    columns, rank = rows.columns, "ottla_rank"
+    within = Window.partitionBy(*keys, "partition").orderBy(F.col("offset").desc())
+    across = Window.partitionBy(*keys).orderBy(
+        F.col("timestamp").desc(), F.col("partition").desc(), F.col("offset").desc()
+    )
+    for window in (within, across):
+        ranked = rows.withColumn(rank, F.row_number().over(window))
+        rows = ranked.where(F.col(rank) == 1).select(*columns)
+    return rows
+
+
+def with_misfits(decoded: DataFrame, misfits: Sequence[Misfit]) -> DataFrame:
+    """Convert columns to the table's types, with a reason for rows that cannot be converted."""
+    for each in misfits:
+        name = each.column.partition(".")[0]  # a struct is converted as a whole
+        value = F.col(quoted(name))
+        fits = (
+            F.expr(f"try_cast({quoted(name)} as {each.table})")
+            if "." not in each.column
+            else (F.lit(None).cast(decoded.schema[name].dataType))
+        )
+        is_lost = value.isNotNull() & fits.isNull()
+        reason = F.when(is_lost, F.lit(str(each)))
+        decoded = decoded.withColumn(REASON_COLUMN, F.coalesce(F.col(REASON_COLUMN), reason))
+        decoded = decoded.withColumn(name, fits)
+    return decoded
+
+
+def _aligned(rows: DataFrame, table: StructType | None) -> DataFrame:
+    """Return the rows with the columns of an existing table: in its order, with its types."""
+    if table is None:
+        return rows
+    types = {each.name: each.dataType for each in table.fields}
+    found = [
+        (F.lit(None) if mine is None else F.col(quoted(mine))).cast(types[name]).alias(name)
+        for name, mine in aligned_names(table, rows.columns)
+    ]
+    known = {each.lower() for each in table.names}
+    # A parquet table takes new columns as they come.
+    found += [F.col(quoted(each)) for each in rows.columns if each.lower() not in known]
+    return rows.select(*found)
+
+
+def _compact(spark: SparkSession, job: TableJob, before: int) -> None:
+    path = job.table.path
+    assert path is not None, "a parquet table has a path"
+    local, files_min = _local(path), job.table.compact_files
+    if local is not None:
+        compact(local, before, files_min)
+    else:
+        SparkCompaction(spark, path).compact(before, files_min)
+
+
+def _recover(spark: SparkSession, job: TableJob) -> None:
+    """Finish a merge of small files that a crash interrupted."""
+    path = job.table.path
+    assert path is not None, "a parquet table has a path"
+    local = _local(path)
+    if local is not None:
+        recover(local)
+    else:
+        SparkCompaction(spark, path).recover()
 
 
 def _fail_on_bad_record(bad: DataFrame) -> None:
@@ -132,6 +300,7 @@ def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
         "ottla.topic": F.col("topic"),
         "ottla.partition": F.col("partition").cast("string"),
         "ottla.offset": F.col("offset").cast("string"),
+        "ottla.timestamp": F.unix_millis("timestamp").cast("string"),
         "ottla.reason": F.col(REASON_COLUMN),
     }
     headers = F.array(
@@ -140,6 +309,10 @@ def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
             for name, value in details.items()
         )
     )
+    for name in (HEADERS, HEADERS_COLUMN):
+        if name in bad.columns:
+            kept = F.coalesce(F.col(name), F.array().cast(COLUMNS[HEADERS]))
+            headers = F.concat(kept, headers)
     assert job.dead_letters is not None
     letters = bad.select("key", "value", headers.alias("headers"))
     writer = letters.write.format("ottla").mode("append")
@@ -150,52 +323,6 @@ def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
     # bad records, and that must not fail the job.
     writer = writer.option("onReplayMismatch", "skip")
     writer.option("sinkId", "dead-letters").save()
-
-
-def _write_parquet(good: DataFrame, job: TableJob, batch: int) -> None:
-    assert job.table.path is not None
-    numbered = good.withColumn(BATCH_COLUMN, F.lit(batch).cast("bigint"))
-    # Dynamic: replaces only directories of this batch, which exist only in a replay.
-    writer = numbered.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    writer.partitionBy(*job.table.partition_by, BATCH_COLUMN).parquet(job.table.path)
-
-
-def _write_delta(good: DataFrame, job: TableJob, batch: int) -> None:
-    writer = good.write.format("delta").mode("append")
-    if job.table.partition_by:
-        writer = writer.partitionBy(*job.table.partition_by)
-    writer = writer.option("txnAppId", _query_id(good)).option("txnVersion", batch)
-    if job.table.name is not None:
-        writer.saveAsTable(job.table.name, path=job.table.path)
-    else:
-        writer.save(job.table.path)
-
-
-def _write_iceberg(good: DataFrame, job: TableJob, batch: int) -> None:
-    name, spark, query = job.table.name, good.sparkSession, _query_id(good)
-    assert name is not None
-    if spark.catalog.tableExists(name):
-        done = spark.table(f"{name}.snapshots").where(
-            (F.col("summary")[_QUERY_PROPERTY] == query)
-            & (F.col("summary")[_BATCH_PROPERTY] == str(batch))
-        )
-        if not done.isEmpty():
-            return
-    writer = good.writeTo(name).option(f"snapshot-property.{_BATCH_PROPERTY}", str(batch))
-    writer = writer.option(f"snapshot-property.{_QUERY_PROPERTY}", query)
-    if spark.catalog.tableExists(name):
-        writer.append()
-        return
-    if job.table.partition_by:
-        writer = writer.partitionedBy(*(F.col(each) for each in job.table.partition_by))
-    writer.using("iceberg").create()
-
-
-_WRITERS: Final = {
-    TableFormat.PARQUET: _write_parquet,
-    TableFormat.DELTA: _write_delta,
-    TableFormat.ICEBERG: _write_iceberg,
-}
 
 
 def _query_id(rows: DataFrame) -> str:
@@ -209,10 +336,16 @@ def _query_id(rows: DataFrame) -> str:
 
 def _table_columns(decoded: DataFrame, job: TableJob) -> list[str]:
     """Return the columns of the table: those of the value, then the computed ones."""
-    aside = {REASON_COLUMN}
+    aside = {REASON_COLUMN, CHANGE_COLUMN, HEADERS_COLUMN}
+    if job.mode.merges:
+        aside.add(OP_COLUMN)
     if job.value.format is not ValueFormat.RAW:
-        aside |= {*SOURCE_COLUMNS, "value"}
-    columns = [each for each in decoded.columns if each not in aside or each in job.columns]
+        aside |= {*SOURCE_COLUMNS, "value", HEADERS}
+    chosen = {*job.columns, *job.key_columns}
+    columns = [each for each in decoded.columns if each not in aside or each in chosen]
+    lacking = sorted({*job.key_columns} - {*columns})
+    if lacking:
+        raise BadJob(f"key: there is no column {lacking[0]!r} in {columns}")
     missing = sorted({*job.table.partition_by} - {*columns})
     if missing:
         raise BadJob(f"table.partition_by: there is no column {missing[0]!r} in {columns}")
@@ -224,19 +357,3 @@ def _local(path: str) -> Path | None:
     if path.startswith("file:"):
         return Path(path.removeprefix("file:").replace("//", "", 1))
     return None if "://" in path else Path(path)
-
-
-def _beside(job: TableJob, root: Path) -> TableJob:
-    """Resolve relative file names against ``root``."""
-    import msgspec.structs
-
-    def absolute(path: str | None) -> str | None:
-        if path is None or "://" in path or path.startswith("file:"):
-            return path
-        return str(root / path)
-
-    table = msgspec.structs.replace(job.table, path=absolute(job.table.path))
-    value = msgspec.structs.replace(job.value, schema_file=absolute(job.value.schema_file))
-    return msgspec.structs.replace(
-        job, table=table, value=value, checkpoint=absolute(job.checkpoint)
-    )

@@ -1,0 +1,270 @@
+"""The tables that a job writes: parquet, Delta and Iceberg behind one interface.
+
+`LakeTable.append` is exactly once: a replay of a micro-batch replaces or skips what its first
+attempt has written. Parquet files are in a directory per micro-batch, Delta stores the number with
+the commit (``txnVersion``), Iceberg in the summary of the snapshot. `LakeTable.merge` needs no
+number: merging the same rows again changes nothing.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pyspark.sql import functions as F
+
+from ottla.pipeline.maintenance import statements
+from ottla.pipeline.merge_plan import merge_statement, quoted_table
+from ottla.pipeline.schema_change import SchemaChange, alterations
+from ottla.pipeline.table_job import BATCH_COLUMN, CHANGE_COLUMN, TableFormat, TableJob
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_BATCH_PROPERTY: Final = "ottla-batch"
+_QUERY_PROPERTY: Final = "ottla-query"
+_CHANGES: Final = "ottla_changes"
+
+
+class LakeTable(Protocol):
+    """One table of a session."""
+
+    def schema(self) -> "StructType | None":
+        """Return its columns; None if it does not exist."""
+        ...
+
+    def is_written(self, query: str, batch: int) -> bool:
+        """Return whether a micro-batch is in the table; False if that cannot be told."""
+        ...
+
+    def append(self, rows: "DataFrame", query: str, batch: int) -> None:
+        """Add rows exactly once; create the table if it does not exist."""
+        ...
+
+    def merge(self, rows: "DataFrame", keys: Sequence[str]) -> None:
+        """Insert, replace and delete rows by their key; create the table if it does not exist."""
+        ...
+
+    def change(self, change: SchemaChange) -> None:
+        """Add and widen columns."""
+        ...
+
+    def maintain(self, now_ms: int) -> list[str]:
+        """Compact and clean up, as the job declares; return what was run."""
+        ...
+
+
+class ParquetTable:
+    """Files below a directory, in directories per partition and micro-batch."""
+
+    def __init__(self, spark: "SparkSession", job: TableJob) -> None:
+        assert job.table.path is not None, "a parquet table has a path"
+        self._spark = spark
+        self._job = job
+        self._path = job.table.path
+
+    def schema(self) -> "StructType | None":
+        """Return the columns of one of the files: reading all of them could take minutes.
+
+        Columns of directories are left out: Spark guesses their types from the names.
+        """
+        from pyspark.errors import AnalysisException
+        from pyspark.sql.types import StructType
+
+        try:
+            found = self._spark.read.parquet(self._path).schema
+        except AnalysisException:  # no directory, or no file in it
+            return None
+        aside = {BATCH_COLUMN, *self._job.table.partition_by}
+        return StructType([each for each in found.fields if each.name not in aside])
+
+    def is_written(self, query: str, batch: int) -> bool:
+        """Return False: a replay replaces its files."""
+        return False
+
+    def append(self, rows: "DataFrame", query: str, batch: int) -> None:
+        """Write the directories of this batch."""
+        numbered = rows.withColumn(BATCH_COLUMN, F.lit(batch).cast("bigint"))
+        # Dynamic: replaces only directories of this batch, which exist only in a replay.
+        writer = numbered.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.partitionBy(*self._job.table.partition_by, BATCH_COLUMN).parquet(self._path)
+
+    def merge(self, rows: "DataFrame", keys: Sequence[str]) -> None:
+        """Fail: `parse_job` rejects such a job."""
+        raise NotImplementedError("rows of parquet files cannot be replaced")
+
+    def change(self, change: SchemaChange) -> None:
+        """Do nothing: every file has its own columns."""
+
+    def maintain(self, now_ms: int) -> list[str]:
+        """Do nothing: `small_files` compacts after each micro-batch."""
+        return []
+
+
+class _SqlTable:
+    """What Delta and Iceberg have in common: MERGE, ALTER TABLE and statements for maintenance."""
+
+    format: TableFormat
+
+    def __init__(self, spark: "SparkSession", job: TableJob) -> None:
+        self._spark = spark
+        self._job = job
+
+    @property
+    def target(self) -> str:
+        """The table for SQL."""
+        raise NotImplementedError
+
+    def schema(self) -> "StructType | None":
+        """Return its columns; None if it does not exist."""
+        raise NotImplementedError
+
+    def create(self, rows: "DataFrame") -> None:
+        """Create the table, without rows."""
+        raise NotImplementedError
+
+    def merge(self, rows: "DataFrame", keys: Sequence[str]) -> None:
+        """Merge in one commit."""
+        columns = [each for each in rows.columns if each != CHANGE_COLUMN]
+        if self.schema() is None:
+            self.create(rows.select(*columns).limit(0))
+        table = self.schema()
+        assert table is not None, "the table was just created"
+        rows.createOrReplaceTempView(_CHANGES)
+        try:
+            rows.sparkSession.sql(
+                merge_statement(self.target, _CHANGES, keys, columns, table.names)
+            )
+        finally:
+            rows.sparkSession.catalog.dropTempView(_CHANGES)
+
+    def change(self, change: SchemaChange) -> None:
+        """Add and widen columns."""
+        for statement in alterations(self.target, change):
+            self._spark.sql(statement)
+
+    def maintain(self, now_ms: int) -> list[str]:
+        """Run the statements of `maintenance`."""
+        spec = self._job.maintenance
+        if spec is None or self.schema() is None:
+            return []
+        name = self.target if self.format is TableFormat.DELTA else self._job.table.name
+        assert name is not None
+        run = statements(spec, self.format, name, self._job.table.compact_files, now_ms)
+        for statement in run:
+            self._spark.sql(statement)
+        return run
+
+
+class DeltaTable(_SqlTable):
+    """A table of Delta Lake, by path or by name."""
+
+    format = TableFormat.DELTA
+
+    @property
+    def target(self) -> str:
+        """The table for SQL."""
+        table = self._job.table
+        return f"delta.`{table.path}`" if table.name is None else quoted_table(table.name)
+
+    def schema(self) -> "StructType | None":
+        """Return its columns."""
+        from pyspark.errors import AnalysisException
+
+        table = self._job.table
+        if table.name is not None:
+            found = self._spark.catalog.tableExists(table.name)
+            return self._spark.table(table.name).schema if found else None
+        assert table.path is not None
+        try:
+            return self._spark.read.format("delta").load(table.path).schema
+        except AnalysisException as error:
+            if "DELTA_" in str(error) or "PATH_NOT_FOUND" in str(error):  # no table yet
+                return None
+            raise
+
+    def is_written(self, query: str, batch: int) -> bool:
+        """Return False: Delta itself skips a batch that it has."""
+        return False
+
+    def append(self, rows: "DataFrame", query: str, batch: int) -> None:
+        """Append with the number of the batch, which Delta compares with the last one."""
+        self._save(rows, {"txnAppId": query, "txnVersion": str(batch)})
+
+    def create(self, rows: "DataFrame") -> None:
+        """Create the table, without rows."""
+        self._save(rows, {})
+
+    def _save(self, rows: "DataFrame", options: dict[str, str]) -> None:
+        table = self._job.table
+        writer = rows.write.format("delta").mode("append").options(**options)
+        if table.partition_by:
+            writer = writer.partitionBy(*table.partition_by)
+        if table.name is not None:
+            writer.saveAsTable(table.name, path=table.path)
+        else:
+            writer.save(table.path)
+
+
+class IcebergTable(_SqlTable):
+    """A table of a catalog of Iceberg."""
+
+    format = TableFormat.ICEBERG
+
+    @property
+    def _name(self) -> str:
+        name = self._job.table.name
+        assert name is not None, "an Iceberg table has a name"
+        return name
+
+    @property
+    def target(self) -> str:
+        """The table for SQL."""
+        return quoted_table(self._name)
+
+    def schema(self) -> "StructType | None":
+        """Return its columns."""
+        if not self._spark.catalog.tableExists(self._name):
+            return None
+        return self._spark.table(self._name).schema
+
+    def is_written(self, query: str, batch: int) -> bool:
+        """Return whether a snapshot has the number of the batch."""
+        if not self._spark.catalog.tableExists(self._name):
+            return False
+        done = self._spark.table(f"{self._name}.snapshots").where(
+            (F.col("summary")[_QUERY_PROPERTY] == query)
+            & (F.col("summary")[_BATCH_PROPERTY] == str(batch))
+        )
+        return not done.isEmpty()
+
+    def append(self, rows: "DataFrame", query: str, batch: int) -> None:
+        """Append unless the batch is there."""
+        if self.is_written(query, batch):
+            return
+        exists = self.schema() is not None
+        writer = rows.writeTo(self._name).option(f"snapshot-property.{_BATCH_PROPERTY}", str(batch))
+        writer = writer.option(f"snapshot-property.{_QUERY_PROPERTY}", query)
+        if exists:
+            writer.append()
+            return
+        if self._job.table.partition_by:
+            writer = writer.partitionedBy(*(F.col(each) for each in self._job.table.partition_by))
+        writer.using("iceberg").create()
+
+    def create(self, rows: "DataFrame") -> None:
+        """Create the table, without rows."""
+        writer = rows.writeTo(self._name).using("iceberg")
+        if self._job.table.partition_by:
+            writer = writer.partitionedBy(*(F.col(each) for each in self._job.table.partition_by))
+        writer.create()
+
+
+def target_of(spark: "SparkSession", job: TableJob) -> LakeTable:
+    """Return the table of a job."""
+    match job.table.format:
+        case TableFormat.PARQUET:
+            return ParquetTable(spark, job)
+        case TableFormat.DELTA:
+            return DeltaTable(spark, job)
+        case TableFormat.ICEBERG:
+            return IcebergTable(spark, job)
