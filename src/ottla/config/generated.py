@@ -1288,6 +1288,52 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ottla.errors.deadletterqueue.group.enable``: Whether groups may use this topic as their
     dead letter topic."""
 
+    ottla_table_format: str = "none"
+    """``ottla.table.format``: Keep this topic as a table in this format; ottla pipeline tables
+    does the work."""
+
+    ottla_table_name: str = ""
+    """``ottla.table.name``: The name of the table; by default that of the topic."""
+
+    ottla_table_mode: str = "append"
+    """``ottla.table.mode``: What a record does: add a row, or replace or delete the row of its
+    key."""
+
+    ottla_table_value_format: str = "raw"
+    """``ottla.table.value.format``: How values become columns of the table; raw keeps them as
+    bytes."""
+
+    ottla_table_value_schema: str = ""
+    """``ottla.table.value.schema``: The columns of values in JSON and of Debezium, such as id
+    bigint, amount double."""
+
+    ottla_table_key_schema: str = ""
+    """``ottla.table.key.schema``: The columns of the key, such as id bigint: one is its text,
+    several are fields of JSON."""
+
+    ottla_table_partition_by: tuple[str, ...] = ()
+    """``ottla.table.partition.by``: The columns by which the table is partitioned."""
+
+    ottla_table_dead_letters: str = ""
+    """``ottla.table.dead.letters``: The topic for records that do not fit the table; without one,
+    the first stops it."""
+
+    ottla_table_misfits: str = "stop"
+    """``ottla.table.misfits``: What to do when the type of a column changed: stop, or write dead
+    letters."""
+
+    ottla_table_compact_files: int = 64
+    """``ottla.table.compact.files``: The number of small files of a partition that are merged into
+    one."""
+
+    ottla_table_maintenance_interval_ms: int = 3600000
+    """``ottla.table.maintenance.interval.ms``: The interval of compaction and clean-up of a Delta
+    or Iceberg table."""
+
+    ottla_table_retention_ms: int = 604800000
+    """``ottla.table.retention.ms``: How long old versions of a Delta or Iceberg table can be
+    read."""
+
 
 class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one group, including those of its broker."""

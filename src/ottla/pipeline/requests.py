@@ -225,6 +225,23 @@ def read_compacted(reply: Message) -> set[str]:
     return found
 
 
+def describe_topics(topics: Iterable[str], keys: Sequence[str]) -> DescribeConfigsRequest:
+    """Request some settings of topics."""
+    return DescribeConfigsRequest(
+        [DescribeConfigsResource(_TOPIC, name, list(keys)) for name in topics]
+    )
+
+
+def read_settings(reply: Message) -> dict[str, dict[str, str]]:
+    """Return the settings of each topic that may be read; deleted topics are left out."""
+    assert isinstance(reply, DescribeConfigsResponse)
+    return {
+        result.resource_name: {each.name: each.value or "" for each in result.configs}
+        for result in reply.results
+        if not result.error_code
+    }
+
+
 # -- the offsets of groups ---------------------------------------------------
 
 
