@@ -12,7 +12,14 @@ ROOT = Path(__file__).parents[1]
 # Tests that start Spark or use the session of their worker.
 SPARK = {
     f"tests/pipeline/test_{name}.py"
-    for name in ("pipeline_checks", "pipeline_run", "sink_spark", "source_spark", "tables_spark")
+    for name in (
+        "pipeline_checks",
+        "pipeline_run",
+        "sink_spark",
+        "source_spark",
+        "tables_application",
+        "tables_spark",
+    )
 }
 
 # ci is derandomised: the same commit gives the same result. dev and nightly explore.

@@ -78,22 +78,19 @@ def test_lag_is_computed_for_known_partitions():
     assert lag_of(FlowProgress("g", 0, 0.0, {}), ends) is None
 
 
-def test_progress_reports_rates_of_changed_flows(project, monkeypatch):
-    class Clock:
-        now_ms = 1000
-
-        def monotonic(self):
-            return self.now_ms
-
-    clock = Clock()
-    monkeypatch.setattr("ottla.cli.pipeline_progress.latest", lambda flows, at: {})
-    checkpoint(project, "orders", 0, {"0": 100})
-    lags = Lags(project, "broker:9092", clock)
-    assert lags.lines() == []
-    checkpoint(project, "orders", 1, {"0": 600})
-    clock.now_ms += 2000
-    assert lags.lines() == ["orders: batch 1, 250 records/s"]
-    assert lags.lines() == []
+def test_progress_reports_rate_lag_and_time_to_catch_up(project, monkeypatch):
+    monkeypatch.setattr(
+        "ottla.cli.pipeline_progress.latest", lambda flows, at: {TopicPartition("t", 0): 1100}
+    )
+    lags = Lags(project, "broker:9092")
+    assert lags.lines(lags.samples()) == []
+    for batch, end in enumerate((100, 600)):
+        checkpoint(project, "orders", batch, {"0": end})
+        (commit,) = project.storage.rglob(f"commits/{batch}")
+        os.utime(commit, (1000.0 + 2 * batch, 1000.0 + 2 * batch))
+        (line,) = lags.lines(lags.samples())
+    assert line == "orders: batch 1, 250 records/s, 500 behind, caught up in 2 s"
+    assert lags.samples() == []
 
 
 def test_status_and_stop_find_the_running_process(project):

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from confluent_kafka import Producer
+from pyspark.errors import PySparkException, StreamingQueryException
 from source_cluster import SourceCluster
 from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
+from ottla.pipeline.runner import cause_of
+from ottla.pipeline.spark_compaction import SparkCompaction
+from ottla.pipeline.spark_files import SparkFiles
 from ottla.pipeline.table_job import BadJob, parse_job
-from ottla.pipeline.tables import load_job, run_table
+from ottla.pipeline.tables import load_job, newest_per_key, run_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,6 +119,109 @@ def test_dead_letters_are_written_once_after_a_changed_cut(cluster, table):
     assert table.ids == list(range(10))
 
 
+def test_dead_letters_keep_key_headers_and_timestamp(cluster, table):
+    record = {"key": b"k", "headers": {"trace": b"7"}, "timestamp": 1_700_000_000_123}
+    cluster.produce(table.topic, ["no json"], partition=1, **record)
+    cluster.produce(table.topic, orders(range(3)))
+    table.run()
+    (letter,) = cluster.rows(subscribe=table.dead, includeHeaders="true")
+    assert letter["key"] == b"k"
+    headers = {each["key"]: each["value"].decode() for each in letter["headers"]}
+    assert headers["trace"] == "7"
+    assert headers["ottla.timestamp"] == "1700000000123"
+    assert table.ids == [0, 1, 2]
+
+
+def test_misfit_column_stops_the_job_or_makes_dead_letters(spark, cluster, table):
+    cluster.produce(table.topic, orders(range(4)))
+    table.run()
+    wider = {"format": "json", "schema": "id bigint, amount string, note string"}
+    values = ['{"id": 4, "amount": "4.5", "note": "n"}', '{"id": 5, "amount": "x"}']
+    cluster.produce(table.topic, values)
+    with pytest.raises(StreamingQueryException, match="amount is string in the job and double in"):
+        table.run(value=wider)
+    table.run(value=wider, misfits="dead-letters")
+    assert table.ids == [0, 1, 2, 3, 4]
+    assert table.letters.keys() == {values[1]}
+    read = spark.read.option("mergeSchema", "true").parquet(str(table.path))
+    assert [row["amount"] for row in read.where("note = 'n'").collect()] == [4.5]
+
+
+def test_debezium_events_are_appended_with_their_operation(spark, cluster, table):
+    def event(op: str, before: object, after: object) -> str:
+        return json.dumps({"op": op, "before": before, "after": after})
+
+    events = [
+        event("c", None, {"id": 1, "amount": 1.0}),
+        json.dumps({"schema": {}, "payload": json.loads(event("u", None, {"id": 1}))}),
+        event("d", {"id": 1}, None),
+    ]
+    bad = [event("t", None, None), '{"id": 1}', event("c", None, {"id": "x"}), event("u", {}, None)]
+    cluster.produce(table.topic, [*events, *bad])
+    producer = Producer({"bootstrap.servers": cluster.node.bootstrap})
+    producer.produce(table.topic, None, key=b"1")  # follows a delete, for compaction
+    assert producer.flush(30) == 0
+    table.run(value={"format": "debezium", "schema": SCHEMA})
+    read = spark.read.parquet(str(table.path))
+    assert sorted(row["ottla_op"] for row in read.collect()) == ["c", "d", "u"]
+    reasons = {value: headers["ottla.reason"] for value, headers in table.letters.items()}
+    assert reasons.keys() == set(bad)
+    assert reasons[bad[0]].endswith("not supported: t")
+    assert "has no op" in reasons[bad[1]]
+    assert "does not fit the schema" in reasons[bad[2]]
+    assert reasons[bad[3]] == "the change event has no row for its operation u"
+
+
+def test_newest_record_of_a_key_is_chosen_by_offset_and_across_partitions_by_time(spark):
+    rows = [
+        # key, partition, offset, timestamp, value
+        ("a", 0, 1, 900, "old"),
+        ("a", 0, 2, 100, "new"),  # a producer's clock went back
+        ("b", 0, 9, 100, "before the topic grew"),
+        ("b", 1, 0, 200, "after"),
+        ("c", 1, 5, 100, "only"),
+    ]
+    frame = spark.createDataFrame(
+        rows, "id string, partition int, offset bigint, timestamp bigint, value string"
+    )
+    found = newest_per_key(frame, ["id"]).collect()
+    assert {row["id"]: row["value"] for row in found} == {"a": "new", "b": "after", "c": "only"}
+
+
+def test_small_files_of_any_file_system_are_merged_once_though_a_crash_interrupts(
+    spark, tmp_path, monkeypatch
+):
+    for batch in range(5):
+        for half in range(2):
+            place = tmp_path / "table" / f"half={half}" / f"ottla_batch={batch}"
+            spark.createDataFrame([(batch * 2 + half,)], "n int").coalesce(1).write.parquet(
+                str(place)
+            )
+    merging = SparkCompaction(spark, f"file://{tmp_path}/table")
+    numbers = lambda: sorted(  # noqa: E731
+        row["n"] for row in spark.read.parquet(str(tmp_path / "table")).collect()
+    )
+    deleted = SparkFiles.delete
+
+    def crash(files: SparkFiles, path: str) -> None:
+        deleted(files, path)
+        raise InterruptedError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SparkFiles, "delete", crash)
+        with pytest.raises(InterruptedError):
+            merging.compact(before=4, files_min=3)
+    assert merging.recover() == 3
+    assert numbers() == list(range(10))
+    assert merging.compact(before=4, files_min=3) == 3
+    assert numbers() == list(range(10))
+    assert sorted(each.name for each in (tmp_path / "table" / "half=1").iterdir()) == [
+        "ottla_batch=3",
+        "ottla_batch=4",
+    ]
+    assert merging.compact(before=4, files_min=3) == 0
+
+
 def test_small_files_are_merged_while_the_stream_runs(spark, cluster, table):
     small = {"path": str(table.path), "partition_by": ["half"], "compact_files": 3}
     for first in range(0, 40, 10):
@@ -126,13 +233,43 @@ def test_small_files_are_merged_while_the_stream_runs(spark, cluster, table):
     assert read.where("half = 1").count() == 20
 
 
+def failure(table: Table, **changed: Any) -> str:
+    """Return the line that a user reads when a run fails."""
+    with pytest.raises((BadJob, PySparkException)) as failed:
+        table.run(**changed)
+    line = cause_of(str(failed.value))
+    assert "\n" not in line
+    return line
+
+
+def test_each_failure_is_one_clear_line(cluster, table):
+    cluster.produce(table.topic, orders(range(3)))
+    line = failure(table, source={"maxOffsetPerTrigger": "5"})
+    assert "unknown option 'maxOffsetPerTrigger'; did you mean 'maxOffsetsPerTrigger'" in line
+    assert "no such topic or partition: nowhere" in failure(table, topic="nowhere")
+    table.run()
+    cluster.produce(table.topic, orders(range(3, 6)))
+    cluster.delete_records(table.topic, 5)
+    line = failure(table)
+    assert f"{table.topic}-0" in line
+    assert "[3, 5)" in line or "3" in line
+    assert "failOnDataLoss" in line
+    cluster.delete(table.topic)
+    assert table.topic in failure(table)
+    assert cluster.create("source", 2) == table.topic
+    line = failure(table)
+    assert table.topic in line
+    assert "recreated" in line or "created again" in line
+
+
 @pytest.fixture
 def ottla(spark, monkeypatch):
     """Run ``ottla pipeline table`` in the existing session."""
 
     @contextmanager
-    def session(name: str, master: str, settings: Mapping[str, str], home: Path):
+    def session(name: str, master: str, settings: Mapping[str, str], home: Path, log: Path | None):
         assert (master, settings) == ("local[*]", {"spark.jars": "x.jar"})
+        log.touch()
         yield spark
 
     monkeypatch.setattr("ottla.cli.pipeline_table.table_session", session)
@@ -157,7 +294,12 @@ def test_bad_record_without_dead_letters_fails_the_job(cluster, table, ottla):
     )
     done = ottla(declared)
     assert done.exit_code == 1
-    assert f"{table.topic}-1 at offset 5: the value is not JSON" in done.stderr.splitlines()[-1]
+    error = json.loads(done.stderr[done.stderr.index("{") :])["error"]
+    message, details = error.splitlines()
+    assert f"{table.topic}-1 at offset 5: the value is not JSON" in message
+    log = Path(details.removeprefix("details: "))
+    assert "the value is not JSON" in log.read_text()
+    log.unlink()
 
 
 def test_avro_job_is_loaded_from_yaml(spark, cluster, table, ottla):

@@ -4,10 +4,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -16,6 +16,11 @@ from ottla.cli.failures import fail
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.pipeline_progress import Lags, flow_rows
+from ottla.client.client_security import BadClientSecurity
+from ottla.client.cluster import NoBroker
+from ottla.config.addresses import BadAddress
+from ottla.pipeline import history, report
+from ottla.pipeline.options import ClientSettings
 from ottla.pipeline.project import (
     BOOTSTRAP_SETTING,
     DEFAULT_BOOTSTRAP,
@@ -24,6 +29,7 @@ from ottla.pipeline.project import (
     Run,
     write_project,
 )
+from ottla.pipeline.reach import check_reach
 from ottla.pipeline.runner import (
     FlowEvent,
     PipelineFailed,
@@ -33,7 +39,9 @@ from ottla.pipeline.runner import (
     pipeline_session,
     run_once,
 )
+from ottla.pipeline.spark_output import keep_details
 from ottla.runtime.clock import SystemClock
+from ottla.security.sasl.credentials import LoginFailed
 
 app = typer.Typer(
     help="Run Spark pipelines from topics to tables.", no_args_is_help=True, add_completion=False
@@ -44,6 +52,9 @@ ProjectArgument = Annotated[
     typer.Argument(
         help="Project directory or its specification; default: this directory or one above it."
     ),
+]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show the output of Spark instead of a log file.")
 ]
 _LOOK_EVERY_S = 2.0
 
@@ -108,6 +119,7 @@ def run(  # noqa: PLR0913 - one per option
             help="Repeat the run, this many seconds after each one, until stopped.",
         ),
     ] = None,
+    verbose: VerboseOption = False,
     output: OutputOption = None,
 ) -> None:
     """Process all records up to now; the next run continues from there."""
@@ -118,21 +130,60 @@ def run(  # noqa: PLR0913 - one per option
         dry=dry_run,
         settings=parse_pairs(change, "--set"),
     )
+    log: Path | None = None
     try:
         found = Project.find(project)
         found.settings()
+        log = None if verbose else found.state / "spark.log"
         with _under_way(found):
-            _run(found, SparkTarget(master, remote), request, every)
+            _reach(found, request.settings)
+            _run(found, SparkTarget(master, remote), request, every, log)
         rows = flow_rows(found, _bootstrap(found, request.settings))
-    except (BadProject, PipelineFailed) as error:
+    except BadProject as error:
         fail(str(error))
+    except PipelineFailed as error:
+        _fail(error, log)
     answer(context, output, rows)
 
 
-def _run(project: Project, where: SparkTarget, request: RunRequest, every: float | None) -> None:
+def _fail(error: PipelineFailed, log: Path | None) -> NoReturn:
+    """Print the short form first, and then where the details are."""
+    keep_details(log, error.__cause__ or error)
+    fail(str(error) + (f"\ndetails: {log}" if log is not None and log.exists() else ""))
+
+
+def _reach(project: Project, changed: Mapping[str, str]) -> None:
+    """Fail within seconds if the brokers that the project names do not answer."""
+    origin = f"--set {BOOTSTRAP_SETTING}"
+    bootstrap = changed.get(BOOTSTRAP_SETTING)
+    if bootstrap is None:
+        bootstrap = project.settings().get(BOOTSTRAP_SETTING)
+        origin = f"{BOOTSTRAP_SETTING} in {project.spec}"
+    if bootstrap is None:
+        return  # the definitions may have addresses of their own
+    properties = {key: value for key, value in client_properties().items() if "boot" not in key}
+    settings = ClientSettings(tuple(bootstrap.split(",")), "ottla-pipeline", properties)
+    try:
+        check_reach(settings, origin)
+    except (NoBroker, LoginFailed, BadClientSecurity, BadAddress) as error:
+        raise PipelineFailed(str(error)) from error
+
+
+def _run(
+    project: Project,
+    where: SparkTarget,
+    request: RunRequest,
+    every: float | None,
+    log: Path | None,
+) -> None:
+    if log is not None:
+        log.unlink(missing_ok=True)
     say(f"{project.name}: starting Spark ({where.remote or where.master})")
     stopped = threading.Event()
-    with pipeline_session(project, where, request.settings) as session, _watched(project, request):
+    with (
+        pipeline_session(project, where, request.settings, log) as session,
+        _watched(project, request),
+    ):
         while True:
             run_once(session, project, request, _tell)
             if every is None:
@@ -184,17 +235,21 @@ def _under_way(project: Project) -> Iterator[None]:
 
 @contextmanager
 def _watched(project: Project, request: RunRequest) -> Iterator[None]:
-    """Show rates and lag on a terminal during a run."""
-    if not sys.stderr.isatty():
-        yield
-        return
+    """Write the history of a run and, on a terminal, show rates, lag and the time to catch up."""
     over = threading.Event()
-    lags = Lags(project, _bootstrap(project, request.settings), SystemClock())
+    lags = Lags(project, _bootstrap(project, request.settings))
+    is_shown = sys.stderr.isatty()
+
+    def look() -> None:
+        samples = lags.samples()
+        with suppress(OSError):  # a full disk must not fail a run
+            history.append(project.state / history.NAME, samples)
+        for line in lags.lines(samples) if is_shown else ():
+            say(line)
 
     def watch() -> None:
         while not over.wait(_LOOK_EVERY_S):
-            for line in lags.lines():
-                say(line)
+            look()
 
     watching = threading.Thread(target=watch, name="pipeline-progress")
     watching.start()
@@ -203,6 +258,7 @@ def _watched(project: Project, request: RunRequest) -> Iterator[None]:
     finally:
         over.set()
         watching.join()
+        look()
 
 
 def _bootstrap(project: Project, changed: dict[str, str]) -> str:
@@ -259,6 +315,37 @@ def stop(
     answer(context, output, {"pipeline": found.name, "process": last.pid, "state": "stopping"})
 
 
+@app.command("report")
+def write_report(
+    context: typer.Context,
+    project: ProjectArgument = None,
+    *,
+    to: Annotated[Path, typer.Option("--to", help="File to write.")] = Path("report.html"),
+    tables_state: Annotated[
+        Path | None,
+        typer.Option("--state", help="Report the tables of this state directory instead."),
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """Write one HTML page with plots of throughput, batch duration and lag per flow."""
+    try:
+        if tables_state is None:
+            found = Project.find(project)
+            title, state = found.name, found.state
+        else:
+            title, state = f"tables of {tables_state}", tables_state
+        samples = history.read(state / history.NAME)
+        to.write_text(report.page(title, samples, SystemClock().now() / 1000))
+    except BadProject as error:
+        fail(str(error))
+    except FileNotFoundError as error:
+        fail(f"{error.filename}: there is no history yet; run the pipeline first")
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+    flows = len({each.flow for each in samples})
+    answer(context, output, {"file": str(to), "flows": flows, "batches": len(samples)})
+
+
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -283,9 +370,65 @@ def table(
             "--set", "-s", help="Spark setting, such as spark.jars.packages=...; may be repeated."
         ),
     ] = None,
+    verbose: VerboseOption = False,
     output: OutputOption = None,
 ) -> None:
     """Update the table of one topic once, or continuously, as its file says."""
     from ottla.cli.pipeline_table import run_declared
 
-    answer(context, output, run_declared(file, master, parse_pairs(change, "--set")))
+    settings = parse_pairs(change, "--set")
+    answer(context, output, run_declared(file, master, settings, verbose=verbose))
+
+
+@app.command("tables")
+def tables(  # noqa: PLR0913 - one per option
+    context: typer.Context,
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    warehouse: Annotated[
+        str, typer.Option("--warehouse", "-w", help="Directory of the tables, as Spark takes it.")
+    ] = "tables",
+    master: Annotated[str, typer.Option("--master", "-m", help="Where Spark runs.")] = "local[*]",
+    change: Annotated[
+        list[str] | None, typer.Option("--set", "-s", help="Spark setting; may be repeated.")
+    ] = None,
+    formats: Annotated[
+        str,
+        typer.Option(
+            "--formats", help="Formats to load jars for; default: those of the topics at the start."
+        ),
+    ] = "",
+    at_once: Annotated[
+        int, typer.Option("--at-once", min=1, help="How many tables are updated at a time.")
+    ] = 2,
+    state: Annotated[
+        Path, typer.Option("--state", help="Directory for the state of the tables and Spark's log.")
+    ] = Path("tables-state"),
+    once: Annotated[
+        bool, typer.Option("--once", help="End when every table is up to date.")
+    ] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Show the last state of each table, and end.")
+    ] = False,
+    verbose: VerboseOption = False,
+    output: OutputOption = None,
+) -> None:
+    """Keep every topic with ottla.table.format as a table, until stopped."""
+    from ottla.cli.pipeline_table import TablesRequest, read_tables, run_tables
+
+    if status:
+        answer(context, output, read_tables(state))
+        return
+    local = warehouse if "://" in warehouse else str(Path(warehouse).resolve())
+    request = TablesRequest(
+        bootstrap=resolve_bootstrap(bootstrap, client_properties()),
+        warehouse=local,
+        master=master,
+        settings=parse_pairs(change, "--set"),
+        formats=tuple(each.strip() for each in formats.split(",") if each.strip()),
+        slots=at_once,
+        state=state,
+        once=once,
+        verbose=verbose,
+    )
+    answer(context, output, run_tables(request))

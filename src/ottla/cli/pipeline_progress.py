@@ -7,10 +7,10 @@ from ottla.cli.rendering import Row
 from ottla.client.client_security import BadClientSecurity
 from ottla.client.cluster import NoBroker, Refused
 from ottla.pipeline.broker import LATEST, client_for
+from ottla.pipeline.history import Sample, rates, seconds_to_catch_up
 from ottla.pipeline.options import ClientSettings
 from ottla.pipeline.project import FlowProgress, Project
 from ottla.protocol.types import TopicPartition
-from ottla.runtime.ports import Clock
 from ottla.security.sasl.credentials import LoginFailed
 
 _PATIENCE_MS = "3000"
@@ -60,33 +60,55 @@ def lag_of(flow: FlowProgress, ends: Mapping[TopicPartition, int]) -> int | None
 class Lags:
     """Reports what changed in each flow since the last report."""
 
-    def __init__(self, project: Project, bootstrap: str, clock: Clock) -> None:
+    def __init__(self, project: Project, bootstrap: str) -> None:
         self._project = project
         self._bootstrap = bootstrap
-        self._clock = clock
         self._seen = {flow.name: flow for flow in project.flows()}
-        self._at = clock.monotonic()
+        self._before: dict[str, Sample] = {}
 
-    def lines(self) -> list[str]:
-        """Return a line for each flow that has finished a batch."""
+    def samples(self) -> list[Sample]:
+        """Return a sample for each flow that has finished a batch since the last call."""
         flows = self._project.flows()
-        now = self._clock.monotonic()
-        seconds = max(now - self._at, 1) / 1000
         moved = [flow for flow in flows if self._is_new(flow)]
         ends = latest(moved, self._bootstrap)
-        lines = [self._line(flow, seconds, lag_of(flow, ends)) for flow in moved]
         self._seen = {flow.name: flow for flow in flows}
-        self._at = now
-        return lines
+        return [
+            Sample(
+                flow.finished,
+                flow.name,
+                flow.batch,
+                sum(flow.ends.values()) if flow.ends else None,
+                max(flow.finished - flow.started, 0.0) if flow.started else None,
+                lag_of(flow, ends),
+            )
+            for flow in moved
+        ]
+
+    def lines(self, samples: Iterable[Sample]) -> list[str]:
+        """Return a line for each sample: batch, rate, lag, and the time to catch up."""
+        return [self._line(each) for each in samples]
 
     def _is_new(self, flow: FlowProgress) -> bool:
         before = self._seen.get(flow.name)
         return before is None or before.batch != flow.batch
 
-    def _line(self, flow: FlowProgress, seconds: float, lag: int | None) -> str:
-        line = f"{flow.name}: batch {flow.batch}"
-        if flow.ends:
-            before = self._seen.get(flow.name)
-            began = sum(before.ends.values()) if before is not None else 0
-            line += f", {(sum(flow.ends.values()) - began) / seconds:,.0f} records/s"
-        return line if lag is None else f"{line}, {lag:,} behind"
+    def _line(self, sample: Sample) -> str:
+        line = f"{sample.flow}: batch {sample.batch}"
+        before, self._before[sample.flow] = self._before.get(sample.flow), sample
+        speeds = rates([before, sample]) if before is not None else []
+        if speeds:
+            line += f", {speeds[0][1]:,.0f} records/s"
+        if sample.lag is None:
+            return line
+        line += f", {sample.lag:,} behind"
+        if before is None:
+            return line
+        left = seconds_to_catch_up(sample.lag, before.lag, sample.at - before.at)
+        return line if not left else f"{line}, caught up in {duration(left)}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for people: 45 s, 12 min, 3 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"

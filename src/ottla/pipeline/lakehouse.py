@@ -113,6 +113,8 @@ def settings_for(
         found[_CATALOG + catalog] = "org.apache.iceberg.spark.SparkCatalog"
         found[f"{_CATALOG}{catalog}.type"] = "hadoop"
         found[f"{_CATALOG}{catalog}.warehouse"] = directory
+        # Each session would see its own old version of a table for 30 s.
+        found[f"{_CATALOG}{catalog}.cache-enabled"] = "false"
     return {**found, **{key: value for key, value in given.items() if key not in found}} | {
         key: value for key, value in given.items() if key.startswith(_CATALOG)
     }

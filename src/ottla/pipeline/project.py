@@ -6,6 +6,8 @@
         storage/_checkpoints/    FLOW/N/{offsets,commits}: one number per micro-batch
         warehouse/, metastore/   tables, and their catalog
         spark/                   links to the installed Spark
+        history.jsonl            progress of all runs, for `ottla pipeline report`
+        spark.log                the output of Spark in the last run
         run.json                 the current run, or the outcome of the last one
 
 The address of the brokers is the setting ``ottla.bootstrap``; definitions read it by
@@ -41,12 +43,16 @@ class Run(msgspec.Struct):
 
 
 class FlowProgress(msgspec.Struct, frozen=True):
-    """The progress of a flow: ``ends`` are the end offsets of the last finished micro-batch."""
+    """The progress of a flow: ``ends`` are the end offsets of the last finished micro-batch.
+
+    ``started`` and ``finished`` are its times in seconds since the epoch; 0: unknown.
+    """
 
     name: str
     batch: int
     finished: float
     ends: dict[TopicPartition, int]
+    started: float = 0.0
 
 
 class Project:
@@ -149,11 +155,19 @@ class Project:
                 int(last.name),
                 last.stat().st_mtime,
                 _ends(attempt / "offsets" / last.name),
+                _modified(attempt / "offsets" / last.name),
             )
 
 
 def _is_newer(other: Path, attempt: Path) -> bool:
     return other.name.isdigit() and int(other.name) > int(attempt.name)
+
+
+def _modified(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _ends(offsets: Path) -> dict[TopicPartition, int]:

@@ -8,10 +8,11 @@ cluster (the address of its master), or behind a Spark Connect address.
 import os
 import re
 import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,11 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ottla.pipeline.project import BOOTSTRAP_SETTING, DEFAULT_BOOTSTRAP, BadProject, Project
-from ottla.pipeline.spark_home import use_installed_pyspark
+from ottla.pipeline.spark_home import use_installed_pyspark, warm_imports
+from ottla.pipeline.spark_output import START_LIMIT, into, is_start_limit, keep_details
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+WARM_S: Final = 30.0
+"""The longest time to wait for imports that begin with the start of the JVM."""
 JAVA_MISSING: Final = (
     "Spark needs Java 17 or newer, which was not found: "
     "run `apt-get install openjdk-17-jre-headless`"
@@ -38,8 +42,7 @@ _FLOW: Final = re.compile(
 _SESSION_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Errors are reported once, with their cause; Spark would log them three times.
-    "spark.log.level": "FATAL",
+    "spark.log.level": "WARN",  # to the log file; errors are reported once, with their cause
     # Python workers start slowly on a busy machine.
     "spark.python.authenticate.socketTimeout": "120s",
 }
@@ -47,6 +50,7 @@ _LOCAL_SERVER_SETTINGS: Final = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
 }
+_UNRESOLVED: Final = re.compile(r"unresolved dependency: ([^:]+): not found")
 _RAISED: Final = re.compile(r"(?:\w+\.)+[A-Z]\w*: ")
 
 
@@ -87,9 +91,11 @@ OnEvent = Callable[[FlowEvent], None]
 
 @contextmanager
 def pipeline_session(
-    project: Project, where: SparkTarget, settings: dict[str, str]
+    project: Project, where: SparkTarget, settings: dict[str, str], log: Path | None = None
 ) -> "Iterator[SparkSession]":
     """Yield a session for a project's runs, and stop it at the end.
+
+    ``log`` is the file for the output of Spark's JVM; None: this process's output.
 
     Raises:
         PipelineFailed: Spark or Java is missing, or Spark does not start.
@@ -112,15 +118,17 @@ def pipeline_session(
             **chosen,
         }
     _serve_locally(where.master)
-    with _start_session(builder, chosen) as session:
+    with _start_session(builder, chosen, log) as session:
         yield session
 
 
 @contextmanager
 def table_session(
-    name: str, master: str, settings: Mapping[str, str], home: Path
+    name: str, master: str, settings: Mapping[str, str], home: Path, log: Path | None = None
 ) -> "Iterator[SparkSession]":
-    """Yield a session for one table, and stop it at the end. ``home`` is the Spark home.
+    """Yield a session for tables, and stop it at the end. ``home`` is the Spark home.
+
+    ``log`` is the file for the output of Spark's JVM; None: this process's output.
 
     Raises:
         PipelineFailed: Spark does not start.
@@ -130,7 +138,7 @@ def table_session(
     use_installed_pyspark(home)
     _serve_locally(master)
     builder = SparkSession.builder.appName(name).master(master)
-    with _start_session(builder, {**_SESSION_SETTINGS, **settings}) as session:
+    with _start_session(builder, {**_SESSION_SETTINGS, **settings}, log) as session:
         yield session
 
 
@@ -160,23 +168,52 @@ def _serve_locally(master: str) -> None:
 
 @contextmanager
 def _start_session(
-    builder: "SparkSession.Builder", settings: Mapping[str, str]
+    builder: "SparkSession.Builder", settings: Mapping[str, str], log: Path | None
 ) -> "Iterator[SparkSession]":
     from pyspark.errors import PySparkException
 
     for key, value in settings.items():
         builder.config(key, value)
+    warming = warm_imports()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), into(log):
             # Hides warnings about static settings, which a running session cannot change.
             warnings.simplefilter("ignore")
             session = builder.getOrCreate()
     except (PySparkException, RuntimeError, OSError) as error:
-        raise PipelineFailed(f"Spark did not start: {error}") from error
+        keep_details(log, error)
+        raise PipelineFailed(f"Spark did not start: {_start_failure(log, error)}") from error
+    finally:
+        _end(warming)
     try:
         yield session
     finally:
         session.stop()
+
+
+def _end(warming: "subprocess.Popen[bytes] | None") -> None:
+    if warming is None:
+        return
+    try:
+        warming.wait(WARM_S)
+    except subprocess.TimeoutExpired:
+        warming.kill()
+        warming.wait()
+
+
+def _start_failure(log: Path | None, error: BaseException) -> str:
+    """Return why Spark did not start: packages that were not found, else the exception."""
+    text = ""
+    if log is not None:
+        with suppress(OSError):
+            text = log.read_text(errors="replace")
+    missing = _UNRESOLVED.findall(text)
+    if missing:
+        names = ", ".join(
+            dict.fromkeys(each.replace("#", ":").replace(";", ":") for each in missing)
+        )
+        return f"{names} cannot be downloaded: is Maven Central reachable?"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def check_spark(*, needs_java: bool = True) -> None:
@@ -230,6 +267,7 @@ def run_once(
     from pyspark.pipelines.spark_connect_pipeline import start_run
 
     failures: list[FlowEvent] = []
+    outcomes = Outcomes(on_event)
     try:
         graph = _define(session, project, request.settings)
         results = start_run(
@@ -247,11 +285,44 @@ def run_once(
             event = read_event(result["pipeline_event_result"].event.message)
             if event.flow and event.state == "FAILED":
                 failures.append(event)
-            on_event(event)
+            outcomes.add(event)
+        outcomes.end(failed=bool(failures))
     except PySparkException as error:
+        outcomes.end(failed=True)
         raise PipelineFailed(_cause(failures, str(error))) from error
     if failures:
         raise PipelineFailed(_cause(failures, failures[0].message))
+
+
+class Outcomes:
+    """Passes events on, but holds "completed" back until nothing can contradict it.
+
+    Spark reports a flow whose query has ended as completed, and only then finds out why it ended;
+    it also reports a run as completed before the failure of one of its flows.
+    """
+
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
+        self._completed: dict[str, FlowEvent] = {}
+        self._failed: set[str] = set()
+
+    def add(self, event: FlowEvent) -> None:
+        """Process one event."""
+        if event.flow and event.state == "COMPLETED":
+            self._completed[event.flow] = event
+        elif not event.flow and "COMPLETED" in event.message.upper():
+            self._completed[""] = event
+        else:
+            if event.state == "FAILED":
+                self._failed.add(event.flow)
+            self._on_event(event)
+
+    def end(self, *, failed: bool) -> None:
+        """Pass on what has completed: the run only if nothing failed."""
+        for flow, event in self._completed.items():
+            if flow not in self._failed and (flow or not failed):
+                self._on_event(event)
+        self._completed.clear()
 
 
 def _define(session: "SparkSession", project: Project, settings: dict[str, str]) -> str:
@@ -297,6 +368,8 @@ def _cause(failures: Sequence[FlowEvent], text: str) -> str:
 
 def cause_of(text: str) -> str:
     """Return the line with the cause of an error: the last Ottla exception, else any."""
+    if is_start_limit(text):
+        return START_LIMIT
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if _RAISED.match(line)]
     ours = [line for line in raised if line.startswith("ottla.")]

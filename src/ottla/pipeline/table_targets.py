@@ -231,6 +231,7 @@ class IcebergTable(_SqlTable):
         """Return whether a snapshot has the number of the batch."""
         if not self._spark.catalog.tableExists(self._name):
             return False
+        self._spark.catalog.refreshTable(self._name)  # a catalog may cache an old version
         done = self._spark.table(f"{self._name}.snapshots").where(
             (F.col("summary")[_QUERY_PROPERTY] == query)
             & (F.col("summary")[_BATCH_PROPERTY] == str(batch))

@@ -1,0 +1,326 @@
+"""Kills parts of a running stream at random moments, and checks that no row is lost or doubled.
+
+    python -m tests.pipeline.kills --flow delta --kills 25 --seed 7
+
+Kills the driver with all of its processes, a Python worker, the process that plans the stream, an
+executor (on a standalone cluster), or the broker. A driver that has ended for any reason is started
+again, with other options than before. While this happens a producer writes numbers, some of them
+unreadable; at the end the result must have each number once, and the dead-letter topic each
+unreadable record once.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.testing import Cluster, run_node
+
+HERE = Path(__file__).parent
+PARTITIONS = 3
+POISON_EVERY = 17
+START_S = 240.0
+KINDS = ("driver", "worker", "planner", "broker")
+WORKER = b"pyspark.daemon\0pyspark.worker\0"
+PLANNER = b"python_streaming_source_runner"
+OPTIONS: tuple[dict[str, str], ...] = (
+    {},
+    {"maxBytesPerPartition": "400"},
+    {"minPartitions": "5"},
+    {"maxOffsetsPerTrigger": "40"},
+    {"maxRecordsPerPartition": "7", "maxOffsetsPerTrigger": "100"},
+)
+
+
+@dataclass
+class Outcome:
+    """What happened and what was found."""
+
+    flow: str
+    kills: Counter[str] = field(default_factory=Counter)
+    starts: int = 0
+    produced: int = 0
+    lost: list[int] = field(default_factory=list)
+    doubled: list[int] = field(default_factory=list)
+    dead_lost: int = 0
+    dead_doubled: int = 0
+    seconds: float = 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        return not (self.lost or self.doubled or self.dead_lost or self.dead_doubled)
+
+
+class Harness:
+    """One stream, its producer and its broker."""
+
+    def __init__(
+        self,
+        node: Cluster,
+        root: Path,
+        flow: str,
+        seed: int,
+        *,
+        python: str = sys.executable,
+        master: str = "local[2,8]",
+        more: Callable[[], list[int]] | None = None,
+    ) -> None:
+        self.node = node
+        self.root = root
+        self.flow = flow
+        self.random = random.Random(seed)
+        self.python = python
+        self.master = master
+        self.executors = more
+        self.outcome = Outcome(flow)
+        self.driver: subprocess.Popen[bytes] | None = None
+        self._stopped = threading.Event()
+        self._producing = threading.Thread(target=self._produce)
+        self._consumed: dict[str, list[bytes]] = {"copy": [], "dead": []}
+
+    # -- the parts ---------------------------------------------------------------
+
+    def prepare(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.node.bootstrap})
+        topics = [NewTopic(each, PARTITIONS, 1) for each in ("numbers", "copy", "dead")]
+        for created in admin.create_topics(topics).values():
+            created.result(60)
+
+    def _produce(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self.node.bootstrap,
+                "enable.idempotence": True,
+                "delivery.timeout.ms": 600_000,
+                "linger.ms": 5,
+            }
+        )
+        while not self._stopped.wait(0.02):
+            number = self.outcome.produced
+            value = f"bad {number}" if number % POISON_EVERY == 3 else json.dumps({"n": number})
+            producer.produce("numbers", value, partition=number % PARTITIONS)
+            self.outcome.produced += 1
+            producer.poll(0)
+        assert producer.flush(600) == 0
+
+    def start_driver(self) -> None:
+        options = json.dumps(self.random.choice(OPTIONS))
+        words = [self.flow, self.node.bootstrap, str(self.root), self.master, options]
+        environment = {key: text for key, text in os.environ.items() if "SPARK" not in key}
+        with (self.root / "driver.log").open("ab") as log:
+            self.driver = subprocess.Popen(
+                [self.python, str(HERE / "kills_driver.py"), *words],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=environment,
+            )
+        self.outcome.starts += 1
+
+    def ensure_driver(self) -> None:
+        """Start the driver again if it has ended."""
+        if self.driver is None or self.driver.poll() is not None:
+            self.start_driver()
+
+    def kill_driver(self) -> None:
+        if self.driver is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.driver.pid, signal.SIGKILL)
+            self.driver.wait(60)
+
+    def _members(self, sign: bytes) -> list[int]:
+        """Return the processes of the driver's group whose command line has ``sign``."""
+        assert self.driver is not None
+        found = []
+        for each in Path("/proc").glob("[0-9]*"):
+            try:
+                group = int((each / "stat").read_text().rpartition(")")[2].split()[3])
+                if group == self.driver.pid and sign in (each / "cmdline").read_bytes():
+                    found.append(int(each.name))
+            except (OSError, IndexError, ValueError):
+                continue
+        return sorted(found)
+
+    # -- faults --------------------------------------------------------------------
+
+    def kill(self, kind: str) -> bool:
+        """Inject one fault; False if there is nothing to kill."""
+        match kind:
+            case "driver":
+                self.kill_driver()
+                self.start_driver()
+            case "broker":
+                self.node.kill(1)
+                self.node.start(1)
+            case "executor":
+                victims = self.executors() if self.executors is not None else []
+                return self._kill_one(victims, kind)
+            case "worker":
+                daemons = self._members(WORKER)
+                return self._kill_one(daemons[1:] or daemons, kind)
+            case "planner":
+                return self._kill_one(self._members(PLANNER), kind)
+        self.outcome.kills[kind] += 1
+        return True
+
+    def _kill_one(self, victims: list[int], kind: str) -> bool:
+        if not victims:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(self.random.choice(victims), signal.SIGKILL)
+            self.outcome.kills[kind] += 1
+            return True
+        return False
+
+    # -- progress --------------------------------------------------------------------
+
+    def commits(self) -> int:
+        return len(list((self.root / "checkpoint" / "commits").glob("[0-9]*")))
+
+    def last_batch(self) -> int:
+        numbers = [int(each.name) for each in (self.root / "checkpoint" / "commits").glob("[0-9]*")]
+        return max(numbers, default=-1)
+
+    def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = START_S) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self.ensure_driver()
+            if time.monotonic() > deadline:
+                log = (self.root / "driver.log").read_text(errors="replace")[-3000:]
+                raise AssertionError(f"{what} did not happen in {seconds} s\n{log}")
+            time.sleep(0.1)
+
+    def run(self, kills: int, kinds: tuple[str, ...] = KINDS, seconds: float = 1e9) -> Outcome:
+        """Kill until the number or the time is reached, then let the stream finish and compare."""
+        began = time.monotonic()
+        self.prepare()
+        self._producing.start()
+        try:
+            self.ensure_driver()
+            while self.outcome.kills.total() < kills and time.monotonic() - began < seconds:
+                # A batch must finish between two kills: otherwise nothing is tested.
+                before = self.last_batch()
+                self.wait_for(lambda before=before: self.last_batch() > before, "a batch")
+                time.sleep(self.random.random() * 1.5)
+                index = self.outcome.kills.total()
+                kind = kinds[index] if index < len(kinds) else self.random.choice(kinds)
+                self.kill(kind)
+        finally:
+            self._stopped.set()
+            self._producing.join(600)
+        self.wait_for(self._is_finished, "the end")
+        self.kill_driver()
+        self._compare()
+        self.outcome.seconds = time.monotonic() - began
+        return self.outcome
+
+    def _is_finished(self) -> bool:
+        """Return whether a committed batch ends at the end of the topic."""
+        last = self.last_batch()
+        if last < 0:
+            return False
+        text = (self.root / "checkpoint" / "offsets" / str(last)).read_text()
+        ends = json.loads(text.splitlines()[2])["topics"]["numbers"]["end"]
+        return sum(ends.values()) >= self.outcome.produced
+
+    # -- the result ------------------------------------------------------------------
+
+    def _compare(self) -> None:
+        dead = {number for number in range(self.outcome.produced) if number % POISON_EVERY == 3}
+        good = set(range(self.outcome.produced)) - dead
+        if self.flow == "topic":
+            values = self._values("copy")
+            counts = Counter(_number(value) for value in values)
+            self._count(counts, good | dead)
+            return
+        self._count(Counter(self._rows()), good)
+        letters = Counter(_number(value) for value in self._values("dead"))
+        self.outcome.dead_lost = len(dead - letters.keys())
+        self.outcome.dead_doubled = sum(each > 1 for each in letters.values())
+
+    def _count(self, counts: Counter[int], expected: set[int]) -> None:
+        assert counts.keys() <= expected, f"unknown rows: {sorted(counts.keys() - expected)[:5]}"
+        self.outcome.lost = sorted(expected - counts.keys())
+        self.outcome.doubled = sorted(number for number, count in counts.items() if count > 1)
+
+    def _rows(self) -> list[int]:
+        words = [self.flow, self.node.bootstrap, str(self.root), "local[2]", "read"]
+        environment = {key: text for key, text in os.environ.items() if "SPARK" not in key}
+        done = subprocess.run(
+            [self.python, str(HERE / "kills_driver.py"), *words],
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+            env=environment,
+        )
+        lines = [line for line in done.stdout.splitlines() if line.startswith("ROWS ")]
+        assert lines, done.stderr[-3000:]
+        found: list[int] = json.loads(lines[0].removeprefix("ROWS "))
+        return found
+
+    def _values(self, topic: str) -> list[bytes]:
+        """Read a topic with read_committed to its end."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.node.bootstrap,
+                "group.id": "kills",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        consumer.assign([ConfluentPartition(topic, each, 0) for each in range(PARTITIONS)])
+        found: list[bytes] = []
+        ended: set[int] = set()
+        while len(ended) < PARTITIONS:
+            message = consumer.poll(60)
+            assert message is not None, f"{topic} did not answer"
+            if message.error() is not None:
+                ended.add(message.partition())
+            else:
+                found.append(message.value())
+        consumer.close()
+        return found
+
+
+def _number(value: bytes) -> int:
+    text = value.decode()
+    return int(text.removeprefix("bad ")) if text.startswith("bad ") else int(json.loads(text)["n"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Kill parts of a stream and compare its result.")
+    parser.add_argument("--flow", choices=["topic", "parquet", "delta", "iceberg"], required=True)
+    parser.add_argument("--kills", type=int, default=25)
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop killing after this time")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--python", default=sys.executable, help="with a Spark that fits the flow")
+    asked = parser.parse_args()
+    with TemporaryDirectory(prefix="kills-") as place:
+        root = Path(place)
+        with run_node(processes=True, directory=root / "node") as node:
+            harness = Harness(node, root, asked.flow, asked.seed, python=asked.python)
+            try:
+                outcome = harness.run(asked.kills, seconds=asked.seconds)
+            finally:
+                harness.kill_driver()
+    print(outcome)
+    sys.exit(not outcome.is_exact)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Streams that are killed again and again neither lose nor double a row (short form).
+
+``python -m tests.pipeline.kills`` and the tests in `tests/conformance` kill more often, and write
+Delta and Iceberg.
+"""
+
+import pytest
+from kills import Harness
+from spark_session import java_missing
+
+from ottla.testing import run_node
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.slow,
+    pytest.mark.skipif(java_missing() is not None, reason=str(java_missing())),
+]
+
+
+def check(tmp_path, flow: str, kills: tuple[str, ...], seed: int) -> None:
+    with run_node(processes=True, directory=tmp_path / "node") as node:
+        harness = Harness(node, tmp_path, flow, seed)
+        try:
+            outcome = harness.run(len(kills), kills)
+        finally:
+            harness.kill_driver()
+    assert outcome.is_exact, outcome
+    assert outcome.kills.total() == len(kills)
+    assert outcome.produced > 50
+
+
+def test_table_is_exact_though_worker_broker_and_driver_are_killed(tmp_path):
+    check(tmp_path, "parquet", ("worker", "broker", "driver"), 1)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("flow", ["topic", "parquet"])
+def test_stream_is_exact_after_many_kills(tmp_path, flow):
+    kinds = ("driver", "worker", "planner", "broker") * 6
+    check(tmp_path, flow, kinds, 2)
