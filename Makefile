@@ -5,7 +5,7 @@ PLAIN   := build/plain
 JOBS    ?= 2
 INSTALL := @$(PYTHON) tools/install.py
 
-.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash mutants bench conformance differential docs dist clean
+.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench conformance differential docs dist clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -68,6 +68,9 @@ fuzz: setup ## send mutated frames to every codec; FUZZ_SECONDS=n
 
 crash: setup ## kill -9 a node under load CRASHES=n times; send it FUZZ=n mutated frames
 	CRASHES=$(or $(CRASHES),50) FUZZ=$(or $(FUZZ),100000) $(BIN)/python -m pytest -q tests/faults
+
+kills: setup ## kill parts of a Spark stream KILLS=n times and compare its result; FLOW=topic|parquet|delta|iceberg SEED=n
+	$(BIN)/python -m tests.pipeline.kills --flow $(or $(FLOW),parquet) --kills $(or $(KILLS),25) $(if $(SEED),--seed $(SEED))
 
 mutants: setup ## break each promise on purpose; a test must fail; PART=storage
 	$(BIN)/python tests/mutants/run.py $(PART)

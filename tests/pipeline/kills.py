@@ -1,6 +1,6 @@
 """Kills parts of a running stream at random moments, and checks that no row is lost or doubled.
 
-    python -m tests.pipeline.kills --flow delta --kills 25 --seed 7
+    make kills FLOW=delta KILLS=25 SEED=7
 
 Kills the driver with all of its processes, a Python worker, the process that plans the stream, an
 executor (on a standalone cluster), or the broker. A driver that has ended for any reason is started
@@ -308,12 +308,17 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--seconds", type=float, default=1e9, help="stop killing after this time")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--python", default=sys.executable, help="with a Spark that fits the flow")
+    parser.add_argument("--python", help="with a Spark that fits the flow; default: made for it")
     asked = parser.parse_args()
+    python = asked.python or sys.executable
+    if asked.python is None and asked.flow in ("delta", "iceberg"):
+        from tests.conformance.spark_environments import python_of, requirements_of
+
+        python = str(python_of(asked.flow, requirements_of(asked.flow)))
     with TemporaryDirectory(prefix="kills-") as place:
         root = Path(place)
         with run_node(processes=True, directory=root / "node") as node:
-            harness = Harness(node, root, asked.flow, asked.seed, python=asked.python)
+            harness = Harness(node, root, asked.flow, asked.seed, python=python)
             try:
                 outcome = harness.run(asked.kills, seconds=asked.seconds)
             finally:

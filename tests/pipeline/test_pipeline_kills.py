@@ -1,7 +1,6 @@
 """Streams that are killed again and again neither lose nor double a row (short form).
 
-``python -m tests.pipeline.kills`` and the tests in `tests/conformance` kill more often, and write
-Delta and Iceberg.
+``make kills`` and the tests in `tests/conformance` kill more often, and write Delta and Iceberg.
 """
 
 import pytest
