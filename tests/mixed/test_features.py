@@ -63,7 +63,7 @@ def test_cluster_that_kafka_formatted_by_default_takes_ottla_nodes_and_leaders(
     with run_mixed({1: theirs, 2: theirs, 3: theirs}, tmp_path) as cluster:
         where = ("--bootstrap-server", cluster.bootstrap)
         described = cluster.tool(FEATURES, *where, "describe", version="4.3.1")
-        assert re.search(r"metadata\.version\t.*FinalizedVersionLevel: 4\.3-IV0", described)
+        assert re.search(r"metadata\.version\s.*FinalizedVersionLevel: 4\.3-IV0", described)
         clients = Clients(cluster)
         clients.create("before")
         clients.write("before", ["a", "b"])

@@ -9,6 +9,7 @@ from ottla.config.loading import load
 from ottla.config.problems import ConfigError
 from ottla.node.cordons import Cordons
 from ottla.node.directories import all_directories, cordoned_directories
+from ottla.node.gauges import directory_families
 from ottla.runtime.disk import RealDisk
 
 FILE = """process.roles=broker,controller
@@ -85,3 +86,25 @@ def test_changed_cordons_are_applied_and_reported() -> None:
     assert apply("/a") == (True, False, 1)
     assert apply("/b") == (False, True, 2)
     assert apply("*") == (True, True, 3)
+
+
+class Offline(Directory):
+    is_failed = True
+
+
+class Online(Directory):
+    is_failed = False
+
+
+def test_metrics_count_offline_and_cordoned_directories() -> None:
+    cordoned = Online("/b")
+    cordoned.is_cordoned = True
+    found = {
+        family.name: [(sample.labels, sample.value) for sample in family.samples]
+        for family in directory_families([Online("/a"), cordoned, Offline("/c")], ["/d"])
+    }
+    name = "kafka_log_logmanager_"
+    assert found[f"{name}offlinelogdirectorycount"] == [((), 2)]
+    assert found[f"{name}cordonedlogdirectorycount"] == [((), 1)]
+    assert [value for _, value in found[f"{name}logdirectoryoffline"]] == [0, 0, 1, 1]
+    assert found[f"{name}logdirectorycordoned"][1] == ((("logDirectory", "/b"),), 1)

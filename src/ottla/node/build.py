@@ -28,6 +28,7 @@ from ottla.node.controller_parts import (
     NodeControllerParts,
     build_controller_parts,
 )
+from ottla.node.gauges import directory_families
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.meters import Meters
 from ottla.node.metrics import NodeView, build_metrics
@@ -186,7 +187,10 @@ def _view(
             disk_sizes=broker.disk_sizes,
             scrubbed=broker.scrubbed,
             recovery_cuts=broker.recovery_cuts,
-            sources=broker.metric_sources,
+            sources=(
+                *broker.metric_sources,
+                partial(directory_families, context.log_directories, context.offline_paths),
+            ),
         )
     return view
 

@@ -305,6 +305,39 @@ def disk_families(sizes: Mapping[TopicPartition, int]) -> Iterable[Family]:
         yield Family("partition_disk_bytes", Kind.GAUGE, "Bytes of all its files.", samples)
 
 
+class Directory(Protocol):
+    """A log directory."""
+
+    path: str
+    is_cordoned: bool
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it is offline."""
+        ...
+
+
+def directory_families(directories: Iterable[Directory], lost: Iterable[str]) -> Iterable[Family]:
+    """Yield which log directories are offline or cordoned (KIP-1066), under Kafka's names.
+
+    ``lost`` are those that could not be opened at the start.
+    """
+    found = {each.path: (each.is_failed, each.is_cordoned) for each in directories}
+    found |= dict.fromkeys(lost, (True, False))
+    name = "kafka_log_logmanager_"
+    offline = sum(is_offline for is_offline, _ in found.values())
+    yield gauge(f"{name}offlinelogdirectorycount", "Log directories that are offline.", offline)
+    cordoned = sum(is_cordoned for _, is_cordoned in found.values())
+    yield gauge(f"{name}cordonedlogdirectorycount", "Log directories that are cordoned.", cordoned)
+    for kind, at in (("offline", 0), ("cordoned", 1)):
+        samples = tuple(
+            Sample((("logDirectory", path),), int(states[at]))
+            for path, states in sorted(found.items())
+        )
+        text = f"1 if the log directory is {kind}, else 0."
+        yield Family(f"{name}logdirectory{kind}", Kind.GAUGE, text, samples)
+
+
 def _is_at_min_isr(partition: Hosted) -> bool:
     return len(partition.isr) == min(partition.config.min_insync_replicas, len(partition.replicas))
 
