@@ -32,6 +32,9 @@ SETTINGS = (
     "processing.guarantee=exactly_once_v2",
     f"replication.factor={REPLICAS}",
     f"num.stream.threads={THREADS}",
+    # Ten seconds by default: on a busy machine a node is not replaced in that time, and an
+    # application whose transaction was aborted by its coordinator ends.
+    "producer.transaction.timeout.ms=60000",
 )
 
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
-from tests.nemesis.load import LOGGER, Worker, title
+from tests.nemesis.load import FLUSH_S_MAX, LOGGER, Worker, title
 from tests.nemesis.recorder import Recorder, now
 
 from ottla.testing.history.events import End, Phase, Send
@@ -62,7 +62,7 @@ class TransactionalProducer(Worker):
         if not is_commit:
             # An abort drops what was not sent yet, and then fails for good if a lost coordinator
             # never learned of the transaction. This way the aborted records are in the logs, too.
-            self._producer.flush(ASK_S)
+            self._producer.flush(FLUSH_S_MAX)
         self._end(txn, Phase.INVOKE, commit=is_commit)
         if is_commit and self._is_done(lambda: self._producer.commit_transaction(ASK_S)):
             self._end(txn, Phase.OK, commit=True)
