@@ -49,7 +49,7 @@ class ClientInfo(msgspec.Struct, frozen=True):
 class Receiver(Protocol):
     """Receives metrics of clients."""
 
-    def read(self, data: bytes) -> Callable[[ClientInfo], None]:
+    def read(self, client: ClientInfo, data: bytes) -> Callable[[], None]:
         """Parse metrics on the worker thread; return what stores them, on the event loop.
 
         Raises:
@@ -129,14 +129,16 @@ class TelemetryHandlers:
     ) -> PushTelemetryResponse:
         self._pending += 1
         try:
-            store = await self._worker.run(lambda: receiver.read(self._unpacked(codec, data)))
+            store = await self._worker.run(
+                lambda: receiver.read(client, self._unpacked(codec, data))
+            )
         except (InvalidRecord, ValueError):
             receiver.failed()
             self._telemetry.failed(client.instance, ErrorCode.INVALID_RECORD)
             return PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)
         finally:
             self._pending -= 1
-        store(client)
+        store()
         return PushTelemetryResponse()
 
     def _unpacked(self, codec: Compression, data: bytes) -> bytes:

@@ -38,6 +38,8 @@ PACKAGES: Final = (
 FOR_SECURE_NODES: Final = frozenset(
     {"ottla.node.node_security", "ottla.node.oauth", "ottla.node.tls_reload"}
 )
+# Loaded at the start of a node that exports metrics or traces: it needs an HTTP client.
+FOR_EXPORTING_NODES: Final = frozenset({"ottla.node.otlp"})
 # Most modules take less than a millisecond, so the loop is free most of the time.
 PAUSE_S: Final = 0.002
 PAUSE_S_MAX: Final = 0.02
@@ -66,5 +68,5 @@ def _modules(packages: Iterable[str]) -> Iterator[str]:
 
     for package in packages:
         for found in iter_modules(import_module(package).__path__, f"{package}."):
-            if found.name not in FOR_SECURE_NODES:
+            if found.name not in FOR_SECURE_NODES | FOR_EXPORTING_NODES:
                 yield found.name

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from ottla.config.addresses import BadAddress, parse_host_counts, parse_voter
 from ottla.config.generated import BrokerConfig, GroupConfig, TopicConfig
 from ottla.config.listeners import Listeners
+from ottla.config.otlp_headers import BadOtlpSetting, check_otlp_url, parse_headers
 from ottla.config.problems import Problem
 
 MEGABYTE = 1024 * 1024
@@ -47,10 +48,31 @@ def _metrics(config: BrokerConfig) -> Iterator[Problem]:
             yield Problem(key, None, "must not be empty")
 
 
+def _otlp(config: BrokerConfig) -> Iterator[Problem]:
+    for key, url in (
+        ("ottla.otlp.endpoint", config.ottla_otlp_endpoint),
+        ("ottla.otlp.metrics.endpoint", config.ottla_otlp_metrics_endpoint),
+        ("ottla.otlp.traces.endpoint", config.ottla_otlp_traces_endpoint),
+    ):
+        try:
+            if url is not None:
+                check_otlp_url(url)
+        except BadOtlpSetting as error:
+            yield Problem(key, None, str(error))
+    try:
+        parse_headers(config.ottla_otlp_headers.reveal() if config.ottla_otlp_headers else "")
+    except BadOtlpSetting as error:
+        yield Problem("ottla.otlp.headers", None, str(error))
+    if config.ottla_otlp_client_key is not None and config.ottla_otlp_client_certificate is None:
+        rule = "must be set, because ottla.otlp.client.key is"
+        yield Problem("ottla.otlp.client.certificate", None, rule)
+
+
 def _node(config: BrokerConfig) -> Iterator[Problem]:
     if config.broker_id != config.node_id:
         yield Problem("broker.id", str(config.broker_id), f"must equal node.id={config.node_id}")
     yield from _metrics(config)
+    yield from _otlp(config)
     voters = [parse_voter(text).id for text in config.controller_quorum_voters]
     if not voters and not config.controller_quorum_bootstrap_servers:
         rule = "must be set, unless controller.quorum.voters is"

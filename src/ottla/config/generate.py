@@ -93,6 +93,8 @@ def render_docs() -> str:
         "Generated from the table of keys (`make docs`); do not edit.\n",
         "Settings are read from the properties file, then from `KAFKA_*` environment variables "
         "(`KAFKA_LOG_DIRS` is `log.dirs`), then from overrides; the last one takes precedence. "
+        "Before all of them, OpenTelemetry's `OTEL_*` variables set keys of `ottla.otlp.` "
+        "([monitoring.md](monitoring.md)). "
         "Names, types, defaults and bounds are those of Kafka 4.2; keys that Kafka does not have "
         "start with `ottla.`.\n",
     ]

@@ -1161,6 +1161,63 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ottla.errors.deadletterqueue.topic.name.prefix``: The required name prefix of dead letter
     topics."""
 
+    ottla_otlp_endpoint: str | None = None
+    """``ottla.otlp.endpoint``: The http or https URL of an OTLP collector; /v1/metrics and
+    /v1/traces are added to it. Nothing is exported if no endpoint is set."""
+
+    ottla_otlp_metrics_endpoint: str | None = None
+    """``ottla.otlp.metrics.endpoint``: The whole URL that metrics are sent to, in place of
+    ottla.otlp.endpoint."""
+
+    ottla_otlp_traces_endpoint: str | None = None
+    """``ottla.otlp.traces.endpoint``: The whole URL that traces are sent to, in place of
+    ottla.otlp.endpoint."""
+
+    ottla_otlp_protocol: str = "http/protobuf"
+    """``ottla.otlp.protocol``: The transport of OTLP. gRPC is not supported; collectors have both,
+    on different ports."""
+
+    ottla_otlp_headers: Password | None = None
+    """``ottla.otlp.headers``: Headers of every export, such as authorization, as name=value,...;
+    values may be percent-encoded."""
+
+    ottla_otlp_timeout_ms: int = 10000
+    """``ottla.otlp.timeout.ms``: How long the collector may take to answer."""
+
+    ottla_otlp_compression: str = "gzip"
+    """``ottla.otlp.compression``: How exports are compressed."""
+
+    ottla_otlp_certificate: str | None = None
+    """``ottla.otlp.certificate``: The PEM file of the certificates that the collector's must be
+    signed by; those of the system if not set."""
+
+    ottla_otlp_client_certificate: str | None = None
+    """``ottla.otlp.client.certificate``: The PEM file of the certificate chain that this node
+    shows to the collector."""
+
+    ottla_otlp_client_key: str | None = None
+    """``ottla.otlp.client.key``: The PEM file of the key of ottla.otlp.client.certificate."""
+
+    ottla_otlp_service_name: str = "ottla"
+    """``ottla.otlp.service.name``: service.name of everything that this node exports."""
+
+    ottla_otlp_resource_attributes: tuple[str, ...] = ()
+    """``ottla.otlp.resource.attributes``: Further attributes of this node, as name=value."""
+
+    ottla_otlp_metrics_enable: bool = True
+    """``ottla.otlp.metrics.enable``: Whether the metrics of this node are exported."""
+
+    ottla_otlp_metrics_interval_ms: int = 60000
+    """``ottla.otlp.metrics.interval.ms``: How often the metrics of this node are exported."""
+
+    ottla_otlp_client_metrics_enable: bool = True
+    """``ottla.otlp.client.metrics.enable``: Whether metrics that clients push (KIP-714) are
+    forwarded."""
+
+    ottla_otlp_traces_sample_ratio: float = 0.0
+    """``ottla.otlp.traces.sample.ratio``: The fraction of requests that are traced; 0 disables
+    traces."""
+
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one topic, including those of its broker."""

@@ -12,6 +12,7 @@ from ottla.config.tables.broker_groups import BROKER_GROUPS
 from ottla.config.tables.broker_log import BROKER_LOG
 from ottla.config.tables.broker_network import BROKER_NETWORK
 from ottla.config.tables.broker_node import BROKER_NODE
+from ottla.config.tables.broker_otlp import BROKER_OTLP
 from ottla.config.tables.broker_ottla import BROKER_OTTLA
 from ottla.config.tables.broker_quotas import BROKER_QUOTAS
 from ottla.config.tables.broker_remote import BROKER_REMOTE
@@ -35,6 +36,7 @@ _ROWS = {
         *BROKER_REMOTE,
         *BROKER_SECURITY,
         *BROKER_OTTLA,
+        *BROKER_OTLP,
     ),
     Scope.TOPIC: TOPIC,
     Scope.GROUP: GROUP,

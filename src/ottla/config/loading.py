@@ -1,7 +1,8 @@
 """Loads raw settings into a checked configuration, or reports every problem in them.
 
-Precedence: properties file, then environment, then overrides; the last one wins. An unknown key is
-kept and causes a warning with the nearest known key: it may be a typo.
+Precedence: OpenTelemetry's variables, then the properties file, then ``KAFKA_*`` variables, then
+overrides; the last one wins. An unknown key is kept and causes a warning with the nearest known
+key: it may be a typo.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ from ottla.config.key_table import (
 )
 from ottla.config.layers import parse_checked, shown
 from ottla.config.listeners import Listeners, resolve
+from ottla.config.otel_environment import from_otel_environment
 from ottla.config.problems import ConfigError, ConfigWarning, Problem
 from ottla.config.properties import (
     BadProperties,
@@ -64,6 +66,7 @@ def load(
     """
     try:
         settings = [
+            *from_otel_environment(environment or {}),
             *from_text(properties),
             *from_environment(environment or {}),
             *from_overrides(overrides),

@@ -98,6 +98,18 @@ class NonEmpty(msgspec.Struct, frozen=True):
         return "not empty"
 
 
+class Pairs(msgspec.Struct, frozen=True):
+    """A list of ``name=value``."""
+
+    def broken_by(self, value: Value) -> str | None:
+        """Look for a name before the first equals sign of each item."""
+        assert isinstance(value, tuple)
+        return None if all(item.find("=") > 0 for item in value) else f"must be {self}"
+
+    def __str__(self) -> str:
+        return "name=value,..."
+
+
 class ThrottledReplicas(msgspec.Struct, frozen=True):
     """``*`` alone, or any number of ``partition:broker``."""
 

@@ -1,6 +1,7 @@
 """Constructs what a node has as a broker: its partitions, its coordinators and its listeners."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,6 +34,9 @@ from ottla.replication.partition import Partition
 from ottla.runtime.ports import Address
 from ottla.server.listener import Server, SharedResources
 from ottla.storage.log import Log
+
+if TYPE_CHECKING:
+    from ottla.observability.otlp_exporter import OtlpExporter
 
 
 class BrokerParts(msgspec.Struct, frozen=True):
@@ -95,6 +99,7 @@ class BrokerInputs(msgspec.Struct, frozen=True):
     watch: ImageWatch
     channel: ControllerChannel
     shared: SharedResources
+    otlp: "OtlpExporter | None" = None
 
 
 def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
@@ -106,7 +111,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     topic_creation = _topic_creation(context, channel)
     coordinators = _coordinators(inputs, replica_manager, topic_creation)
     open_listeners = OpenListeners(loaded.listeners)
-    telemetry = Telemetry(context, watch.current)
+    telemetry = Telemetry(context, watch.current, inputs.otlp)
     handlers = broker_handlers(
         BrokerDependencies(
             context=context,

@@ -8,6 +8,7 @@ runs. A node has the parts of its roles:
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,6 +33,7 @@ from ottla.node.gauges import directory_families
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.meters import Meters
 from ottla.node.metrics import NodeView, build_metrics
+from ottla.node.otlp_endpoints import metrics_url, traces_url
 from ottla.node.quorum import NodeQuorum, build_quorum, voter_address
 from ottla.node.quotas import QuotaPublisher, build_throttling, quota_families
 from ottla.node.security_port import Security
@@ -42,6 +44,10 @@ from ottla.runtime.ports import Address
 from ottla.server.admission import Admission
 from ottla.server.listener import SharedResources
 from ottla.server.request_memory import RequestMemory
+
+if TYPE_CHECKING:
+    from ottla.observability.otlp_exporter import OtlpExporter
+    from ottla.observability.request_traces import RequestTracer
 
 
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +61,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     broker: BrokerParts | None
     meters: Meters
     metrics: HttpService | None
+    otlp: "OtlpExporter | None"
     security: Security
 
 
@@ -69,14 +76,14 @@ def build_node(context: NodeContext) -> NodeParts:
     quorum = build_quorum(context, loader)
     snapshotter = _snapshotter(context, quorum, loader)
     channel = _channel(context, quorum, watch)
-    shared = _shared(context)
+    otlp, shared = _otlp_and_shared(context)
     controller = broker = None
     if context.has_role("controller"):
         controller = build_controller_parts(
             ControllerInputs(context, quorum, loader, watch, channel, shared)
         )
     if context.has_role("broker"):
-        broker = build_broker_parts(BrokerInputs(context, quorum, watch, channel, shared))
+        broker = build_broker_parts(BrokerInputs(context, quorum, watch, channel, shared, otlp))
     limits = ConnectionLimits(context.loaded, shared.admission)
     quotas = QuotaPublisher(shared.throttling.quotas)
     publishers: list[Publisher] = [watch, meters, limits, quotas, context.dynamic]
@@ -103,6 +110,7 @@ def build_node(context: NodeContext) -> NodeParts:
         )
     # The quorum drives the loader, and the controller drives the quorum: the one cycle of a node.
     loader.install(followers)
+    view = _with_quotas(context, shared, _view(context, quorum, watch, controller, broker))
     return NodeParts(
         quorum=quorum,
         watch=watch,
@@ -113,10 +121,9 @@ def build_node(context: NodeContext) -> NodeParts:
         meters=meters,
         security=context.security,
         metrics=build_metrics(
-            context,
-            _with_quotas(context, shared, _view(context, quorum, watch, controller, broker)),
-            None if broker is None else broker.coordinators.group_page,
+            context, view, otlp, None if broker is None else broker.coordinators.group_page
         ),
+        otlp=otlp,
     )
 
 
@@ -144,7 +151,18 @@ def _channel(context: NodeContext, quorum: NodeQuorum, watch: ImageWatch) -> Con
     return ControllerChannel(context.ports.network, leader, client_id(context.node_id), options)
 
 
-def _shared(context: NodeContext) -> SharedResources:
+def _otlp_and_shared(context: NodeContext) -> "tuple[OtlpExporter | None, SharedResources]":
+    """Return what exports metrics and traces, and what all servers of the node share."""
+    config = context.loaded.broker
+    if metrics_url(config) is None and traces_url(config) is None:
+        return None, _shared(context, None)
+    from ottla.node.otlp import build_otlp  # few nodes need it
+
+    otlp, tracer = build_otlp(context)
+    return otlp, _shared(context, tracer)
+
+
+def _shared(context: NodeContext, tracer: "RequestTracer | None") -> SharedResources:
     """Return the limits, memory and counters that all servers of the node share."""
     return SharedResources(
         admission=Admission(limits_of(context.loaded)),
@@ -153,6 +171,7 @@ def _shared(context: NodeContext) -> SharedResources:
         close_hooks=context.close_hooks,
         release_memory=context.ports.release_memory,
         throttling=build_throttling(context.loaded.broker, context.ports),
+        tracer=tracer,
     )
 
 

@@ -18,6 +18,7 @@ from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import Publisher
 from ottla.node.context import NodeContext
 from ottla.node.controller_channel import ControllerChannel
+from ottla.node.otlp_endpoints import shows_metrics
 from ottla.node.replica_manager import ReplicaManager
 from ottla.observability.exposition import Family
 from ottla.observability.http import Page
@@ -113,7 +114,7 @@ class Coordinators:
         dependencies = self._dependencies
         config = dependencies.context.loaded.broker
         interval_ms = config.ottla_consumer_lag_interval_ms
-        if config.ottla_metrics_listener is None or interval_ms == 0:
+        if not shows_metrics(config) or interval_ms == 0:
             return None
         sources = consumer_lag.LagSources(
             groups.coordinator.runtime.views,

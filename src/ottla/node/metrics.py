@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -41,6 +41,9 @@ from ottla.observability.process_metrics import ProcessMetrics
 from ottla.protocol.types import NodeId, TopicPartition
 from ottla.raft.core.view import QuorumView
 from ottla.runtime.ports import Address
+
+if TYPE_CHECKING:
+    from ottla.observability.otlp_exporter import OtlpExporter
 
 # The values of Kafka's BrokerState that are used here.
 _STARTING: Final = 1
@@ -162,12 +165,20 @@ class NodeMetrics(msgspec.Struct, frozen=True):
 
 
 def build_metrics(
-    context: NodeContext, view: NodeView, group_page: Callable[[str], Page] | None
+    context: NodeContext,
+    view: NodeView,
+    otlp: "OtlpExporter | None",
+    group_page: Callable[[str], Page] | None,
 ) -> HttpService | None:
     """Return the service of the pages; None where ``ottla.metrics.listener`` is not set.
 
-    ``group_page`` serves the pages below /groups/; None on a node that is no broker.
+    ``otlp`` exports the same metrics, if it is given. ``group_page`` serves the pages below
+    /groups/; None on a node that is no broker.
     """
+    if otlp is not None:
+        view = msgspec.structs.replace(view, sources=(*view.sources, otlp.collect))
+        if context.loaded.broker.ottla_otlp_metrics_enable:
+            otlp.export_registry(NodeMetrics(context.meters, view).registry())
     text = context.loaded.broker.ottla_metrics_listener
     if text is None:
         return None

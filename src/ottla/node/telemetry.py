@@ -15,6 +15,7 @@ from ottla.metadata.configs import ConfigResourceType
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.node.context import NodeContext
+from ottla.node.otlp_endpoints import forwards_client_metrics
 from ottla.observability.exposition import Family
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime.lazy import Lazy
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.api.telemetry import ClientInfo, TelemetryHandlers
     from ottla.observability.client_metrics import ClientMetrics
     from ottla.observability.client_telemetry import ClientTelemetry
+    from ottla.observability.otlp_exporter import OtlpExporter
     from ottla.observability.telemetry_subscriptions import SubscriptionTable
 
 EVICT_S: Final = 60.0
@@ -48,15 +50,22 @@ class Telemetry:
 
     name = "client-telemetry"
 
-    def __init__(self, context: NodeContext, image: Callable[[], Image]) -> None:
+    def __init__(
+        self,
+        context: NodeContext,
+        image: Callable[[], Image],
+        otlp: "OtlpExporter | None" = None,
+    ) -> None:
         self._context = context
         self._image = image
+        self._forward = otlp if forwards_client_metrics(context.loaded.broker) else None
         self._parts = Lazy(self._build)
 
     @property
     def has_receiver(self) -> bool:
         """Whether pushed metrics go anywhere, so that clients should push them."""
-        return self._context.loaded.broker.ottla_metrics_listener is not None
+        is_shown = self._context.loaded.broker.ottla_metrics_listener is not None
+        return is_shown or self._forward is not None
 
     @property
     def handlers(self) -> "TelemetryHandlers":
@@ -76,7 +85,7 @@ class Telemetry:
         context.close_hooks.add(
             lambda listener, peer: telemetry.connection_closed(Connection(listener, peer))
         )
-        receiver = MetricsReceiver(metrics, context.ports.clock.monotonic)
+        receiver = MetricsReceiver(metrics, context.ports.clock.monotonic, self._forward)
         handlers = TelemetryHandlers(
             telemetry,
             receiver if self.has_receiver else None,
@@ -110,20 +119,24 @@ class Telemetry:
 
 
 class MetricsReceiver(msgspec.Struct, frozen=True):
-    """Parses pushed metrics and shows them in /metrics."""
+    """Parses pushed metrics, shows them in /metrics and forwards them, if they are exported."""
 
     metrics: "ClientMetrics"
     now: Callable[[], int]
+    exporter: "OtlpExporter | None" = None
 
-    def read(self, data: bytes) -> Callable[["ClientInfo"], None]:
+    def read(self, client: "ClientInfo", data: bytes) -> Callable[[], None]:
         """Parse metrics; return what stores them. Raises `BadMetrics`."""
         from ottla.observability.otlp_points import parse_points
 
         points = parse_points(data, POINTS_MAX)
+        forward = None if self.exporter is None else self.exporter.prepare(data, client.labels)
 
-        def store(client: "ClientInfo") -> None:
+        def store() -> None:
             now, silent = self.now(), client.silent_ms_max
             self.metrics.record(client.instance, client.labels, points, now, silent)
+            if forward is not None:
+                forward()
 
         return store
 

@@ -1,4 +1,4 @@
-"""Observability for operators: counters and gauges, /metrics, health, lag of the event loop.
+"""Observability for operators: counters and gauges, /metrics, OTLP, health, lag of the event loop.
 
 No rule of Kafka depends on a metric. Metrics of the metadata image are computed in
 `ottla.node.gauges`, since this package must not import it. Start reading at `exposition` (the

@@ -78,16 +78,20 @@ class Registry(msgspec.Struct, frozen=True):
         """Call every source and return the whole page."""
         return b"".join(self.pieces())
 
-    def pieces(self) -> Iterator[bytes]:
-        """Call every source, then yield the page in pieces of about `PIECE_LINES` lines."""
+    def families(self) -> list[Family]:
+        """Call every source; return all families, sorted by name."""
         found: dict[str, Family] = {}
         for source in self.sources:
             for family in source():
                 assert family.name not in found, f"{family.name} comes from two sources"
                 found[family.name] = family
+        return [found[name] for name in sorted(found)]
+
+    def pieces(self) -> Iterator[bytes]:
+        """Call every source, then yield the page in pieces of about `PIECE_LINES` lines."""
         lines: list[str] = []
-        for name in sorted(found):
-            for line in _lines(found[name]):
+        for family in self.families():
+            for line in _lines(family):
                 lines.append(line)
                 if len(lines) >= PIECE_LINES:
                     yield "".join(lines).encode()

@@ -80,7 +80,7 @@ def parse_points(data: Buffer, points_max: int) -> list[Point]:
 
 def _points(metric: memoryview) -> Iterator[Point]:
     name, bodies = "", []
-    for number, wire, value in _fields(metric):
+    for number, wire, value in message_fields(metric):
         if number == 1 and wire == _LENGTH:
             name = _text(value)
         elif number in (5, 7, 9) and wire == _LENGTH:
@@ -97,7 +97,7 @@ def _points(metric: memoryview) -> Iterator[Point]:
 
 def _sum_kind(body: memoryview) -> PointKind:
     temporality, is_monotonic = 0, False
-    for number, wire, value in _fields(body):
+    for number, wire, value in message_fields(body):
         if number == 2 and wire == _VARINT:
             temporality = int(value)
         elif number == 3 and wire == _VARINT:
@@ -111,7 +111,7 @@ def _numbers(name: str, kind: PointKind, body: memoryview) -> Iterator[Point]:
     for point in _messages(body, 1):
         value: float = 0
         labels: list[tuple[str, str]] = []
-        for number, wire, field in _fields(point):
+        for number, wire, field in message_fields(point):
             if number == 4 and wire == _FIXED64:
                 (value,) = _DOUBLE.unpack(_view(field))
             elif number == 6 and wire == _FIXED64:
@@ -126,7 +126,7 @@ def _histogram(name: str, body: memoryview) -> Iterator[Point]:
     for point in _messages(body, 1):
         count, total = 0, 0.0
         labels: list[tuple[str, str]] = []
-        for number, wire, field in _fields(point):
+        for number, wire, field in message_fields(point):
             if number == 4 and wire == _FIXED64:
                 (count,) = _INT64.unpack(_view(field))
             elif number == 5 and wire == _FIXED64:
@@ -139,7 +139,7 @@ def _histogram(name: str, body: memoryview) -> Iterator[Point]:
 
 def _label(pair: memoryview) -> tuple[str, str]:
     key, value = "", ""
-    for number, wire, field in _fields(pair):
+    for number, wire, field in message_fields(pair):
         if number == 1 and wire == _LENGTH:
             key = _text(field)
         elif number == 2 and wire == _LENGTH:
@@ -148,7 +148,7 @@ def _label(pair: memoryview) -> tuple[str, str]:
 
 
 def _any_text(message: memoryview) -> str:
-    for number, wire, value in _fields(message):
+    for number, wire, value in message_fields(message):
         match number, wire:
             case 1, 2:
                 return _text(value)
@@ -168,12 +168,12 @@ def _any_text(message: memoryview) -> str:
 
 
 def _messages(data: memoryview, field: int) -> Iterator[memoryview]:
-    for number, wire, value in _fields(data):
+    for number, wire, value in message_fields(data):
         if number == field and wire == _LENGTH:
             yield _view(value)
 
 
-def _fields(data: memoryview) -> Fields:
+def message_fields(data: memoryview) -> Fields:
     """Yield number, wire type and value of each field: an integer, or a view of its bytes."""
     at, end = 0, len(data)
     while at < end:

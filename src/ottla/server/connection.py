@@ -65,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         "_on_end",
         "_opened",
         "_order",
+        "_queued_at",
         "_quotas",
         "_reason",
         "_received",
@@ -72,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         "_scheduler",
         "_send_queue",
         "_state",
+        "_tracer",
         "_transport",
         "_unmute_timer",
     )
@@ -86,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._fast_paths = context.dispatcher.fast_paths
         self._listener = context.name
         self._quotas = context.throttling.quotas
+        self._tracer = context.tracer
         self._received = ReceiveBuffer()
         self._memory = FrameMemory(context, self._memory_freed)
         self._requests = RequestRunner(context, self, peer, self._received, self._memory)
@@ -100,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_full = False  # a limit was reached when frames were last looked for
         self._is_settling = False
         self._backlogged_at = -BACKLOG_MEMORY_S  # when this connection last used up a slice
+        self._queued_at = 0.0  # when frames began to wait for a slice, in the loop's time
         self._reason = "by peer"
         self._opened: Millis = context.clock.monotonic()
         self._last_active = self._opened
@@ -238,10 +242,14 @@ class Connection(asyncio.BufferedProtocol):
         """Serve for one slice. The scheduler calls this for a connection that was enqueued."""
         self._state.on_frames(FrameEvent.RUN)
         if not self._state.is_ended and not (self._is_reading and self._serve_fast_path()):
-            self._serve_slice(self._scheduler.now())
+            self._serve_slice(self._scheduler.now(), self._queued_at)
 
-    def _serve_slice(self, began: float) -> None:
-        """Serve frames for one slice that began at ``began``, in the loop's time."""
+    def _serve_slice(self, began: float, queued_at: float = 0.0) -> None:
+        """Serve frames for one slice that began at ``began``, in the loop's time.
+
+        ``queued_at``: since when they have waited for it; 0 if they have not.
+        """
+        self._requests.queued_at = queued_at
         self.send_deferred()  # no later reply may overtake it
         served = 0
         scheduler = self._scheduler
@@ -292,9 +300,12 @@ class Connection(asyncio.BufferedProtocol):
             return False
         data = received.buffer
         found = self._fast_paths.get(data[LENGTH_SIZE] << 8 | data[LENGTH_SIZE + 1])
-        # The general path charges the requests of a client with a quota.
-        if found is None or (
-            self._quotas.is_active and self._context.throttling.applies(requests.caller)
+        tracer = self._tracer
+        # The general path charges the requests of a client with a quota, and traces requests.
+        if (
+            found is None
+            or (self._quotas.is_active and self._context.throttling.applies(requests.caller))
+            or (tracer is not None and not tracer.skips)
         ):
             return False
         scheduler = self._scheduler
@@ -309,6 +320,8 @@ class Connection(asyncio.BufferedProtocol):
         if reply is None:
             return False
         received.take_all()
+        if tracer is not None:
+            tracer.skips -= 1
         self._frame_since = None
         self._context.events.answered_at_once(self._listener, key)
         if reply:
@@ -356,7 +369,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._state.on_frames(FrameEvent.ENQUEUE)
         scheduler = self._scheduler
-        is_prompt = scheduler.now() - self._backlogged_at >= BACKLOG_MEMORY_S and (
+        self._queued_at = now = scheduler.now()
+        is_prompt = now - self._backlogged_at >= BACKLOG_MEMORY_S and (
             self._received.only_frame(self._context.limits.frame_bytes_max) > 0
         )
         scheduler.enqueue(self, is_prompt=is_prompt)

@@ -50,6 +50,7 @@ from ottla.server.events import ServerEvents
 
 if TYPE_CHECKING:
     from ottla.api import error_reply as error_replies
+    from ottla.observability.request_traces import RequestTrace
 else:
     error_replies = LazyModule("ottla.api.error_reply")
 
@@ -73,6 +74,8 @@ class Call(msgspec.Struct):
     """Whether an unfinished handler may still read the frame."""
     is_large: bool = False
     """Whether the message is still to be decoded, by `Dispatcher.decode_steps`."""
+    trace: "RequestTrace | None" = None
+    """Set if the request was sampled."""
 
 
 class Outgoing(NamedTuple):

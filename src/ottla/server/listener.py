@@ -11,7 +11,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -32,6 +32,9 @@ from ottla.server.listener_context import ConnectionLimits, ListenerContext, Tas
 from ottla.server.memory_release import MemoryRelease
 from ottla.server.request_memory import RequestMemory
 from ottla.server.throttling import Throttling
+
+if TYPE_CHECKING:
+    from ottla.observability.request_traces import RequestTracer
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +99,7 @@ class SharedResources(msgspec.Struct, frozen=True):
     release: MemoryRelease = msgspec.field(default_factory=MemoryRelease)
     release_memory: Callable[[], Awaitable[None]] | None = None
     throttling: Throttling = msgspec.field(default_factory=Throttling)
+    tracer: "RequestTracer | None" = None
 
 
 class Server:
@@ -222,6 +226,7 @@ class Server:
             scheduler=shared.scheduler,
             release=shared.release,
             throttling=shared.throttling,
+            tracer=shared.tracer,
         )
 
         def on_admitted(accepted: AcceptedSocket) -> None:

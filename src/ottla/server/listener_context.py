@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -15,6 +15,9 @@ from ottla.server.memory_release import MemoryRelease
 from ottla.server.request_memory import RequestMemory
 from ottla.server.throttling import Throttling
 from ottla.server.write_coalescing import WriteCoalescer
+
+if TYPE_CHECKING:
+    from ottla.observability.request_traces import RequestTracer
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
@@ -55,6 +58,8 @@ class ListenerContext(msgspec.Struct, frozen=True):
     scheduler: FairScheduler = msgspec.field(default_factory=FairScheduler)
     release: MemoryRelease = msgspec.field(default_factory=MemoryRelease)
     throttling: Throttling = msgspec.field(default_factory=Throttling)
+    tracer: "RequestTracer | None" = None
+    """Samples requests; None if none are traced."""
 
     @property
     def name(self) -> str:

@@ -13,15 +13,26 @@ import logging
 from collections.abc import Awaitable, Generator
 from struct import Struct
 from types import GeneratorType
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from ottla.api.replies import Answer, Handled, Holding, LaterReply, NoReply, Reply, Result, Steps
+from ottla.api.replies import (
+    Answer,
+    Handled,
+    Holding,
+    LaterReply,
+    NoReply,
+    Reply,
+    Result,
+    Steps,
+    length_of,
+)
 from ottla.api.routes import ANONYMOUS, Caller
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.frames import client_field
 from ottla.protocol.schema import Message
+from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address
 from ottla.server.connection_state import ConnectionState, FrameEvent, Lifecycle, LifecycleEvent
 from ottla.server.dispatch import Call, Outgoing, token_frame
@@ -32,6 +43,13 @@ from ottla.server.pending_request import PendingRequest, held
 from ottla.server.receive_buffer import ReceiveBuffer
 from ottla.server.reply_order import ReplyOrder, ReplySlot
 from ottla.server.throttling import metered, metered_await
+
+if TYPE_CHECKING:
+    from ottla.observability import request_traces
+    from ottla.server import request_tracing
+else:
+    request_traces = LazyModule("ottla.observability.request_traces")
+    request_tracing = LazyModule("ottla.server.request_tracing")
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +88,8 @@ class RequestRunner:
     """The requests of one connection that have no reply yet, and the identity of its client.
 
     ``order`` bounds the requests in flight. ``caller`` and ``client`` describe the sender of the
-    last request; ``client`` is its client id as a request header encodes it.
+    last request; ``client`` is its client id as a request header encodes it. ``queued_at`` is since
+    when the frames of this slice have waited for it, 0 if they have not.
     """
 
     __slots__ = (
@@ -85,6 +104,7 @@ class RequestRunner:
         "caller",
         "client",
         "order",
+        "queued_at",
     )
 
     def __init__(
@@ -107,6 +127,7 @@ class RequestRunner:
         self.caller = Caller(principal, None, peer, context.name)
         self.client = client_field(None)
         self.order: ReplyOrder[Outgoing] = ReplyOrder()
+        self.queued_at = 0.0
 
     @property
     def state(self) -> ConnectionState:
@@ -135,7 +156,7 @@ class RequestRunner:
         is_metered = throttling.quotas.is_active
         began = throttling.stopwatch() if is_metered else 0.0
         dispatcher = self._context.dispatcher
-        call = dispatcher.open(frame, self.authenticator)
+        call = self._open(frame, since)
         if isinstance(call, Outgoing):
             self._memory.give_back(self._memory.take())
             self._put(call)
@@ -149,7 +170,7 @@ class RequestRunner:
         caller = dispatcher.caller_of(call, self.caller)
         if caller is not self.caller:
             self._identify(caller)
-        reply = dispatcher.call(caller, call)
+        reply = self._call(caller, call)
         if type(reply) is GeneratorType:
             reply = self._begin_steps(caller, call, reply)
         granted = self._memory.take()
@@ -173,12 +194,29 @@ class RequestRunner:
             pending.spend(throttling.stopwatch() - began)
         self._await(pending, reply)
 
+    def _open(self, frame: memoryview, since: float) -> Call | Outgoing:
+        call = self._context.dispatcher.open(frame, self.authenticator)
+        tracer = self._context.tracer
+        if tracer is not None and isinstance(call, Call) and tracer.is_due():
+            call.trace = self._trace(call, since, len(frame))
+        return call
+
+    def _call(self, caller: Caller, call: Call) -> Handled:
+        reply = self._context.dispatcher.call(caller, call)
+        if call.trace is not None:
+            call.trace.called_s = self._loop.time()
+        return reply
+
     def _answer_now(self, caller: Caller, call: Call, result: Result, since: float) -> None:
         """Send the reply of a handler that has returned its result."""
         if self.authenticator is not None:
             self._learn_principal()
-        self._put(self._context.dispatcher.settle(caller, call, result))
+        outgoing = self._context.dispatcher.settle(caller, call, result)
+        self._put(outgoing)
         self._answered(call, since)
+        if call.trace is not None:
+            call.trace.replied_s = call.trace.called_s
+            self._finish_trace(call.trace, call, result, outgoing)
 
     def identify_by_certificate(self, transport: asyncio.BaseTransport) -> None:
         """Take the principal from the client's certificate, where the listener goes by it.
@@ -284,7 +322,7 @@ class RequestRunner:
             pending.granted = 0
         pending.caller = dispatcher.caller_of(call, self.caller)
         self._identify(pending.caller)
-        reply = dispatcher.call(pending.caller, call)
+        reply = self._call(pending.caller, call)
         self._state.on_frames(FrameEvent.DECODED)
         if not self._state.is_ended:
             self._owner.serve_frames()
@@ -355,11 +393,16 @@ class RequestRunner:
         if self._state.is_ended:
             return
         self._learn_principal()
+        trace = pending.call.trace
+        if trace is not None:
+            trace.replied_s = self._loop.time()
         result = self._charge(pending, result)
         outgoing = self._context.dispatcher.settle(pending.caller, pending.call, result)
         self.order.complete(pending.slot, outgoing, held(outgoing))
         self._answered(pending.call, pending.since)
         self._send_due()
+        if trace is not None:
+            self._finish_trace(trace, pending.call, result, outgoing)
         self._owner.serve_frames()
 
     def _metered(self, pending: PendingRequest, steps: Steps[T]) -> Steps[T]:
@@ -385,6 +428,39 @@ class RequestRunner:
     def _answered(self, call: Call, since: float) -> None:
         micros = int((self._loop.time() - since) * 1e6)
         self._context.events.answered(self.caller.listener, call.request.key, micros)
+
+    def _trace(self, call: Call, since: float, size: int) -> "request_traces.RequestTrace":
+        """Begin the trace of a sampled request."""
+        request, caller = call.request, self.caller
+        return request_traces.RequestTrace(
+            key=request.key,
+            version=request.version,
+            correlation_id=request.correlation_id,
+            client_id=request.client_id,
+            principal=caller.principal,
+            listener=caller.listener,
+            peer=caller.peer,
+            request_bytes=size,
+            received_s=min(self.queued_at or since, since),
+            began_s=since,
+        )
+
+    def _finish_trace(
+        self,
+        trace: "request_traces.RequestTrace",
+        call: Call,
+        result: Result,
+        outgoing: Outgoing,
+    ) -> None:
+        trace.ended_s = self._loop.time()
+        trace.called_s = (
+            trace.called_s or trace.replied_s
+        )  # it failed before its handler was called
+        trace.response_bytes = sum(map(length_of, outgoing.chunks))
+        trace.error = request_tracing.error_of(call.request, result)
+        tracer = self._context.tracer
+        assert tracer is not None, "a request is traced by a tracer"
+        tracer.finish(trace)
 
     # -- replies ---------------------------------------------------------------
 
