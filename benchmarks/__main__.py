@@ -23,6 +23,7 @@ AREAS = (
     "produce",
     "quorum",
     "idle",
+    "scrape",
     "broker",
     "latency",
     "tls",

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ottla.client.connection import Connection, ConnectionLost, Options
+from ottla.observability.channel_traffic import ChannelTraffic
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import RequestTimedOut, UnsupportedVersion
 from ottla.protocol.frames import Request, UnsupportedRequest, parse_request_header, response_frame
@@ -91,6 +92,34 @@ def play(scenario: Scenario, peer: Callable[[], Peer] = Peer) -> None:
         await scenario(network.port_of("client"), peers[0])
 
     run_simulated(main())
+
+
+def test_traffic_counts_requests_replies_and_their_bytes() -> None:
+    class Counted(Peer):
+        bytes_in = bytes_out = 0
+
+        def data_received(self, data: bytes) -> None:
+            self.bytes_in += len(data)
+            super().data_received(data)
+
+        def versions(self, request: Request | UnsupportedRequest) -> bytes:
+            reply = super().versions(request)
+            self.bytes_out += len(reply)
+            return reply
+
+    async def scenario(network: Network, peer: Peer) -> None:
+        assert isinstance(peer, Counted)
+        traffic = ChannelTraffic()
+        connection = await Connection.open(network, ADDRESS, options=Options(traffic=traffic))
+        opened = ChannelTraffic(1, 1, peer.bytes_in, 1, peer.bytes_out)
+        assert traffic == opened and peer.bytes_in > 10 and peer.bytes_out > 10
+        await connection.send(find("k"))
+        assert (traffic.connections, traffic.requests, traffic.responses) == (1, 2, 2)
+        assert traffic.bytes_out == peer.bytes_in
+        assert traffic.bytes_in > opened.bytes_in
+        await connection.close()
+
+    play(scenario, Counted)
 
 
 def test_requests_use_the_highest_common_version() -> None:

@@ -23,6 +23,7 @@ from typing import Final, Protocol, cast
 
 import msgspec
 
+from ottla.observability.channel_traffic import ChannelTraffic
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode
 from ottla.protocol.codec.layout import has_records
@@ -80,6 +81,8 @@ class Options(msgspec.Struct, frozen=True):
     login: Credentials | None = None
     version_max: Callable[[ApiKey], int | None] | None = None
     """Returns the newest version of an API that may be used now; None if there is no limit."""
+    traffic: ChannelTraffic | None = None
+    """Counts what is sent and received."""
 
 
 class _Sent(msgspec.Struct, eq=False):
@@ -110,6 +113,9 @@ class _Stream(asyncio.BufferedProtocol):
         return self._splitter.room()
 
     def buffer_updated(self, nbytes: int) -> None:
+        traffic = self._owner._options.traffic
+        if traffic is not None:
+            traffic.bytes_in += nbytes
         try:
             self._splitter.filled(nbytes)
             while (frame := self._splitter.next_frame()) is not None:
@@ -253,6 +259,8 @@ class Connection:
     async def _connect(self, network: Network) -> None:
         transport, _ = await network.dial(self.address, lambda: self._stream)
         self._transport = transport
+        if self._options.traffic is not None:
+            self._options.traffic.connections += 1
         if self._options.tls is not None:
             loop = asyncio.get_running_loop()
             secured = await loop.start_tls(
@@ -338,6 +346,9 @@ class Connection:
         self._next_id = (correlation_id + 1) & _CORRELATION_ID_MAX
         assert self._transport is not None
         self._transport.write(frame)
+        if (traffic := self._options.traffic) is not None:
+            traffic.requests += 1
+            traffic.bytes_out += len(frame)
         return correlation_id
 
     def _require_open(self) -> None:
@@ -361,6 +372,8 @@ class Connection:
         response = self._decode(sent, body)
         self._sent.popleft()
         self._room.release()
+        if self._options.traffic is not None:
+            self._options.traffic.responses += 1
         if sent.reply.done():
             return
         try:

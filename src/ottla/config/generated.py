@@ -1162,8 +1162,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     topics."""
 
     ottla_otlp_endpoint: str | None = None
-    """``ottla.otlp.endpoint``: The http or https URL of an OTLP collector; /v1/metrics and
-    /v1/traces are added to it. Nothing is exported if no endpoint is set."""
+    """``ottla.otlp.endpoint``: The URL of an OTLP collector, to which /v1/metrics and /v1/traces
+    are added; nothing is exported if not set."""
 
     ottla_otlp_metrics_endpoint: str | None = None
     """``ottla.otlp.metrics.endpoint``: The whole URL that metrics are sent to, in place of

@@ -1,18 +1,19 @@
 """Gauges of the cluster's state, under the names that dashboards use.
 
-Pure. One scrape reads the image and the hosted partitions without an ``await`` in between, so its
-values are consistent. Hosted partitions are walked once for all gauges, and those of the whole
-cluster only on the active controller.
+Pure. One scrape walks over the hosted partitions once for all gauges, with one image, so its values
+are consistent. Partitions of the whole cluster are walked over only on the active controller. Both
+walks pause (`Walk`), so that thousands of partitions do not hold up requests.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from ottla.controller.probe_loop import ProbeCounts
 from ottla.metadata.image import Image
 from ottla.observability.exposition import (
+    WALKED_PER_STEP,
     Family,
     Kind,
     Labels,
@@ -95,30 +96,42 @@ class BrokerCounts(msgspec.Struct):
     leader_not_alive: int = 0
     offline: int = 0
 
+    def add(self, partition: Hosted, alive: Set[int]) -> None:
+        """Count a partition. Those that are assigned here and not online are offline."""
+        if partition.offline is not None:
+            return
+        self.offline = max(0, self.offline - 1)
+        if partition.is_leader:
+            self.led += 1
+            self.under_replicated += len(partition.isr) < len(partition.replicas)
+            self.under_min_isr += partition.is_under_min_isr
+        elif partition.leader_id not in alive:
+            self.leader_not_alive += 1
 
-def count_hosted(image: Image, node_id: NodeId, hosted: Iterable[Hosted]) -> BrokerCounts:
-    """Count the hosted partitions; those that the image assigns here and are not online are
-    offline.
-    """
-    alive = {broker.id for broker in image.cluster.unfenced()}
+
+T = TypeVar("T")
+Walk: TypeAlias = Generator[None, None, T]
+"""A walk that yields every `WALKED_PER_STEP` items and returns what it has found."""
+
+
+def walk_hosted(
+    image: Image, node_id: NodeId, logs: Iterable[tuple[Hosted, HostedLog]]
+) -> "Walk[tuple[BrokerCounts, list[PartitionRow]]]":
+    """Count the hosted partitions, and return a row for each."""
+    alive = {int(broker.id) for broker in image.cluster.unfenced()}
     here = image.topics.hosted.get(node_id)
     total = 0 if here is None else sum(here.values())
-    found = BrokerCounts(total=total, offline=total)
-    for partition in hosted:
-        if partition.offline is not None:
-            continue
-        found.offline = max(0, found.offline - 1)
-        if partition.is_leader:
-            found.led += 1
-            found.under_replicated += len(partition.isr) < len(partition.replicas)
-            found.under_min_isr += partition.is_under_min_isr
-        elif partition.leader_id not in alive:
-            found.leader_not_alive += 1
-    return found
+    counts, rows = BrokerCounts(total=total, offline=total), list[PartitionRow]()
+    for number, (partition, log) in enumerate(logs, 1):
+        counts.add(partition, alive)
+        rows.append(_row(partition, log))
+        if number % WALKED_PER_STEP == 0:
+            yield
+    return counts, rows
 
 
 def broker_families(counts: BrokerCounts) -> Iterable[Family]:
-    """Yield the counts of `count_hosted`, under Kafka's names and our own."""
+    """Yield the counts of `walk_hosted`, under Kafka's names and our own."""
     name = "kafka_server_replicamanager_"
     yield gauge(f"{name}partitioncount", "Replicas hosted here.", counts.total)
     yield gauge(f"{name}leadercount", "Partitions led here.", counts.led)
@@ -145,6 +158,8 @@ def broker_families(counts: BrokerCounts) -> Iterable[Family]:
 class PartitionRow(NamedTuple):
     """The values of one hosted partition and its log at the moment of a scrape."""
 
+    topic: str
+    partition: int
     labels: str
     is_leader: bool
     replicas: int
@@ -159,26 +174,24 @@ class PartitionRow(NamedTuple):
     high_watermark: int
 
 
-def partition_rows(logs: Iterable[tuple[Hosted, HostedLog]]) -> list[PartitionRow]:
-    """Return a row for each partition, sorted by topic and number."""
-    found = sorted(logs, key=lambda each: (each[0].topic, each[0].index))
-    return [
-        PartitionRow(
-            label_text(_at(partition)),
-            partition.is_leader,
-            len(partition.replicas),
-            len(partition.isr),
-            partition.is_under_min_isr,
-            _is_at_min_isr(partition),
-            int(partition.leader_id),
-            partition.leader_id == partition.replicas[0] if partition.replicas else False,
-            log.size,
-            log.log_start_offset,
-            log.log_end_offset,
-            log.high_watermark,
-        )
-        for partition, log in found
-    ]
+def _row(partition: Hosted, log: HostedLog) -> PartitionRow:
+    isr, replicas = partition.isr, partition.replicas
+    return PartitionRow(
+        partition.topic,
+        partition.index,
+        label_text(_at(partition)),
+        partition.is_leader,
+        len(replicas),
+        len(isr),
+        partition.is_under_min_isr,
+        len(isr) == min(partition.config.min_insync_replicas, len(replicas)),
+        int(partition.leader_id),
+        partition.leader_id == replicas[0] if replicas else False,
+        log.size,
+        log.log_start_offset,
+        log.log_end_offset,
+        log.high_watermark,
+    )
 
 
 def partition_families(rows: Sequence[PartitionRow]) -> Iterable[Family]:
@@ -222,18 +235,19 @@ def partition_families(rows: Sequence[PartitionRow]) -> Iterable[Family]:
     yield family(under, lacking, led, lambda p: int(p.in_sync < p.replicas))
 
 
-def cluster_families(image: Image, node_id: NodeId, hosted: Iterable[Hosted]) -> Iterable[Family]:
+def cluster_families(
+    image: Image, node_id: NodeId, rows: Sequence[PartitionRow]
+) -> Iterable[Family]:
     """Yield what kafka-exporter shows of topics and brokers.
 
     Each topic is reported by the leader of its first partition, so that a sum over all brokers
     counts it once.
     """
-    names = sorted(each.topic for each in hosted if each.index == 0 and each.is_leader)
-    found = [(name, image.topics.named(name)) for name in names]
     samples = (
-        Sample((("topic", name),), len(topic.partitions))
-        for name, topic in found
-        if topic is not None
+        Sample((("topic", row.topic),), len(topic.partitions))
+        for row in rows
+        if row.partition == 0 and row.is_leader
+        if (topic := image.topics.named(row.topic)) is not None
     )
     yield Family("kafka_topic_partitions", Kind.GAUGE, "Partitions of a topic.", samples)
     brokers = "Brokers that are not fenced."
@@ -297,11 +311,11 @@ def recovery_families(errors: int, warnings: int, lost_bytes: int) -> Iterable[F
 
 def disk_families(sizes: Mapping[TopicPartition, int]) -> Iterable[Family]:
     """Yield the bytes on disk of all files of each partition; nothing before the first scan."""
-    samples = tuple(
+    samples = (
         Sample((("topic", name.topic), ("partition", str(name.partition))), size)
-        for name, size in sorted(sizes.items())
+        for name, size in sizes.items()
     )
-    if samples:
+    if sizes:
         yield Family("partition_disk_bytes", Kind.GAUGE, "Bytes of all its files.", samples)
 
 
@@ -338,10 +352,6 @@ def directory_families(directories: Iterable[Directory], lost: Iterable[str]) ->
         yield Family(f"{name}logdirectory{kind}", Kind.GAUGE, text, samples)
 
 
-def _is_at_min_isr(partition: Hosted) -> bool:
-    return len(partition.isr) == min(partition.config.min_insync_replicas, len(partition.replicas))
-
-
 def _at(partition: Hosted) -> Labels:
     return (("topic", partition.topic), ("partition", str(partition.index)))
 
@@ -351,7 +361,7 @@ def _at(partition: Hosted) -> Labels:
 
 def controller_families(
     image: Image, *, is_active: bool, unclean_elections: int = 0
-) -> Iterable[Family]:
+) -> Iterable[Family | None]:
     """Yield the gauges of a controller; counts of partitions only on the active one."""
     yield counter(
         "kafka_controller_controllerstats_uncleanleaderelections_total",
@@ -369,7 +379,9 @@ def controller_families(
     yield gauge(
         f"{name}lastappliedrecordoffset", "The metadata read.", int(image.provenance.offset)
     )
-    offline, imbalanced = _walk_cluster(image) if is_active else (0, 0)
+    offline = imbalanced = 0
+    if is_active:
+        offline, imbalanced = yield from _walk_cluster(image)
     yield gauge(f"{name}offlinepartitionscount", "Partitions without a leader.", offline)
     yield gauge(
         f"{name}preferredreplicaimbalancecount",
@@ -400,12 +412,15 @@ def probe_families(counts: ProbeCounts) -> Iterable[Family]:
     )
 
 
-def _walk_cluster(image: Image) -> tuple[int, int]:
-    offline = imbalanced = 0
+def _walk_cluster(image: Image) -> Walk[tuple[int, int]]:
+    offline = imbalanced = walked = 0
     for topic in image.topics.by_id.values():
         for partition in topic.partitions.values():
             offline += partition.leader == NO_LEADER
             imbalanced += partition.leader != partition.preferred_leader()
+            walked += 1
+            if walked % WALKED_PER_STEP == 0:
+                yield
     return offline, imbalanced
 
 

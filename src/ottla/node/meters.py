@@ -4,6 +4,7 @@ import msgspec
 
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
+from ottla.observability.channel_traffic import ChannelTraffic
 from ottla.observability.loop_watch import LoopWatch
 from ottla.observability.quorum_meter import QuorumMeter
 from ottla.observability.request_meter import RequestMeter
@@ -13,12 +14,13 @@ from ottla.raft.core.effects import Role, RoleChanged
 
 
 class Meters(msgspec.Struct):
-    """The counters of requests, topics, the event loop and elections of the quorum."""
+    """The counters of requests, topics, the event loop and the quorum."""
 
     requests: RequestMeter
     topics: TopicMeter
     loop: LoopWatch
     quorum: QuorumMeter
+    channel: ChannelTraffic = msgspec.field(default_factory=ChannelTraffic)
     name: str = "metrics"
     leader_changes: int = 0
     _leader: NodeId | None = None

@@ -23,15 +23,14 @@ from ottla.node.gauges import (
     broker_families,
     cluster_families,
     controller_families,
-    count_hosted,
     disk_families,
     isr_families,
     partition_families,
-    partition_rows,
     probe_families,
     quorum_families,
     recovery_families,
     scrub_families,
+    walk_hosted,
 )
 from ottla.node.meters import Meters
 from ottla.observability.exposition import CONTENT_TYPE, Family, Registry, Source, counter, gauge
@@ -84,6 +83,7 @@ class NodeMetrics(msgspec.Struct, frozen=True):
             self.meters.topics.collect,
             self.meters.loop.collect,
             self.meters.quorum.collect,
+            self.meters.channel.collect,
             ProcessMetrics().collect,
             self._quorum,
             *self.view.sources,
@@ -116,7 +116,7 @@ class NodeMetrics(msgspec.Struct, frozen=True):
         time = int(image.provenance.timestamp)
         yield gauge(f"{name}timestamp", "When it was written, in ms since the epoch.", time)
 
-    def _controller(self) -> Iterable[Family]:
+    def _controller(self) -> Iterable[Family | None]:
         assert self.view.is_active_controller is not None
         is_active = self.view.is_active_controller()
         unclean = self.view.unclean_elections()
@@ -125,14 +125,13 @@ class NodeMetrics(msgspec.Struct, frozen=True):
         )
         yield from probe_families(self.view.probe_counts())
 
-    def _broker(self) -> Iterable[Family]:
+    def _broker(self) -> Iterable[Family | None]:
         assert self.view.hosted is not None
-        logs = list(self.view.hosted())
-        hosted = [partition for partition, _ in logs]
-        counts = count_hosted(self.view.image(), self.view.node_id, hosted)
+        image, node_id = self.view.image(), self.view.node_id
+        counts, rows = yield from walk_hosted(image, node_id, self.view.hosted())
         yield from broker_families(counts)
-        yield from partition_families(partition_rows(logs))
-        yield from cluster_families(self.view.image(), self.view.node_id, hosted)
+        yield from partition_families(rows)
+        yield from cluster_families(image, node_id, rows)
         yield from isr_families(*self.view.isr_changes())
         yield from disk_families(self.view.disk_sizes())
         yield from scrub_families(self.view.scrubbed())

@@ -109,7 +109,9 @@ def build_quorum(context: NodeContext, listener: MetadataListener) -> NodeQuorum
                 ports.network,
                 f"ottla-quorum-{context.node_id}",
                 config.controller_quorum_request_timeout_ms,
-                lambda address: _options(context),
+                lambda address: msgspec.structs.replace(
+                    _options(context), traffic=context.meters.channel
+                ),
             ),
             clock=ports.clock,
             random=ports.random,

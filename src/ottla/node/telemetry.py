@@ -113,7 +113,7 @@ class Telemetry:
                 parts.telemetry.evict(now)
                 parts.metrics.evict(now)
 
-    def collect(self) -> Iterable[Family]:
+    def collect(self) -> Iterable[Family | None]:
         """Yield the metrics of clients."""
         return self._parts.get().metrics.collect() if self._parts.is_made else ()
 

@@ -95,14 +95,17 @@ class ClientMetrics:
         is_delta = point.kind is PointKind.DELTA
         client.values[key] = client.values[key] + point.value if is_delta else point.value
 
-    def collect(self) -> Iterable[Family]:
-        """Yield the series by metric, and the counts of pushes."""
+    def collect(self) -> Iterable[Family | None]:
+        """Yield the series by metric, and the counts of pushes; None after each client."""
         samples: dict[str, list[Sample]] = {}
-        for client in self._clients.values():
+        kinds = dict(self._kinds)
+        for client in list(self._clients.values()):
             for (name, labels), value in client.values.items():
                 samples.setdefault(name, []).append(Sample(client.labels + labels, value))
+            yield None
         for name, found in samples.items():
-            yield Family(name, self._kinds[name], "Pushed by clients (KIP-714).", tuple(found))
+            kind = kinds.get(name) or self._kinds.get(name, Kind.UNTYPED)
+            yield Family(name, kind, "Pushed by clients (KIP-714).", found)
         yield gauge("ottla_client_telemetry_clients", "Clients with metrics.", len(self._clients))
         yield counter("ottla_client_telemetry_pushes_total", "Pushes of clients.", self.pushes)
         failures = "Pushes whose metrics could not be read."

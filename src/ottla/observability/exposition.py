@@ -5,14 +5,15 @@
     name{label="value",other="value"} 12
 
 Pure. Every component with metrics is a `Source`, which is called when metrics are scraped, so that
-a counter on a hot path is a plain integer of its owner. All sources are called at one moment. The
-samples of a large family may be an iterator over values taken then: the page is rendered in pieces,
-with other work of the node in between.
+a counter on a hot path is a plain integer of its owner. A source that walks over thousands of
+things yields None every `WALKED_PER_STEP` of them, and the samples of a large family may be an
+iterator over values taken by then: collecting and rendering happen in pieces, with other work of
+the node in between.
 """
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -56,7 +57,11 @@ class Family(msgspec.Struct, frozen=True):
     samples: Iterable[Sample]
 
 
-Source = Callable[[], Iterable[Family]]
+Source = Callable[[], Iterable[Family | None]]
+"""Yields families, and None where other work may go on."""
+
+WALKED_PER_STEP: Final = 256
+"""What a source looks at between two yields: about a millisecond of work."""
 
 
 def gauge(name: str, help_text: str, value: float, labels: Labels = ()) -> Family:
@@ -78,19 +83,31 @@ class Registry(msgspec.Struct, frozen=True):
         """Call every source and return the whole page."""
         return b"".join(self.pieces())
 
-    def families(self) -> list[Family]:
-        """Call every source; return all families, sorted by name."""
+    def collect(self) -> Generator[None, None, list[Family]]:
+        """Call every source, in steps; return all families, sorted by name."""
         found: dict[str, Family] = {}
         for source in self.sources:
             for family in source():
-                assert family.name not in found, f"{family.name} comes from two sources"
-                found[family.name] = family
+                if family is not None:
+                    assert family.name not in found, f"{family.name} comes from two sources"
+                    found[family.name] = family
+                yield
         return [found[name] for name in sorted(found)]
 
     def pieces(self) -> Iterator[bytes]:
-        """Call every source, then yield the page in pieces of about `PIECE_LINES` lines."""
+        """Call every source, then yield the page in pieces of about `PIECE_LINES` lines.
+
+        Pieces are empty while sources are called.
+        """
+        families: list[Family] = []
+
+        def collect() -> Iterator[None]:
+            families.extend((yield from self.collect()))
+
+        for _ in collect():
+            yield b""
         lines: list[str] = []
-        for family in self.families():
+        for family in families:
             for line in _lines(family):
                 lines.append(line)
                 if len(lines) >= PIECE_LINES:
@@ -111,14 +128,20 @@ def _lines(family: Family) -> Iterator[str]:
             yield f"# HELP {name} {_escaped(family.help, quotes=False)}\n"
             yield f"# TYPE {name} {family.kind.value}\n"
             is_first = False
-        labels = sample.labels
+        labels, value = sample.labels, sample.value
         text = labels if isinstance(labels, str) else label_text(labels)
-        around = f"{{{text}}}" if text else ""
-        yield f"{name}{sample.suffix}{around} {_number(sample.value)}\n"
+        number = value if type(value) is int else _number(value)
+        yield (
+            f"{name}{sample.suffix}{{{text}}} {number}\n"
+            if text
+            else (f"{name}{sample.suffix} {number}\n")
+        )
 
 
 def _escaped(text: str, *, quotes: bool = True) -> str:
     """Escape text for one line: names of topics and clients are untrusted."""
+    if text.isprintable() and "\\" not in text and '"' not in text:
+        return text
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
     text = text.replace('"', '\\"') if quotes else text
     return "".join(char if char.isprintable() else "?" for char in text)

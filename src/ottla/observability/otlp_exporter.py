@@ -1,7 +1,7 @@
 """Exports the metrics and traces of a node, and what its clients push, to an OTLP collector.
 
-Metrics are collected at one moment, like a scrape of /metrics, and encoded in slices of `SLICE_S`
-with other work of the node in between. Requests are sent on a worker thread (`Outbox`). If the
+Metrics are collected, like a scrape of /metrics, and encoded in slices of `SLICE_S` with other work
+of the node in between. Requests are sent on a worker thread (`Outbox`). If the
 metrics of the last round still wait, a round is skipped and counted as dropped.
 """
 
@@ -107,9 +107,23 @@ class OtlpExporter:
                 outbox.of(METRICS).dropped += 1
             else:
                 times = MetricTimes(timing.start_ms * _NANOS, timing.now() * _NANOS)
-                pieces = metric_pieces(registry.families(), times)
-                await self._pack(outbox, METRICS, pieces)
+                families = await self._collect(registry)
+                await self._pack(outbox, METRICS, metric_pieces(families, times))
             await asyncio.sleep(timing.interval_s)
+
+    async def _collect(self, registry: Registry) -> list[Family]:
+        """Return all families; pause after every slice."""
+        loop = asyncio.get_running_loop()
+        until, steps = loop.time() + SLICE_S, registry.collect()
+        try:
+            while True:
+                next(steps)
+                if loop.time() >= until:
+                    await asyncio.sleep(0)
+                    until = loop.time() + SLICE_S
+        except StopIteration as end:
+            found: list[Family] = end.value
+            return found
 
     async def _export_traces(self, outbox: Outbox, tracer: RequestTracer) -> None:
         while True:

@@ -21,8 +21,8 @@ READ_ONLY = Update.READ_ONLY
 # fmt: off
 BROKER_OTLP: tuple[Key, ...] = (
     Key("ottla.otlp.endpoint", STRING, None, NonEmpty(), MEDIUM, READ_ONLY,
-        "The http or https URL of an OTLP collector; /v1/metrics and /v1/traces are added to it. "
-        "Nothing is exported if no endpoint is set."),
+        "The URL of an OTLP collector, to which /v1/metrics and /v1/traces are added; nothing is "
+        "exported if not set."),
     Key("ottla.otlp.metrics.endpoint", STRING, None, NonEmpty(), LOW, READ_ONLY,
         "The whole URL that metrics are sent to, in place of ottla.otlp.endpoint."),
     Key("ottla.otlp.traces.endpoint", STRING, None, NonEmpty(), LOW, READ_ONLY,
