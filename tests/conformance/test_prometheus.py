@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 from benchmarks.idle import combined, wait_brokers
+from benchmarks.nodes import NodeProcess
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from dashboard_queries import CLUSTER, EXPORTER, KAFKA, KRAFT, labels_of
@@ -109,7 +111,8 @@ def load(bootstrap: str) -> Iterator[None]:
     """Produce to a topic, and read it with a group that commits, until the block ends."""
     at = {"bootstrap.servers": bootstrap}
     admin = AdminClient(at)
-    for created in admin.create_topics([NewTopic("orders", 3, 3)]).values():
+    orders = NewTopic("orders", 3, 3, config={"min.insync.replicas": "2"})
+    for created in admin.create_topics([orders]).values():
         created.result(60)
     is_over = threading.Event()
 
@@ -144,16 +147,16 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     require("prometheus")
     ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
     with (
-        nodes(tmp_path_factory.mktemp("nodes"), ports) as bootstrap,
+        nodes(tmp_path_factory.mktemp("nodes"), ports) as started,
         prometheus(tmp_path_factory.mktemp("prometheus"), ports) as running,
-        load(bootstrap),
+        load(addresses(started)),
     ):
         yield running
 
 
 @contextmanager
-def nodes(directory: Path, ports: dict[int, int]) -> Iterator[str]:
-    """Run three nodes that serve /metrics on ``ports``; yield their addresses."""
+def nodes(directory: Path, ports: dict[int, int]) -> Iterator[list[NodeProcess]]:
+    """Run three nodes that serve /metrics on ``ports``."""
     with ExitStack() as stack:
         running = [
             replace(
@@ -168,7 +171,11 @@ def nodes(directory: Path, ports: dict[int, int]) -> Iterator[str]:
             node.start()
             stack.callback(node.kill)
         asyncio.run(wait_brokers(running[0], len(running)))
-        yield ",".join(str(node.address) for node in running)
+        yield running
+
+
+def addresses(started: list[NodeProcess]) -> str:
+    return ",".join(str(node.address) for node in started)
 
 
 @pytest.mark.parametrize("query", [*KAFKA, *KRAFT, *EXPORTER])
@@ -204,6 +211,59 @@ def test_no_alert_fires_for_a_healthy_cluster_and_every_rule_can_be_evaluated(
     assert [rule["name"] for rule in rules if rule.get("lastError")] == []
     firing = [rule["name"] for rule in rules if rule["state"] == "firing"]
     assert firing == []
+
+
+def value(port: int, metric: str) -> float:
+    """Return the value of a metric without labels on the page of a node."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
+        lines = reply.read().decode().splitlines()
+    return float(next(line.split()[1] for line in lines if line.split()[0] == metric))
+
+
+def test_stopped_follower_and_paused_node_change_the_gauges(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    require("prometheus")
+    ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
+    orders = '{topic="orders"}'
+    with (
+        nodes(tmp_path_factory.mktemp("nodes"), ports) as started,
+        prometheus(tmp_path_factory.mktemp("prometheus"), ports) as running,
+        load(addresses(started)),
+    ):
+        assert running.wait(f"sum(kafka_topic_partition_in_sync_replica{orders}) == 9") == [9.0]
+        assert running.wait(f"sum(kafka_cluster_partition_atminisr{orders})") == [0.0]
+        running.wait("min(kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent) < 1")
+        running.wait("min(kafka_server_kafkaserver_linux_disk_write_bytes) > 0")
+
+        paused, port = started[1], ports[2]
+        assert paused.process is not None
+        before = value(port, "ottla_event_loop_stalls_total")
+        paused.process.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)  # the stall that is measured
+        paused.process.send_signal(signal.SIGCONT)
+        deadline = time.monotonic() + SECONDS_MAX
+        while value(port, "ottla_event_loop_stalls_total") == before:
+            assert time.monotonic() < deadline, "the stall was not counted"
+        assert value(port, "ottla_event_loop_lag_max_seconds") > 1
+
+        running.wait(f"sum(kafka_topic_partition_in_sync_replica{orders}) == 9")
+        started[2].kill()
+        for changed in (
+            f"sum(kafka_topic_partition_in_sync_replica{orders}) == 6",
+            f"sum(kafka_cluster_partition_atminisr{orders}) == 3",
+            f"sum(kafka_cluster_partition_underminisr{orders}) == 0",
+            f"sum(kafka_topic_partition_under_replicated_partition{orders}) == 3",
+            "sum(kafka_server_replicamanager_underreplicatedpartitions) >= 3",
+            "sum(increase(kafka_server_replicamanager_isrshrinks_total[5m])) > 0",
+            "max(kafka_controller_kafkacontroller_fencedbrokercount) == 1",
+            "min(kafka_brokers) == 2",
+            'ALERTS{alertname="UnderReplicated"}',
+        ):
+            running.wait(changed)
+        started[2].start()
+        running.wait(f"sum(kafka_topic_partition_in_sync_replica{orders}) == 9")
+        running.wait(f"sum(kafka_cluster_partition_atminisr{orders}) == 0")
 
 
 def test_alert_rules_pass_their_own_tests() -> None:

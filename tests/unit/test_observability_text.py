@@ -252,3 +252,16 @@ def test_stall_is_counted_and_the_maximum_lag_is_kept() -> None:
     assert found["ottla_event_loop_lag_seconds", ()] == 0
     assert found["ottla_event_loop_lag_max_seconds", ()] == 1.5
     assert found["ottla_event_loop_stalls_total", ()] == 1
+
+
+def test_idle_ratio_covers_the_current_and_the_last_window() -> None:
+    watch = LoopWatch()
+    assert watch.idle == 1.0
+    watch.note_busy(15.0, 30.0)
+    assert watch.idle == 0.5
+    watch.end_window()
+    watch.note_busy(0.1, 0.1)  # one busy tick does not look like a busy minute
+    assert watch.idle == pytest.approx(1 - 15.1 / 30.1)
+    watch.end_window()
+    watch.end_window()
+    assert watch.idle == 1.0

@@ -33,6 +33,7 @@ from ottla.node.gauges import (
     walk_hosted,
 )
 from ottla.node.meters import Meters
+from ottla.node.otlp_endpoints import CLIENT_PREFIX, forwards_client_metrics
 from ottla.observability.exposition import CONTENT_TYPE, Family, Registry, Source, counter, gauge
 from ottla.observability.http import Page, SlicedPage, plain
 from ottla.observability.http_service import Credentials, HttpService
@@ -177,7 +178,10 @@ def build_metrics(
     if otlp is not None:
         view = msgspec.structs.replace(view, sources=(*view.sources, otlp.collect))
         if context.loaded.broker.ottla_otlp_metrics_enable:
-            otlp.export_registry(NodeMetrics(context.meters, view).registry())
+            # Metrics of clients are forwarded as they are.
+            is_forwarded = forwards_client_metrics(context.loaded.broker)
+            left_out = (CLIENT_PREFIX,) if is_forwarded else ()
+            otlp.export_registry(NodeMetrics(context.meters, view).registry(), left_out)
     text = context.loaded.broker.ottla_metrics_listener
     if text is None:
         return None

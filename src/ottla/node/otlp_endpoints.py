@@ -1,6 +1,11 @@
 """Where a node exports metrics and traces to, by its settings. Light: every start reads it."""
 
+from typing import Final
+
 from ottla.config.generated import BrokerConfig
+
+CLIENT_PREFIX: Final = "kafka_client_"
+"""Begins the names of metrics that clients push, in /metrics."""
 
 
 def metrics_url(config: BrokerConfig) -> str | None:

@@ -27,7 +27,9 @@ class LoopWatch:
     def __init__(self, on_window: Callable[[], None] = lambda: None) -> None:
         """Call ``on_window`` when a window of 30 seconds ends."""
         self._on_window = on_window
-        self._idle = 1.0
+        # Of the current window and the last complete one: seconds busy, and seconds in all.
+        self._busy = (0.0, 0.0)
+        self._busy_before = (0.0, 0.0)
         self.lag_s = 0.0
         self._worst = 0.0
         self._worst_before = 0.0
@@ -44,8 +46,7 @@ class LoopWatch:
                 await asyncio.sleep(TICK_S)
                 self.note(loop.time() - due)
                 self.note_busy(time.thread_time() - busy_s, loop.time() - began)
-            self._worst_before, self._worst = self._worst, 0.0
-            self._on_window()
+            self.end_window()
 
     def note(self, late_s: float) -> None:
         """Record the delay of a tick."""
@@ -57,7 +58,19 @@ class LoopWatch:
 
     def note_busy(self, busy_s: float, window_s: float) -> None:
         """Record how long the loop's thread has used the CPU within the current window."""
-        self._idle = min(1.0, max(0.0, 1 - busy_s / window_s)) if window_s > 0 else 1.0
+        self._busy = (busy_s, window_s)
+
+    def end_window(self) -> None:
+        """Begin a new window and forget the one before the last."""
+        self._worst_before, self._worst = self._worst, 0.0
+        self._busy_before, self._busy = self._busy, (0.0, 0.0)
+        self._on_window()
+
+    @property
+    def idle(self) -> float:
+        """The idle fraction of the loop over the last 30 to 60 seconds."""
+        busy_s, window_s = (sum(pair) for pair in zip(self._busy, self._busy_before, strict=True))
+        return min(1.0, max(0.0, 1 - busy_s / window_s)) if window_s > 0 else 1.0
 
     def collect(self) -> Iterable[Family]:
         """Yield the current lag, its maximum over the last 30 to 60 seconds, and the stalls."""
@@ -72,7 +85,7 @@ class LoopWatch:
             "kafka_network_socketserver_networkprocessoravgidle_percent",
             "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
         ):
-            yield gauge(name, "The idle fraction of the event loop, 0 to 1.", self._idle)
+            yield gauge(name, "The idle fraction of the event loop, 0 to 1.", self.idle)
         yield counter(
             "ottla_event_loop_stalls_total",
             "Ticks that were delayed by a second or more.",

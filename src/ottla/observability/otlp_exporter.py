@@ -70,10 +70,12 @@ class OtlpExporter:
         self._traces = traces
         self._tracer = tracer
         self._registry: Registry | None = None
+        self._left_out: tuple[str, ...] = ()
 
-    def export_registry(self, registry: Registry) -> None:
-        """Export these metrics, too. Call it before the service runs."""
+    def export_registry(self, registry: Registry, left_out: tuple[str, ...] = ()) -> None:
+        """Export these metrics, but none that begin with ``left_out``. Call it before `run`."""
         self._registry = registry
+        self._left_out = left_out
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Export until cancelled."""
@@ -122,8 +124,7 @@ class OtlpExporter:
                     await asyncio.sleep(0)
                     until = loop.time() + SLICE_S
         except StopIteration as end:
-            found: list[Family] = end.value
-            return found
+            return [each for each in end.value if not each.name.startswith(self._left_out)]
 
     async def _export_traces(self, outbox: Outbox, tracer: RequestTracer) -> None:
         while True:

@@ -32,7 +32,6 @@ from ottla.api.routes import ANONYMOUS, Caller
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.frames import client_field
 from ottla.protocol.schema import Message
-from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address
 from ottla.server.connection_state import ConnectionState, FrameEvent, Lifecycle, LifecycleEvent
 from ottla.server.dispatch import Call, Outgoing, token_frame
@@ -45,11 +44,7 @@ from ottla.server.reply_order import ReplyOrder, ReplySlot
 from ottla.server.throttling import metered, metered_await
 
 if TYPE_CHECKING:
-    from ottla.observability import request_traces
-    from ottla.server import request_tracing
-else:
-    request_traces = LazyModule("ottla.observability.request_traces")
-    request_tracing = LazyModule("ottla.server.request_tracing")
+    from ottla.observability.request_traces import RequestTrace
 
 log = logging.getLogger(__name__)
 
@@ -429,10 +424,12 @@ class RequestRunner:
         micros = int((self._loop.time() - since) * 1e6)
         self._context.events.answered(self.caller.listener, call.request.key, micros)
 
-    def _trace(self, call: Call, since: float, size: int) -> "request_traces.RequestTrace":
+    def _trace(self, call: Call, since: float, size: int) -> "RequestTrace":
         """Begin the trace of a sampled request."""
+        from ottla.observability.request_traces import RequestTrace  # few nodes need it
+
         request, caller = call.request, self.caller
-        return request_traces.RequestTrace(
+        return RequestTrace(
             key=request.key,
             version=request.version,
             correlation_id=request.correlation_id,
@@ -447,17 +444,18 @@ class RequestRunner:
 
     def _finish_trace(
         self,
-        trace: "request_traces.RequestTrace",
+        trace: "RequestTrace",
         call: Call,
         result: Result,
         outgoing: Outgoing,
     ) -> None:
+        from ottla.server.request_tracing import error_of  # few nodes need it
+
         trace.ended_s = self._loop.time()
-        trace.called_s = (
-            trace.called_s or trace.replied_s
-        )  # it failed before its handler was called
+        # 0 if the request failed before its handler was called.
+        trace.called_s = trace.called_s or trace.replied_s
         trace.response_bytes = sum(map(length_of, outgoing.chunks))
-        trace.error = request_tracing.error_of(call.request, result)
+        trace.error = error_of(call.request, result)
         tracer = self._context.tracer
         assert tracer is not None, "a request is traced by a tracer"
         tracer.finish(trace)
