@@ -255,7 +255,6 @@ def test_stopped_follower_and_paused_node_change_the_gauges(
             f"sum(kafka_cluster_partition_underminisr{orders}) == 0",
             f"sum(kafka_topic_partition_under_replicated_partition{orders}) == 3",
             "sum(kafka_server_replicamanager_underreplicatedpartitions) >= 3",
-            "sum(increase(kafka_server_replicamanager_isrshrinks_total[5m])) > 0",
             "max(kafka_controller_kafkacontroller_fencedbrokercount) == 1",
             "min(kafka_brokers) == 2",
             'ALERTS{alertname="UnderReplicated"}',
