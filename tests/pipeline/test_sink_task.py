@@ -1,5 +1,7 @@
 """A task of a sink without Spark: a crash at any step and a replay write every row once."""
 
+import time
+
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
@@ -86,6 +88,32 @@ def committed(node, topic):
 def test_at_least_once_writes_all_rows(node, topic, options):
     SinkTask(options(), Task("q", 0, 0)).write(rows("a", "b", "c"))
     assert committed(node, topic) == ["a", "b", "c"]
+
+
+def test_timestamps_are_kept_if_asked_for(node, topic, options):
+    stamps = [1_700_000_000_123, 1_700_000_000_123, 1_600_000_000_000, None, 5]
+    batch = pa.record_batch(
+        [
+            pa.array([str(each).encode() for each in range(5)]),
+            pa.array([0] * 5, pa.int32()),
+            pa.array([None if each is None else each * 1000 for each in stamps], pa.int64()).cast(
+                pa.timestamp("us", "UTC")
+            ),
+        ],
+        names=["value", "partition", "timestamp"],
+    )
+    before = int(time.time() * 1000)
+    SinkTask(options(keepTimestamps="true"), Task("q", 0, 0)).write([batch])
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "stamps"})
+    consumer.assign([Assigned(topic, 0, 0)])
+    found = {}
+    while len(found) < 5:
+        message = consumer.poll(10)
+        assert message is not None and not message.error()
+        found[int(message.value())] = message.timestamp()[1]
+    consumer.close()
+    assert found.pop(3) >= before
+    assert found == {0: stamps[0], 1: stamps[1], 2: stamps[2], 4: stamps[4]}
 
 
 def test_committed_batch_is_not_written_again(node, topic, options):

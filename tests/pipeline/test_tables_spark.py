@@ -126,6 +126,7 @@ def test_dead_letters_keep_key_headers_and_timestamp(cluster, table):
     table.run()
     (letter,) = cluster.rows(subscribe=table.dead, includeHeaders="true")
     assert letter["key"] == b"k"
+    assert letter["timestamp"].timestamp() == 1_700_000_000.123
     headers = {each["key"]: each["value"].decode() for each in letter["headers"]}
     assert headers["trace"] == "7"
     assert headers["ottla.timestamp"] == "1700000000123"

@@ -72,11 +72,15 @@ class Columns(NamedTuple):
 
 
 class Region(msgspec.Struct, frozen=True):
-    """Contiguous records of the requested rows before ``next_row``."""
+    """Contiguous records of the requested rows before ``next_row``.
+
+    ``timestamp`` is that of all of them, in ms; None: the time at which they are sent.
+    """
 
     data: bytearray
     count: int
     next_row: int
+    timestamp: int | None = None
 
 
 @cython.cfunc

@@ -79,6 +79,7 @@ SINK_NAMES: Final = (
     "atomicBatches",
     "markerTopic",
     "onReplayMismatch",
+    "keepTimestamps",
     "sinkId",
 )
 # Options that Spark itself adds to the user's options of a sink.
@@ -238,6 +239,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     marker_topic: str
     sink_id: str | None
     on_replay_mismatch: ReplayMismatch = ReplayMismatch.FAIL
+    keep_timestamps: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SinkOptions":
@@ -251,6 +253,8 @@ class SinkOptions(msgspec.Struct, frozen=True):
         atomic = values.flag("atomicBatches", False)
         if atomic and delivery is not Delivery.EXACTLY_ONCE:
             raise OptionError("atomicBatches needs delivery=exactly-once")
+        if atomic and values.flag("keepTimestamps", False):
+            raise OptionError("keepTimestamps cannot be combined with atomicBatches")
         return cls(
             client=_client(values.properties(kafka_names.CLIENT | kafka_names.PRODUCER)),
             topic=values.text("topic"),
@@ -262,6 +266,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
             on_replay_mismatch=values.one_of(
                 "onReplayMismatch", ReplayMismatch, ReplayMismatch.FAIL
             ),
+            keep_timestamps=values.flag("keepTimestamps", False),
         )
 
 

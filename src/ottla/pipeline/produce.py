@@ -149,7 +149,7 @@ class RawProducer:
         attributes = int(options.compression)
         if options.transactional_id is not None:
             attributes |= TRANSACTIONAL
-        now = Millis(self._clock.now())
+        now = Millis(self._clock.now() if region.timestamp is None else region.timestamp)
         header = BatchHeader(
             base_offset=Offset(0),
             length=0,

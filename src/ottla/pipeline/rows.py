@@ -40,10 +40,14 @@ class PartitionRows(msgspec.Struct, frozen=True):
 
 
 class SinkRows(msgspec.Struct, frozen=True):
-    """One Arrow batch, ready for encoding."""
+    """One Arrow batch, ready for encoding.
+
+    ``timestamps`` are ms since 1970, None for "now"; an empty list if they are not kept.
+    """
 
     columns: Columns
     by_partition: tuple[PartitionRows, ...]
+    timestamps: list[int | None] = []
 
 
 def sink_rows(
@@ -70,6 +74,25 @@ def sink_rows(
             if rows:
                 by_partition.append(PartitionRows(TopicPartition(name, number), rows))
     return SinkRows(columns, tuple(by_partition))
+
+
+def timestamps_of(batch: pa.RecordBatch) -> list[int | None]:
+    """Return the timestamp of each row in ms; None where the column is null."""
+    micros = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    found: list[int | None] = micros.to_pylist()
+    return [None if each is None else each // 1000 for each in found]
+
+
+def runs_of(rows: Numbers, timestamps: list[int | None]) -> Iterator[tuple[Numbers, int | None]]:
+    """Cut rows into runs with one timestamp each, in order: all records of a batch have one."""
+    if not timestamps:
+        yield rows, None
+        return
+    first = 0
+    for index in range(1, len(rows) + 1):
+        if index == len(rows) or timestamps[rows[index]] != timestamps[rows[first]]:
+            yield rows[first:index], timestamps[rows[first]]
+            first = index
 
 
 def cells_of(column: pa.Array) -> Cells:

@@ -24,6 +24,7 @@ from typing import Final
 
 import msgspec
 import pyarrow as pa
+from msgspec import structs
 
 from ottla.client.cluster import NoBroker, Refused
 from ottla.pipeline.broker import BrokerClient, client_for
@@ -32,7 +33,7 @@ from ottla.pipeline.markers import Marker, Markers, marker_key, marker_record
 from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import Delivery, ReplayMismatch, SinkOptions
 from ottla.pipeline.produce import Fenced, ProduceOptions, RawProducer
-from ottla.pipeline.rows import SinkRows, sink_rows
+from ottla.pipeline.rows import SinkRows, runs_of, sink_rows, timestamps_of
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.records.batch import Compression
@@ -161,17 +162,20 @@ class SinkTask:
             if not self._options.include_headers and "headers" in batch.schema.names:
                 batch = batch.drop_columns(["headers"])
             rows = sink_rows(batch, self._options.topic, self._partitions, turn)
+            if self._options.keep_timestamps:
+                rows = structs.replace(rows, timestamps=timestamps_of(batch))
             yield self._regions(rows)
 
     def _regions(self, rows: SinkRows) -> Regions:
         found: Regions = {}
         for part in rows.by_partition:
             theirs = found.setdefault(part.partition, [])
-            first = 0
-            while first < len(part.rows):
-                region = encode_rows(rows.columns, part.rows, first, self._batch_bytes)
-                first = region.next_row
-                theirs.append(region)
+            for numbers, timestamp in runs_of(part.rows, rows.timestamps):
+                first = 0
+                while first < len(numbers):
+                    region = encode_rows(rows.columns, numbers, first, self._batch_bytes)
+                    first = region.next_row
+                    theirs.append(structs.replace(region, timestamp=timestamp))
         return found
 
     def _partitions(self, topic: str) -> int:

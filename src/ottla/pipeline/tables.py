@@ -314,7 +314,7 @@ def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
             kept = F.coalesce(F.col(name), F.array().cast(COLUMNS[HEADERS]))
             headers = F.concat(kept, headers)
     assert job.dead_letters is not None
-    letters = bad.select("key", "value", headers.alias("headers"))
+    letters = bad.select("key", "value", "timestamp", headers.alias("headers"))
     writer = letters.write.format("ottla").mode("append")
     writer = writer.option("kafka.bootstrap.servers", job.bootstrap)
     writer = writer.options(**job.security_options)
@@ -322,6 +322,7 @@ def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
     # A task's dead letters are written once. A schema that was fixed before a replay leaves fewer
     # bad records, and that must not fail the job.
     writer = writer.option("onReplayMismatch", "skip")
+    writer = writer.option("keepTimestamps", "true")
     writer.option("sinkId", "dead-letters").save()
 
 

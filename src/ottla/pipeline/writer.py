@@ -29,6 +29,7 @@ from pyspark.sql.types import (
     IntegerType,
     StringType,
     StructType,
+    TimestampType,
 )
 
 from ottla.pipeline.encode import Region
@@ -78,7 +79,7 @@ class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of a batch query."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        check_schema(schema, options.topic)
+        check_schema(schema, options.topic, keep_timestamps=options.keep_timestamps)
         self._options = options
         self._sink_id = _named(options, draw_uuid(SystemRandom().bytes).hex())
         prepare(options)
@@ -108,7 +109,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of a stream, micro-batch by micro-batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        check_schema(schema, options.topic)
+        check_schema(schema, options.topic, keep_timestamps=options.keep_timestamps)
         self._options = options
         prepare(options)
 
@@ -172,7 +173,7 @@ def _task_identity() -> _TaskIdentity:
 # -- the schema --------------------------------------------------------------
 
 
-def check_schema(schema: StructType, topic: str | None) -> None:
+def check_schema(schema: StructType, topic: str | None, *, keep_timestamps: bool = False) -> None:
     """Check that rows can become records.
 
     Raises:
@@ -193,6 +194,11 @@ def check_schema(schema: StructType, topic: str | None) -> None:
         "array<struct<key:string,value:binary>>",
         _is_headers(columns.get("headers")),
     )
+    if keep_timestamps:
+        if "timestamp" not in columns:
+            raise SchemaError("keepTimestamps needs a column 'timestamp'")
+        is_right = isinstance(columns["timestamp"], TimestampType)
+        _check_type(columns, "timestamp", "timestamp", is_right)
 
 
 def _check_type(columns: dict[str, DataType], name: str, wanted: str, is_right: bool) -> None:
