@@ -328,11 +328,31 @@ class SimDisk:
                 self._platter.change(NameChange(DirNode(), None, self._slot(made)))
                 self.sync_dir(parent or "/")
 
+    def make_dir(self, path: str) -> None:
+        """Create one directory, unsynced."""
+        slot = self._slot(path)
+        node = slot.directory.cached.get(slot.name)
+        if isinstance(node, FileNode):
+            raise _os_error(errno.ENOTDIR, path)
+        if node is None:
+            self._enter("mkdir", path)
+            self._platter.change(NameChange(DirNode(), None, slot))
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename without a sync."""
+        self._enter("rename", source, target)
+        self._move(source, target)
+
     def rename(self, source: str, target: str) -> None:
         """Rename, then sync the directories: two or three operations, with possible crashes
         between.
         """
         self._enter("rename", source, target)
+        self._move(source, target)
+        for parent in dict.fromkeys((os.path.dirname(target), os.path.dirname(source))):
+            self.sync_dir(parent)
+
+    def _move(self, source: str, target: str) -> None:
         leaves, takes = self._slot(source), self._slot(target)
         node = leaves.directory.cached.get(leaves.name)
         if node is None:
@@ -340,8 +360,6 @@ class SimDisk:
         _check_replaceable(node, takes.directory.cached.get(takes.name), target)
         if leaves != takes:
             self._platter.change(NameChange(node, leaves, takes))
-        for parent in dict.fromkeys((os.path.dirname(target), os.path.dirname(source))):
-            self.sync_dir(parent)
 
     def remove(self, path: str) -> None:
         """Unlink a file; open ones keep working."""

@@ -221,10 +221,17 @@ def test_partition_metadata_text_is_kafkas() -> None:
     assert partition_metadata.read_topic_id(disk, "/d") == DIRECTORY_ID
 
 
+@pytest.mark.parametrize("data", [b"", bytes(46)])
+def test_partition_metadata_without_contents_is_absent(data: bytes) -> None:
+    disk = SimDisk()
+    disk.make_dirs("/d")
+    replace_file(disk, "/d/partition.metadata", data)
+    assert partition_metadata.read_topic_id(disk, "/d") is None
+
+
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
         b"version: 0",
         b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA",
         b"version: -1\ntopic_id: AAAAAAAAAAEAAAAAAAAAAg",

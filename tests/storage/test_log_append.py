@@ -154,7 +154,27 @@ def test_new_epoch_is_on_disk_before_its_first_batch() -> None:
     disk.fail("write", path_contains=".log")
     with pytest.raises(Exception, match="orders"):
         append(log, b"b", epoch=4)
+    assert disk.read("/data/orders-0/leader-epoch-checkpoint") == b"0\n2\n3 0\n4 1\n"
+
+
+def test_epochs_are_durable_with_the_batches_of_a_flush() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LARGE)
+    append(log, b"a", epoch=3)
+    log.start_epoch(4)
+    append(log, b"b", epoch=4)
+    log.flush()
     assert disk.durable("/data/orders-0/leader-epoch-checkpoint") == b"0\n2\n3 0\n4 1\n"
+
+
+def test_epoch_without_a_batch_is_not_written() -> None:
+    disk = SimDisk()
+    log = open_log(disk, LARGE)
+    append(log, b"a", epoch=3)
+    before = disk.operations
+    log.start_epoch(7)
+    assert disk.operations == before
+    assert log.epochs.entries == ((3, 0), (7, 1))
 
 
 # -- producers --------------------------------------------------------------------------------

@@ -501,3 +501,53 @@ def test_truncated_future_log_has_no_loss() -> None:
     (loss,) = again.future_logs[ORDERS].log.report.losses
     assert not loss.is_known
     assert loss.kept == ()
+
+
+# -- new logs and power failures --------------------------------------------------
+
+
+def test_new_log_is_created_without_a_sync() -> None:
+    machine = Machine()
+    directory = machine.start()
+    machine.disk.fail("sync", times=1000)
+    machine.disk.fail("sync_dir", times=1000)
+    log = directory.create_log(ORDERS, TOPIC_ID, CONFIG).log
+    log.start_epoch(LeaderEpoch(0))
+    assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("restart", ["none", "clean", "killed"])
+def test_synced_records_of_a_new_log_survive_with_their_topic_id(seed: int, restart: str) -> None:
+    machine = Machine(seed=seed)
+    directory = machine.start()
+    directory.create_log(ORDERS, TOPIC_ID, CONFIG)
+    if restart == "clean":
+        directory.close()
+    elif restart == "killed":
+        machine.disk.kill()
+        machine.disk.restart()
+    if restart != "none":
+        directory = machine.start()
+    log = directory.logs[ORDERS].log
+    append(log, b"kept")
+    log.flush()
+    found = machine.reboot().logs[ORDERS]
+    assert (found.topic_id, values(found.log)) == (TOPIC_ID, [b"kept"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_new_log_without_records_is_usable_after_a_power_failure(seed: int) -> None:
+    machine = Machine(seed=seed)
+    directory = machine.start()
+    directory.create_log(ORDERS, TOPIC_ID, CONFIG)
+    directory = machine.reboot()
+    if ORDERS in directory.logs:
+        hosted = directory.claim_log(ORDERS, TOPIC_ID)
+    else:
+        hosted = directory.create_log(ORDERS, TOPIC_ID, CONFIG)
+    append(hosted.log, b"first")
+    hosted.log.flush()
+    directory.close()
+    found = machine.start().logs[ORDERS]
+    assert (found.topic_id, values(found.log)) == (TOPIC_ID, [b"first"])

@@ -345,6 +345,51 @@ def test_epochs_beyond_the_log_end_are_dropped() -> None:
     assert reopen(disk).epochs.entries == ((2, 0),)
 
 
+def test_epoch_without_a_batch_gives_way_to_the_epoch_of_a_batch() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log, b"a", epoch=2)
+    log.close()
+    put(disk, f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n2\n2 0\n5 1\n")
+    log = reopen(disk, is_clean=True)
+    replicate(log, 1, b"b", epoch=3)  # the replica that led in epoch 5 wrote nothing
+    put(disk, f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n2\n2 0\n5 1\n")  # what is durable
+    disk.kill()
+    disk.restart()
+    assert reopen(disk).epochs.entries == ((2, 0), (3, 1))
+
+
+def test_epochs_found_in_batches_are_written() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    append(log, b"a", epoch=2)
+    append(log, b"b", epoch=3)
+    disk.kill()
+    disk.restart()
+    put(disk, f"{DIRECTORY}/leader-epoch-checkpoint", b"0\n1\n2 0\n")  # what is durable
+    reopen(disk).close()
+    assert reopen(disk, is_clean=True).epochs.entries == ((2, 0), (3, 1))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_epochs_survive_a_power_failure_after_a_process_crash(seed: int) -> None:
+    disk = SimDisk(seed)
+    log = open_log(disk)
+    append(log, b"a", epoch=2)
+    log.flush()
+    append(log, b"b", epoch=3)
+    disk.kill()
+    disk.restart()
+    log = reopen(disk)
+    for _ in range(10):  # the first batch of epoch 3 is not in the last segment any more
+        append(log, b"c", epoch=3)
+    log.flush()
+    disk.crash()
+    disk.restart()
+    log = reopen(disk, recovery_point=12)
+    assert log.epochs.entries == ((2, 0), (3, 1))
+
+
 def test_open_transaction_is_known_after_a_restart() -> None:
     disk = SimDisk()
     log = open_log(disk)

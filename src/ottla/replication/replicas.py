@@ -2,7 +2,8 @@
 
     start    open every log in the directories, one by one; mark logs of partitions that the image
              does not assign to this node as stray; then apply the whole image
-    image    apply its delta, removed partitions first
+    image    apply its delta, removed partitions first; of the partitions that are new here, the
+             first few are created at once and the others in slices, between which the loop runs
 
 Until the broker has caught up with the metadata log, images are only stored: they describe the
 past, and a topic that was deleted since must not be created for a moment.
@@ -12,7 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ottla.metadata.configs import ConfigResourceType
 from ottla.metadata.delta import Delta, TopicDelta, delta_between
@@ -30,11 +31,17 @@ from ottla.replication.directory_work import DirectoryWork
 from ottla.replication.host import Host
 from ottla.replication.log_settings import TopicSettings, topic_settings
 from ottla.replication.partition import Partition
+from ottla.replication.pending_replicas import PendingReplicas
 from ottla.replication.recovery_losses import ReportedLoss
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import HostedLog, LogDirectory, OpenReport
 
 log = logging.getLogger(__name__)
+
+# New partitions of one image that are created before its other readers get the image, so that a
+# client can use a small topic at once; and those of one slice. Creating one takes about 0.2 ms.
+AT_ONCE_MAX: Final = 16
+SLICE_MAX: Final = 8
 
 _NO_DIRECTORY = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING, DIRECTORY_LOST)
 
@@ -89,17 +96,25 @@ class Replicas:
         self._partitions = host.partitions
         self._settings: dict[str, TopicSettings] = {}
         self._is_started = False
+        self._pending = PendingReplicas()
+        self._at_once = 0  # how many more partitions the current image may create
         self.deleted_logs: deque[DeletedLog] = deque()
 
     # -- start -----------------------------------------------------------------
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Open the logs, apply the image, and wait until cancelled."""
+        """Open the logs, apply the image, and host new partitions until cancelled."""
         for directory in self._host.directories:
             await self._open(directory)
         self.start()
-        ready()
-        await asyncio.get_running_loop().create_future()
+        is_ready = False
+        while True:
+            self.host_pending()
+            if not self._pending and not is_ready:
+                is_ready = True
+                ready()
+            await self._pending.wait()
+            await asyncio.sleep(0)
 
     async def _open(self, directory: LogDirectory) -> None:
         report = OpenReport()
@@ -195,6 +210,7 @@ class Replicas:
             self._apply(delta)
 
     def _apply(self, delta: Delta) -> None:
+        self._at_once = AT_ONCE_MAX
         self._reconfigure(delta)
         for change in delta.topics.values():
             self._remove_gone(change)
@@ -221,7 +237,12 @@ class Replicas:
 
     def _host_one(self, topic: Topic, index: int, registration: PartitionRegistration) -> None:
         partition = self._partitions.by_id(topic.id, index)
+        if partition is None and self._at_once == 0:
+            self._pending.add((topic.id, index))
+            return
         if partition is None:
+            self._at_once -= 1
+            self._pending.discard((topic.id, index))
             partition = self._create(topic, index, registration)
         if partition is None:
             return
@@ -234,6 +255,15 @@ class Replicas:
             self._partitions.notify_unled(partition, partition.leader_epoch)
         if registration.directory(self._host.node_id) != partition.directory.directory_id:
             self._host.placed(partition)
+
+    def host_pending(self) -> int:
+        """Host the next slice of new partitions, as the newest image has them; return how many."""
+        topics, taken = self._host.image.topics.by_id, self._pending.take(SLICE_MAX)
+        self._at_once = len(taken)
+        for topic_id, index in taken:
+            topic = topics[topic_id]  # else `_remove` would have discarded the partition
+            self._host_one(topic, index, topic.partitions[index])
+        return len(taken)
 
     def _follow(self, partition: Partition, is_new_epoch: bool) -> None:
         if partition.is_leader or partition.leader_id < 0 or partition.offline is not None:
@@ -311,6 +341,8 @@ class Replicas:
         self._partitions.forget_offline(name)
         partition = self._partitions.by_id(topic.id, index)
         if partition is None:
+            if self._pending.discard((topic.id, index)):
+                self._remove_unclaimed(name, topic.id)
             return
         self._following.unfollow(partition)
         was_leader = partition.is_leader
@@ -324,6 +356,15 @@ class Replicas:
             delay_ms = partition.log.config.file_delete_delay_ms
             self.schedule_removal(directory, directory.delete_log(name), delay_ms)
         self._host.notify_deleted(partition)
+
+    def _remove_unclaimed(self, name: TopicPartition, topic_id: Uuid) -> None:
+        """Delete the log that a start found for a partition, before the partition was hosted."""
+        for directory in self._host.online:
+            hosted = directory.logs.get(name)
+            if hosted is not None and hosted.topic_id in (None, topic_id):
+                with DirectoryWork(self._host, directory):
+                    delay_ms = hosted.log.config.file_delete_delay_ms
+                    self.schedule_removal(directory, directory.delete_log(name), delay_ms)
 
     def schedule_removal(self, directory: LogDirectory, name: str, delay_ms: int) -> None:
         """Schedule the removal of a deleted log's files."""

@@ -29,6 +29,25 @@ def replace_file(disk: Disk, path: str, data: Buffer) -> None:
     disk.rename(temporary, path)
 
 
+def replace_unsynced(disk: Disk, path: str, data: Buffer) -> None:
+    """Replace the contents of ``path``; a crash of the process leaves the old or the new ones.
+
+    A power failure may leave anything, unless the file and then its directory were synced: only
+    for contents that show whether they are complete, and that can be found again elsewhere.
+
+    Raises:
+        OSError: nothing was replaced.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    file = disk.open(temporary, OpenMode.CREATE)
+    try:
+        file.truncate(0)
+        file.pwrite(data, 0)
+    finally:
+        file.close()
+    disk.replace(temporary, path)
+
+
 def read_file(disk: Disk, path: str) -> bytes | None:
     """Return the contents of ``path``, or None if there is no such file."""
     try:

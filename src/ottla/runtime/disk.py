@@ -9,6 +9,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ottla.protocol.types import Buffer, Millis
 from ottla.runtime.ports import DiskLock, File, OpenMode
@@ -197,6 +198,15 @@ class RealDisk:
             self.sync_dir(os.path.dirname(directory))
         if not missing and not self.is_dir(path):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+
+    def make_dir(self, path: str) -> None:
+        """Create one directory; nothing is synced."""
+        with suppress(FileExistsError):
+            os.mkdir(path)
+
+    def replace(self, source: str, target: str) -> None:
+        """Move a file; nothing is synced."""
+        os.rename(source, target)
 
     def rename(self, source: str, target: str) -> None:
         """Move durably: the target's directory is synced first, so that the file is never lost."""

@@ -162,6 +162,14 @@ class Disk(Protocol):
         """Create a directory and its missing parents, durably, unless it exists."""
         ...
 
+    def make_dir(self, path: str) -> None:
+        """Create a directory in an existing one, unless it exists."""
+        ...
+
+    def replace(self, source: str, target: str) -> None:
+        """Move a file within its directory, replacing a file at ``target`` atomically."""
+        ...
+
     def rename(self, source: str, target: str) -> None:
         """Move, replacing a file at ``target`` atomically, then sync both directories."""
         ...

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ottla.protocol.types import Buffer, LeaderEpoch, Offset, TopicPartition
-from ottla.runtime.atomic_file import read_file, replace_file
+from ottla.runtime.atomic_file import read_file, replace_file, replace_unsynced
 from ottla.runtime.ports import Disk
 from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.partition_names import PARTITION_MAX, is_topic_name
@@ -73,6 +73,17 @@ def write_epochs(disk: Disk, log_directory: str, entries: Iterable[EpochEntry]) 
     replace_file(disk, f"{log_directory}/{LEADER_EPOCH}", encode_epochs(entries))
 
 
+def write_epochs_unsynced(disk: Disk, log_directory: str, entries: Iterable[EpochEntry]) -> str:
+    """Replace a log's leader epochs; return the path of the file, which is not durable yet.
+
+    Raises:
+        OSError: the file holds the old table.
+    """
+    path = f"{log_directory}/{LEADER_EPOCH}"
+    replace_unsynced(disk, path, encode_epochs(entries))
+    return path
+
+
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
     """Return the text of an offset checkpoint, sorted by topic and partition."""
     return _encode([f"{tp.topic} {tp.partition} {offsets[tp]}" for tp in sorted(offsets)])
@@ -114,6 +125,8 @@ def _decode(data: Buffer, columns: int) -> list[list[str]]:
         raise CorruptCheckpoint("not text") from error
     if not lines:
         return []
+    if not bytes(data).endswith(b"\n"):
+        raise CorruptCheckpoint("the last line is not complete")
     if lines[0] != VERSION:
         raise CorruptCheckpoint(f"unknown version {lines[0]!r}")
     if len(lines) == 1:

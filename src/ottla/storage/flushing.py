@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import Disk, OpenMode, Syncable
 from ottla.storage.files import LogFiles
+from ottla.storage.partition_metadata import FILE_NAME as TOPIC_ID_NAME
 from ottla.storage.segment import Segment
 
 
@@ -71,6 +72,16 @@ def by_path(plan: FlushPlan, disk: Disk) -> list[Syncable]:
         is_named = isinstance(file, PathSync | DirectorySync)
         found[file.path] = file if is_named else PathSync(disk, file.path)
     return list(found.values())
+
+
+def creation_of(files: LogFiles) -> tuple[Syncable, ...]:
+    """Return what to sync before the first batch of a new log: its topic id and its names."""
+    disk, directory = files
+    return (
+        PathSync(disk, f"{directory}/{TOPIC_ID_NAME}"),
+        DirectorySync(disk, directory),
+        DirectorySync(disk, directory.rpartition("/")[0]),
+    )
 
 
 class Unsynced:

@@ -40,16 +40,16 @@ from ottla.storage.append import (
     marker_of,
     split_leader_batches,
 )
-from ottla.storage.checkpoints import write_epochs
+from ottla.storage.checkpoints import LEADER_EPOCH, write_epochs, write_epochs_unsynced
 from ottla.storage.damaged_ranges import DamagedRanges
 from ottla.storage.deleted_segments import DeletedSegments
 from ottla.storage.disk_health import DiskHealth
 from ottla.storage.files import LogFiles
-from ottla.storage.flushing import FlushPlan, Unsynced
+from ottla.storage.flushing import FlushPlan, Unsynced, creation_of
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_recovery import LogCheckpoint, LogLoader
-from ottla.storage.log_tail import LogTail
+from ottla.storage.log_tail import NO_BATCH, LogTail
 from ottla.storage.offset_index import RELATIVE_OFFSET_MAX
 from ottla.storage.producer_replay import apply_batch, collect_aborted, note_aborted, replay
 from ottla.storage.producer_snapshot_format import encode as encode_producers
@@ -86,6 +86,7 @@ class Log(LogTail):
     producers: ProducerState
     epochs: LeaderEpochs
     _health: DiskHealth
+    _appended_epoch: int
     _segments: Segments
     _log_start: Offset
     _recovery_point: Offset
@@ -99,6 +100,10 @@ class Log(LogTail):
         self._segments = loaded.segments
         self._snapshots = loaded.snapshots
         self._health = DiskHealth(files.directory)
+        self._appended_epoch = NO_BATCH
+        self._are_epochs_written = loaded.are_epochs_written
+        # A log without a batch may be a new one, created by this process or an earlier one.
+        self._is_created_durably = any(segment.size for segment in loaded.segments)
         self._unsynced = Unsynced(files)
         self.deleted_segments = DeletedSegments(clock)
         self._log_start = loaded.log_start
@@ -114,7 +119,7 @@ class Log(LogTail):
         if self._recovery_point < self.log_end_offset:
             for segment in loaded.unsynced():
                 self._unsynced.add_segment(segment)
-            self._unsynced.add_names()
+            self._unsynced.add_names(f"{files.directory}/{LEADER_EPOCH}")
         self.producers.on_high_watermark(self._high_watermark)
 
     @classmethod
@@ -298,8 +303,8 @@ class Log(LogTail):
         """Write a leader's batches that fit into one segment, and update all derived state."""
         markers = [marker_of(view, *each) for each in run]
         for _, header in run:
-            if header.leader_epoch != self.epochs.latest:
-                self._note_epoch(header.leader_epoch, header.base_offset)
+            if header.leader_epoch != self._appended_epoch:
+                self._begin_epoch(header.leader_epoch, header.base_offset)
         data = view[run[0].start : run[-1].end]
         last, largest = run[-1].header.last_offset, max(each.header.max_timestamp for each in run)
         segment = self._segments.active
@@ -320,13 +325,41 @@ class Log(LogTail):
         self.producers.skip_to(Offset(last + 1))
 
     def start_epoch(self, epoch: LeaderEpoch) -> None:
-        """Record that the leader of ``epoch`` takes over at the log's end, before it writes."""
+        """Record that the leader of ``epoch`` takes over at the log's end, before it writes.
+
+        In memory only: a log that is opened again drops epochs without a batch.
+        """
         self._health.check()
-        self._note_epoch(epoch, self.log_end_offset)
+        if epoch >= 0 and self.epochs.assign(epoch, self.log_end_offset):
+            self._are_epochs_written = False
+
+    def _begin_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:
+        """Write the leader epochs before the first batch of a new one; see ADR 0064.
+
+        They become durable with the batch: until then, recovery reads them from the batches. The
+        names of a new log are durable before it holds a batch.
+        """
+        if not self._is_created_durably:
+            with self._health:
+                for file in creation_of(self._files):
+                    file.sync()
+            self._is_created_durably = True
+        if epoch >= 0 and self.epochs.assign(epoch, offset):
+            self._are_epochs_written = False
+        if not self._are_epochs_written:
+            with self._health:
+                entries = self.epochs.entries
+                path = write_epochs_unsynced(self._files.disk, self.directory, entries)
+            self._unsynced.add_names(path)
+            self._are_epochs_written = True
+        self._appended_epoch = epoch
 
     def _write_epochs(self) -> None:
+        """Write the leader epochs durably, after a change to those of existing batches."""
+        self._appended_epoch = NO_BATCH
         with self._health:
             write_epochs(self._files.disk, self.directory, self.epochs.entries)
+        self._are_epochs_written = True
 
     # -- roll ----------------------------------------------------------------
 
@@ -368,12 +401,16 @@ class Log(LogTail):
         Pass the plan to `flushed` afterwards.
         """
         self._health.check()
-        return self._unsynced.plan(self._segments.active, self.log_end_offset)
+        plan = self._unsynced.plan(self._segments.active, self.log_end_offset)
+        if self._is_created_durably:
+            return plan
+        return plan._replace(files=(*creation_of(self._files), *plan.files))
 
     def flushed(self, plan: FlushPlan) -> None:
         """Record that all files of ``plan`` were synced."""
         if self._unsynced.is_current(plan):
             self._unsynced.done(plan)
+            self._is_created_durably = True
             self._recovery_point = max(self._recovery_point, plan.upto)
 
     def flush(self) -> None:
@@ -466,8 +503,8 @@ class Log(LogTail):
         self._health.check()
         assert offset >= 0, offset
         if offset >= self.log_end_offset:
-            if self.epochs.truncate_from_end(self.log_end_offset):
-                self._write_epochs()
+            if self.epochs.truncate_from_end(self.log_end_offset):  # epochs without a batch
+                self._appended_epoch, self._are_epochs_written = NO_BATCH, False
             return False
         if offset < self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)

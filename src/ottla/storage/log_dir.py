@@ -38,6 +38,7 @@ from ottla.storage.meta_properties import MetaProperties, MetaPropertiesRefused
 from ottla.storage.partition_metadata import (
     CorruptPartitionMetadata,
     read_topic_id,
+    write_new_topic_id,
     write_topic_id,
 )
 from ottla.storage.partition_names import (
@@ -263,7 +264,7 @@ class LogDirectory:
         config: LogConfig,
         kind: DirectoryKind = DirectoryKind.CURRENT,
     ) -> HostedLog:
-        """Create a log durably, recording its topic id before its first segment.
+        """Create a log, recording its topic id. It is durable before its first batch is written.
 
         If a log of this name was deleted, writes a checkpoint without its lines first.
 
@@ -279,15 +280,21 @@ class LogDirectory:
         is_current = kind is DirectoryKind.CURRENT
         name = format_name(partition, kind, None if is_current else self._ports.random.uuid())
         directory = f"{self.path}/{name}"
+        disk = self._ports.disk
         with self._disk_work():
-            self._ports.disk.make_dirs(directory)
-            write_topic_id(self._ports.disk, directory, topic_id)
+            is_new = not disk.exists(directory)
+            if is_new:
+                disk.make_dir(directory)
+                write_new_topic_id(disk, directory, topic_id)
+            else:  # what is there could not be opened, and is recovered
+                write_topic_id(disk, directory, topic_id)
         try:
-            hosted = self._open_log(name, config, LogCheckpoint())
+            hosted = self._open_log(name, config, LogCheckpoint(is_new=is_new))
         except StorageFailed as error:
             self.fail(error.reason)
             raise
         logs[partition] = hosted
+        self._unopened.discard(partition)
         return hosted
 
     def claim_log(self, partition: TopicPartition, topic_id: Uuid) -> HostedLog:

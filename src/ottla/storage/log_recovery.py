@@ -27,7 +27,7 @@ from ottla.runtime.ports import OpenMode
 from ottla.storage.append import marker_of
 from ottla.storage.checkpoints import CorruptCheckpoint, read_epochs, write_epochs
 from ottla.storage.files import INDEXES, FileName, Kind, LogFiles, State, parse_name
-from ottla.storage.leader_epochs import LeaderEpochs
+from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.log_config import LogConfig
 from ottla.storage.producer_replay import apply_batch, note_aborted, replay
 from ottla.storage.producer_snapshots import Snapshots
@@ -48,6 +48,7 @@ class LogCheckpoint(msgspec.Struct, frozen=True):
     ``recovery_point``: everything below is synced. ``log_start_offset`` may be ahead of the first
     segment. ``high_watermark``: everything below was acknowledged. ``is_future``: a copy that is
     being moved to this directory, so whatever it lacks is copied again and nothing is lost.
+    ``is_new``: the directory was created just now, and nothing in it needs to be durable yet.
     """
 
     is_clean: bool = False
@@ -55,6 +56,7 @@ class LogCheckpoint(msgspec.Struct, frozen=True):
     log_start_offset: Offset = _NOTHING
     high_watermark: Offset = _NOTHING
     is_future: bool = False
+    is_new: bool = False
 
     @property
     def reached(self) -> Offset:
@@ -138,6 +140,7 @@ class LogLoader:
         self.snapshots = Snapshots(files)
         self.producers = ProducerState(config.producer_id_expiration_ms)
         self.epochs = LeaderEpochs()
+        self.are_epochs_written = True  # in the checkpoint
         self.dropped: list[Segment] = []
         self.log_start = checkpoint.log_start_offset
         self.log_end = Offset(0)
@@ -146,19 +149,28 @@ class LogLoader:
 
     def load(self) -> None:
         """Clean up the files and determine the log's state."""
+        if self._checkpoint.is_new:
+            self._create()
+            return
         self._files.disk.make_dirs(self._files.directory)
         self._open_segments(self._clean_up_files())
-        are_epochs_known = self._load_epochs()
+        stored = self._load_epochs()
         self._find_end()
         if not len(self.segments):
             self._begin_at(self._checkpoint.log_start_offset)
         if not self._config.is_tiered:  # else what precedes the first segment is in remote storage
             self.log_start = max(self.log_start, self.segments.first.base_offset)
-        self._settle_epochs(are_epochs_known)
-        if are_epochs_known and self._config.is_tiered and self.epochs.entries:
+        self._settle_epochs(stored)
+        if stored and self._config.is_tiered and self.epochs.entries:
             # The checkpoint of the start is written now and then, the epochs whenever it advances.
             self.log_start = max(self.log_start, self.epochs.entries[0].start_offset)
         self._load_producers()
+
+    def _create(self) -> None:
+        """Create an empty log without a sync and without an open file."""
+        segment = Segment.create(self._files, _NOTHING, self._config, now=self._now)
+        segment.close()
+        self.segments.add(segment)
 
     def unsynced(self) -> list[Segment]:
         """Return the segments that hold something at or after the recovery point."""
@@ -463,29 +475,37 @@ class LogLoader:
 
     # -- epochs and producers ------------------------------------------------
 
-    def _load_epochs(self) -> bool:
-        try:
+    def _load_epochs(self) -> tuple[EpochEntry, ...]:
+        """Return what the checkpoint says; nothing if there is none, or if it is damaged."""
+        with suppress(CorruptCheckpoint):
             self.epochs = LeaderEpochs(read_epochs(self._files.disk, self._files.directory))
-        except CorruptCheckpoint:
-            return False
-        return bool(self.epochs.entries)
+        return self.epochs.entries
 
-    def _settle_epochs(self, are_known: bool) -> None:
+    def _settle_epochs(self, stored: tuple[EpochEntry, ...]) -> None:
         """Cut the epochs to the log, or rebuild them from its batches."""
-        before = self.epochs.entries if are_known else None
-        if not are_known:
+        if not stored:
             self.epochs.clear()
             for segment in self.segments:
                 for found in segment.batches_from(0):
                     self._assign(found.header.leader_epoch, found.header.base_offset)
         self.epochs.truncate_from_end(self.log_end)
         self.epochs.truncate_from_start(self.log_start)
-        if self.epochs.entries != (before or ()):
+        if self.epochs.entries == stored:
+            return
+        # Epochs without a batch are dropped on every start, and need not leave the file.
+        if self.epochs.entries == tuple(e for e in stored if e.start_offset != self.log_end):
+            self.are_epochs_written = False
+        else:
             write_epochs(self._files.disk, self._files.directory, self.epochs.entries)
 
     def _assign(self, epoch: LeaderEpoch, offset: Offset) -> None:
+        """Take the epoch of a batch, and drop what the checkpoint says otherwise from there on."""
+        if epoch < 0:
+            return
+        if self.epochs.epoch_for_offset(offset) not in (None, epoch):
+            self.epochs.truncate_from_end(offset)
         latest = self.epochs.latest_epoch
-        if epoch >= 0 and (latest is None or epoch > latest):
+        if latest is None or epoch > latest:
             self.epochs.assign(epoch, offset)
 
     def _load_producers(self) -> None:

@@ -21,6 +21,9 @@ else:
     except ImportError:
         from ottla.protocol import cython_stub as cython
 
+NO_BATCH: Final = -2
+"""The leader epoch of no batch; -1 is that of a batch without one."""
+
 _PLACE: Final = Struct(">qii")  # base offset, length, leader epoch: how a batch begins
 
 
@@ -32,6 +35,8 @@ class LogTail:
     producers = cython.declare(object, visibility="public")
     epochs = cython.declare(object, visibility="public")
     _health = cython.declare(object, visibility="public")
+    # The leader epoch of the last batch that was appended since the log was opened or truncated.
+    _appended_epoch = cython.declare(cython.longlong, visibility="public")
     _segments = cython.declare(object, visibility="public")
     _log_start = cython.declare(cython.longlong, visibility="public")
     _recovery_point = cython.declare(cython.longlong, visibility="public")
@@ -86,8 +91,8 @@ class LogTail:
             self._health.check()
         first: Offset = self.log_end_offset
         _PLACE.pack_into(batch, 0, first, len(batch) - LOG_OVERHEAD_BYTES, epoch)
-        if self.epochs.latest != epoch:
-            self._note_epoch(epoch, first)
+        if self._appended_epoch != epoch:
+            self._begin_epoch(epoch, first)
         segment: Segment = self._segments.active
         before = segment.size
         try:
@@ -102,12 +107,8 @@ class LogTail:
         self.producers.map_end_offset = last + 1
         return segment
 
-    def _note_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:
-        """Write a new leader epoch to disk before the first batch that has it."""
-        if epoch >= 0 and self.epochs.assign(epoch, offset):
-            self._write_epochs()
-
-    def _write_epochs(self) -> None:
+    def _begin_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:
+        """Prepare the files of the log for the first batch of a leader epoch."""
         raise NotImplementedError
 
     def _roll(self, base: Offset, now: Millis) -> "Segment":

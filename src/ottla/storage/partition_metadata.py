@@ -10,7 +10,7 @@ using the log of the old one. There is no newline after the id, as Kafka writes 
 from ottla.protocol.types import ZERO_UUID, Buffer, Uuid
 from ottla.protocol.uuids import parse_uuid, uuid_text
 from ottla.runtime.atomic_file import read_file, replace_file
-from ottla.runtime.ports import Disk
+from ottla.runtime.ports import Disk, OpenMode
 
 FILE_NAME = "partition.metadata"
 VERSION = 0
@@ -23,12 +23,14 @@ class CorruptPartitionMetadata(Exception):
 def read_topic_id(disk: Disk, log_directory: str) -> Uuid | None:
     """Return the id of the topic a log belongs to; None when there is no file.
 
+    A file without contents is that of a log whose creation was not durable yet, so without records.
+
     Raises:
         CorruptPartitionMetadata: the file is malformed. OSError: it cannot be read.
     """
     path = f"{log_directory}/{FILE_NAME}"
     data = read_file(disk, path)
-    if data is None:
+    if data is None or not data.strip(b"\0"):
         return None
     try:
         return decode(data)
@@ -43,6 +45,19 @@ def write_topic_id(disk: Disk, log_directory: str, topic_id: Uuid) -> None:
         OSError: the old file or the new one is there.
     """
     replace_file(disk, f"{log_directory}/{FILE_NAME}", encode(topic_id))
+
+
+def write_new_topic_id(disk: Disk, log_directory: str, topic_id: Uuid) -> None:
+    """Record the topic id of a new log. It is not durable: the log syncs it before a batch.
+
+    Raises:
+        OSError: nothing is there, or a part of it.
+    """
+    file = disk.open(f"{log_directory}/{FILE_NAME}", OpenMode.CREATE)
+    try:
+        file.pwrite(encode(topic_id), 0)
+    finally:
+        file.close()
 
 
 def encode(topic_id: Uuid) -> bytes:

@@ -1,0 +1,153 @@
+"""Many new partitions in one image: created in slices, between which everything else goes on."""
+
+import asyncio
+import itertools
+
+import pytest
+from replicas_fixtures import Broker, image_of, partition_of, topic_id
+
+from ottla.protocol.faults import NotLeader, UnknownTopicOrPartition
+from ottla.replication.replicas import AT_ONCE_MAX, SLICE_MAX
+
+MANY = AT_ONCE_MAX + 3 * SLICE_MAX + 1
+
+
+def many(count: int = MANY, number: int = 1, **fields):
+    return {"orders": (number, dict.fromkeys(range(count), partition_of(1, **fields)))}
+
+
+def finish(broker: Broker) -> int:
+    """Create everything; return the number of slices."""
+    slices = 0
+    while broker.replicas.host_pending():
+        slices += 1
+    return slices
+
+
+def test_one_image_creates_only_a_few_partitions_at_once() -> None:
+    broker = Broker().start()
+    broker.publish(image_of(many()))
+    assert len(broker.partitions) == AT_ONCE_MAX
+    assert broker.replicas.host_pending() == SLICE_MAX
+    assert len(broker.partitions) == AT_ONCE_MAX + SLICE_MAX
+    assert finish(broker) == 3
+    assert len(broker.partitions) == MANY
+    assert len(broker.events) == MANY, "every partition is reported as led, once"
+
+
+def test_partition_that_waits_is_not_led_yet() -> None:
+    broker = Broker().start()
+    broker.publish(image_of(many()))
+    with pytest.raises(NotLeader):
+        broker.partitions.find("orders", MANY - 1)
+    with pytest.raises(UnknownTopicOrPartition):
+        broker.partitions.find("orders", MANY)
+
+
+def test_small_topic_does_not_wait_for_a_large_one() -> None:
+    broker = Broker().start()
+    broker.publish(image_of(many()))
+    broker.publish(image_of({**many(), "small": (2, {0: partition_of(1)})}))
+    assert broker.partitions.find("small", 0).is_leader
+
+
+def test_waiting_partition_is_created_as_the_newest_image_has_it() -> None:
+    broker = Broker().start()
+    broker.publish(image_of(many()))
+    changed = many()
+    changed["orders"][1][MANY - 1] = partition_of(1, 2, leader=2, epoch=4, partition_epoch=3)
+    broker.publish(image_of(changed))
+    finish(broker)
+    partition = broker.partitions.get("orders", MANY - 1)
+    assert (partition.is_leader, partition.leader_epoch) == (False, 4)
+    assert broker.following == {f"orders-{MANY - 1}": 2}
+
+
+def test_deleted_topic_leaves_no_partition_that_waits() -> None:
+    broker = Broker(paths=("/d1",)).start()
+    broker.publish(image_of(many()))
+    broker.publish(image_of({}))
+    assert finish(broker) == 0
+    assert (len(broker.partitions), broker.directories[0].logs) == (0, {})
+
+
+def test_topic_that_is_created_again_while_its_partitions_wait_gets_new_logs() -> None:
+    broker = Broker(paths=("/d1",)).start()
+    broker.publish(image_of(many()))
+    broker.replicas.host_pending()
+    broker.publish(image_of(many(number=2)))
+    finish(broker)
+    assert {each.topic_id for each in broker.partitions} == {topic_id(2)}
+    assert {each.topic_id for each in broker.directories[0].logs.values()} == {topic_id(2)}
+    assert len(broker.partitions) == MANY
+
+
+def test_partition_moved_away_while_it_waits_is_not_created() -> None:
+    broker = Broker().start()
+    broker.publish(image_of(many()))
+    changed = many()
+    changed["orders"][1][MANY - 1] = partition_of(2, partition_epoch=1)
+    broker.publish(image_of(changed))
+    finish(broker)
+    assert len(broker.partitions) == MANY - 1
+    assert broker.partitions.get("orders", MANY - 1) is None
+
+
+def test_log_of_a_partition_deleted_during_the_start_is_deleted() -> None:
+    first = Broker(paths=("/d1",)).start()
+    first.publish(image_of(many()))
+    finish(first)
+    first.stop()
+    second = first.again(image_of(many()))
+    assert len(second.partitions) == AT_ONCE_MAX
+    second.publish(image_of({}))
+    assert finish(second) == 0
+    assert second.directories[0].logs == {}
+    assert len(second.replicas.deleted_logs) == MANY
+
+
+def test_partitions_that_wait_at_a_stop_are_created_by_the_next_start() -> None:
+    first = Broker(paths=("/d1",)).start()
+    first.publish(image_of(many()))
+    first.replicas.host_pending()
+    first.stop()
+    second = first.again(image_of(many()))
+    finish(second)
+    assert len(second.partitions) == MANY
+
+
+def test_service_is_ready_when_all_partitions_are_hosted_and_can_be_cancelled() -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        broker.publish(image_of(many()))
+        ready = asyncio.Event()
+        running = asyncio.create_task(broker.replicas.run(ready.set))
+        await ready.wait()
+        assert len(broker.partitions) == MANY
+        broker.publish(image_of(many(2 * MANY)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert MANY < len(broker.partitions) < 2 * MANY
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        broker.stop()
+
+    asyncio.run(scenario())
+
+
+def test_loop_runs_between_slices_of_two_thousand_partitions() -> None:
+    async def scenario() -> None:
+        broker = Broker(paths=("/d1",))
+        running = asyncio.create_task(broker.replicas.run(lambda: None))
+        await asyncio.sleep(0)
+        broker.publish(image_of(many(2_000)))
+        sizes = [len(broker.partitions)]
+        while sizes[-1] < 2_000:
+            await asyncio.sleep(0)
+            sizes.append(len(broker.partitions))
+        steps = [later - earlier for earlier, later in itertools.pairwise(sizes)]
+        assert max(steps) <= SLICE_MAX
+        running.cancel()
+
+    asyncio.run(scenario())
