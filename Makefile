@@ -5,7 +5,7 @@ PLAIN   := build/plain
 JOBS    ?= 2
 INSTALL := @$(PYTHON) tools/install.py
 
-.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench conformance differential docs dist clean
+.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench growth conformance differential docs dist clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -75,8 +75,10 @@ kills: setup ## kill parts of a Spark stream KILLS=n times and compare its resul
 mutants: setup ## break each promise on purpose; a test must fail; PART=storage
 	$(BIN)/python tests/mutants/run.py $(PART)
 
-bench: setup ## measure ratios in one run and write docs/benchmarks.md
-	$(BIN)/python -m benchmarks
+bench: setup ## measure ratios in one run and write docs/benchmarks.md; `bench growth`: docs/growth.md, QUICK=1
+	$(BIN)/python -m $(if $(filter growth,$(MAKECMDGOALS)),benchmarks.growth $(if $(QUICK),--quick),benchmarks)
+
+growth: bench
 
 conformance: setup ## test every client and Apache Kafka's tools; missing ones are skipped with a reason
 	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance

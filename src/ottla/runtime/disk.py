@@ -152,11 +152,12 @@ class RealDisk:
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""
-        file = self.open(path, OpenMode.READ)
-        try:
-            return file.pread(file.size(), 0)
-        finally:
-            file.close()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = RealFile(fd, path)  # closes it
+        found = os.fstat(fd)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return file.pread(found.st_size, 0)
 
     def exists(self, path: str) -> bool:
         """Say whether ``path`` exists. Errors other than absence are raised."""

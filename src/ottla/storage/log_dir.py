@@ -238,10 +238,18 @@ class LogDirectory:
             report.failed[name] = str(error)
         return None
 
-    def _open_log(self, name: str, config: LogConfig, checkpoint: LogCheckpoint) -> HostedLog:
+    def _open_log(
+        self,
+        name: str,
+        config: LogConfig,
+        checkpoint: LogCheckpoint,
+        topic_id: Uuid | None = None,
+    ) -> HostedLog:
+        """Open a log; ``topic_id`` is what its file says, None to read it."""
         ports, directory = self._ports, f"{self.path}/{name}"
-        with self._disk_work():
-            topic_id = read_topic_id(ports.disk, directory)
+        if topic_id is None:
+            with self._disk_work():
+                topic_id = read_topic_id(ports.disk, directory)
         log = Log.open(
             ports.disk,
             directory,
@@ -289,7 +297,7 @@ class LogDirectory:
             else:  # what is there could not be opened, and is recovered
                 write_topic_id(disk, directory, topic_id)
         try:
-            hosted = self._open_log(name, config, LogCheckpoint(is_new=is_new))
+            hosted = self._open_log(name, config, LogCheckpoint(is_new=is_new), topic_id)
         except StorageFailed as error:
             self.fail(error.reason)
             raise

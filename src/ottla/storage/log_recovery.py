@@ -152,8 +152,7 @@ class LogLoader:
         if self._checkpoint.is_new:
             self._create()
             return
-        self._files.disk.make_dirs(self._files.directory)
-        self._open_segments(self._clean_up_files())
+        self._open_segments(self._clean_up_files(self._list()))
         stored = self._load_epochs()
         self._find_end()
         if not len(self.segments):
@@ -178,11 +177,19 @@ class LogLoader:
 
     # -- files in a temporary state ------------------------------------------
 
-    def _clean_up_files(self) -> list[FileName]:
-        """Remove or rename files that a crash left half done; return the live files."""
+    def _list(self) -> list[str]:
+        """Return the names in the directory of the log, which is created if it is missing."""
         disk, directory = self._files.disk, self._files.directory
+        try:
+            return disk.list(directory)
+        except FileNotFoundError:
+            disk.make_dirs(directory)
+            return []
+
+    def _clean_up_files(self, found: list[str]) -> list[FileName]:
+        """Remove or rename files that a crash left half done; return the live files."""
         names: list[FileName] = []
-        for name in disk.list(directory):
+        for name in found:
             parsed = parse_name(name)
             if parsed is not None and parsed.state is not State.DELETED:
                 names.append(parsed)

@@ -260,6 +260,8 @@ class Segment(SegmentTail):
         Raises:
             CorruptBatch, UnsupportedMagic: the file is damaged after the last index entry.
         """
+        if not self.size:
+            return self.base_offset  # the file of an idle partition is not opened
         self._check_offsets()
         last = self.offset_index.last()
         upto = self.base_offset

@@ -1,0 +1,217 @@
+"""docs/growth.md and its pictures, from the figures measured so far."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.broker.brokers import ROOT
+from benchmarks.growth.drawing import draw, short
+from benchmarks.growth.saved import Saved, series
+
+PAGE = ROOT / "docs" / "growth.md"
+PICTURES = ROOT / "docs" / "growth"
+NOTES = PICTURES / "notes.md"
+BROKERS = ("Ottla", "Kafka")
+# From this exponent on, a figure grows faster than its input: time ~ size ** exponent.
+EXPONENT_MAX = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a dimension: the key under which it is saved, and its title."""
+
+    key: str
+    title: str
+    is_cost: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The figures of one dimension."""
+
+    dimension: str
+    title: str
+    x_label: str
+    text: str
+    figures: tuple[Figure, ...]
+
+
+LOAD = (
+    Figure("rate", "small Produce requests per second", is_cost=False),
+    Figure("p99_ms", "p99 of a small Produce, ms"),
+    Figure("cpu_us", "CPU of a small Produce, us"),
+)
+SECTIONS = (
+    Section(
+        "partitions",
+        "Partitions on one node",
+        "partitions",
+        "Topics of up to 5,000 partitions are created; a partition counts as led when ListOffsets "
+        "answers for it. Then 4 connections write to one other partition, the node rests, and it "
+        "is stopped and started again.",
+        (
+            Figure("create_reply_s", "CreateTopics answered after, s"),
+            Figure("create_led_s", "created until all are led, s"),
+            Figure("restart_s", "restart until all are led, s"),
+            Figure("stop_s", "clean stop, s"),
+            Figure("idle_percent", "CPU of the idle node, % of a core"),
+            Figure("rss_mb", "RSS, MB"),
+            *LOAD,
+        ),
+    ),
+    Section(
+        "connections",
+        "Connections",
+        "connections",
+        "One small Produce request is in flight on each connection.",
+        (*LOAD, Figure("rss_mb", "RSS, MB")),
+    ),
+    Section(
+        "groups",
+        "Groups",
+        "groups",
+        "Each group commits one offset, one after the other over one connection; then 4 "
+        "connections commit for one group; then the node is started again, until all groups are "
+        "listed.",
+        (
+            Figure("commit_rate", "commits of new groups per second", is_cost=False),
+            Figure("rate", "commits per second over 4 connections", is_cost=False),
+            Figure("p99_ms", "p99 of a commit, ms"),
+            Figure("list_ms", "ListGroups, ms"),
+            Figure("restart_s", "restart until all groups are loaded, s"),
+            Figure("rss_mb", "RSS, MB"),
+        ),
+    ),
+    Section(
+        "members",
+        "Members of one group",
+        "members",
+        "A classic group, from the first JoinGroup until every member is synced. "
+        "`group.initial.rebalance.delay.ms` has its default of 3 s.",
+        (
+            Figure("stable_s", "until the group is stable, s"),
+            Figure("stable_cpu_s", "CPU until the group is stable, s"),
+            Figure("rss_mb", "RSS, MB"),
+        ),
+    ),
+    Section(
+        "topics",
+        "Topics in one Metadata",
+        "topics",
+        "Topics of one partition, created 500 per request; then Metadata for all topics, one "
+        "request after the other.",
+        (
+            Figure("create_s", "create all, s"),
+            Figure("metadata_ms", "Metadata of all topics, p50, ms"),
+            Figure("metadata_p99_ms", "Metadata of all topics, p99, ms"),
+            Figure("metadata_cpu_ms", "CPU of a Metadata, ms"),
+            Figure("rss_mb", "RSS, MB"),
+        ),
+    ),
+    Section(
+        "segments",
+        "Segments and retained bytes of one partition",
+        "segments of 1 MiB",
+        "rdkafka writes records of 1 KiB with acks=1, then reads all of them; then the node is "
+        "started again.",
+        (
+            Figure("write_mb_s", "write, MB/s", is_cost=False),
+            Figure("read_mb_s", "read, MB/s", is_cost=False),
+            Figure("cpu_s_gb", "CPU per GB written or read, s"),
+            Figure("restart_s", "restart until led, s"),
+            Figure("rss_mb", "RSS, MB"),
+        ),
+    ),
+    Section(
+        "fail_over",
+        "Fail-over by partitions",
+        "partitions",
+        "Three nodes, three replicas of each partition. A broker that is not the active "
+        "controller is killed; it led a third. The time until the others lead and serve all.",
+        (Figure("fail_over_s", "kill until all are led, s"),),
+    ),
+)
+
+INTRODUCTION = """# Growth
+
+How Ottla and Apache Kafka 4.2.1 change as one number grows and everything else stays the same. Each
+point is one run of one new node of each, pinned to one core, the client on the other; both axes are
+logarithmic. A flat line costs nothing; a line that doubles with its input is as good as it can be;
+a line that grows faster is listed below.
+
+Written by `make bench growth` from [figures.json](growth/figures.json); `QUICK=1` measures smaller
+sizes for a shorter time. A run that is interrupted is resumed: what is in the file is not measured
+again. Remove the file, or points from it, to measure anew.
+
+"""
+
+
+def exponent(points: list[tuple[int, float]]) -> float | None:
+    """Return the growth between the last two sizes: 1 is linear; None if there are not two."""
+    if len(points) < 2:
+        return None
+    (a, first), (b, last) = points[-2:]
+    return math.log(last / first) / math.log(b / a) if min(first, last) > 0 and b > a else None
+
+
+def _table(saved: Saved, section: Section) -> Iterator[str]:
+    yield "| | " + " | ".join(_sizes(saved, section)) + " |"
+    yield "|---|" + "---:|" * len(_sizes(saved, section))
+    for figure in section.figures:
+        for broker in BROKERS:
+            found = dict(series(saved, section.dimension, broker, figure.key))
+            if found:
+                cells = [
+                    short(found[int(size.replace(",", ""))])
+                    if int(size.replace(",", "")) in found
+                    else ""
+                    for size in _sizes(saved, section)
+                ]
+                yield f"| {figure.title}, {broker} | " + " | ".join(cells) + " |"
+
+
+def _sizes(saved: Saved, section: Section) -> list[str]:
+    measured = {int(size) for each in saved[section.dimension].values() for size in each}
+    return [f"{size:,}" for size in sorted(measured)]
+
+
+def steep(saved: Saved) -> list[str]:
+    """Return a line for every cost of ours that grows faster than its input."""
+    found = []
+    for section in SECTIONS:
+        for figure in section.figures:
+            points = series(saved, section.dimension, "Ottla", figure.key)
+            grown = exponent(points)
+            if figure.is_cost and grown is not None and grown > EXPONENT_MAX:
+                (a, first), (b, last) = points[-2:]
+                found.append(
+                    f"- {section.title}: {figure.title}: {short(first)} at {a:,}, "
+                    f"{short(last)} at {b:,} (exponent {grown:.2f})"
+                )
+    return found
+
+
+def write(saved: Saved, machine: str, page: Path = PAGE) -> None:
+    """Write the page and its pictures."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    parts = [INTRODUCTION, f"{machine}.\n"]
+    if NOTES.exists():
+        parts.append(f"\n{NOTES.read_text().strip()}\n")
+    grown = steep(saved) or ["Nothing, in the sizes measured."]
+    parts.append("\n## What grows faster than its input\n\n" + "\n".join(grown) + "\n")
+    for section in SECTIONS:
+        if saved.get(section.dimension):
+            parts.append(f"\n## {section.title}\n\n{section.text}\n\n")
+            parts += _pictures(saved, section)
+            parts.append("\n" + "\n".join(_table(saved, section)) + "\n")
+    page.write_text("".join(parts))
+
+
+def _pictures(saved: Saved, section: Section) -> Iterator[str]:
+    for figure in section.figures:
+        lines = {broker: series(saved, section.dimension, broker, figure.key) for broker in BROKERS}
+        if any(len(points) > 1 for points in lines.values()):
+            name = f"{section.dimension}-{figure.key}.svg"
+            (PICTURES / name).write_text(draw(figure.title, section.x_label, lines))
+            yield f"![{figure.title}](growth/{name})\n"
