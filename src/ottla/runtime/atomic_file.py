@@ -18,15 +18,7 @@ def replace_file(disk: Disk, path: str, data: Buffer) -> None:
     Raises:
         OSError: nothing was replaced, or the replacement may not be durable.
     """
-    temporary = path + TEMPORARY_SUFFIX
-    file = disk.open(temporary, OpenMode.CREATE)
-    try:
-        file.truncate(0)
-        file.pwrite(data, 0)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(temporary, path)
+    disk.rename(_write_temporary(disk, path, data, is_synced=True), path)
 
 
 def replace_unsynced(disk: Disk, path: str, data: Buffer) -> None:
@@ -38,14 +30,21 @@ def replace_unsynced(disk: Disk, path: str, data: Buffer) -> None:
     Raises:
         OSError: nothing was replaced.
     """
+    disk.replace(_write_temporary(disk, path, data, is_synced=False), path)
+
+
+def _write_temporary(disk: Disk, path: str, data: Buffer, *, is_synced: bool) -> str:
+    """Write the contents under the temporary name, which is returned."""
     temporary = path + TEMPORARY_SUFFIX
     file = disk.open(temporary, OpenMode.CREATE)
     try:
         file.truncate(0)
         file.pwrite(data, 0)
+        if is_synced:
+            file.sync()
     finally:
         file.close()
-    disk.replace(temporary, path)
+    return temporary
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:
