@@ -34,7 +34,7 @@ from ottla.testing import Cluster, run_node
 HERE = Path(__file__).parent
 PARTITIONS = 3
 POISON_EVERY = 17
-START_S = 240.0
+START_S = 600.0
 KINDS = ("driver", "worker", "planner", "broker")
 WORKER = b"pyspark.daemon\0pyspark.worker\0"
 PLANNER = b"python_streaming_source_runner"
@@ -201,9 +201,18 @@ class Harness:
         while not condition():
             self.ensure_driver()
             if time.monotonic() > deadline:
-                log = (self.root / "driver.log").read_text(errors="replace")[-3000:]
-                raise AssertionError(f"{what} did not happen in {seconds} s\n{log}")
+                raise AssertionError(f"{what} did not happen in {seconds} s\n{self._logs()}")
             time.sleep(0.1)
+
+    def _logs(self) -> str:
+        """Return the ends of the logs, and which steps of a batch were reached."""
+        found = []
+        for name in ("driver.log", "spark.log"):
+            file = self.root / name
+            if file.exists():
+                found.append(f"{name}: {file.read_text(errors='replace')[-3000:]}")
+        steps = sorted(str(each.name) for each in (self.root / "checkpoint").glob("*/[0-9]*"))
+        return "\n".join([*found, f"checkpoint: {steps}, {self.outcome}"])
 
     def run(self, kills: int, kinds: tuple[str, ...] = KINDS, seconds: float = 1e9) -> Outcome:
         """Kill until the number or the time is reached, then let the stream finish and compare."""
