@@ -35,6 +35,24 @@ def check(extra: str) -> list[Finding]:
     return check_settings(COMBINED + extra, {})
 
 
+@pytest.mark.parametrize(
+    ("key", "word"),
+    [
+        ("group.share.max.partition.max.record.locks", "Kafka 4.3"),
+        ("group.streams.min.assignment.interval.ms", "Kafka 4.3"),
+        ("confluent.license", "plugin"),
+    ],
+)
+def test_unknown_setting_says_where_it_comes_from(key: str, word: str) -> None:
+    (row,) = [each for each in check(f"{key}=1") if each.subject == key]
+    assert row.state is State.IGNORED and word in row.detail
+
+
+def test_cordoned_directories_are_supported() -> None:
+    found = check("cordoned.log.dirs=/var/lib/kafka")
+    assert state_of(found, "cordoned.log.dirs")[0] is State.SUPPORTED
+
+
 def test_settings_of_a_plain_kafka_node_are_all_supported() -> None:
     assert {each.state for each in check("")} == {State.SUPPORTED}
 

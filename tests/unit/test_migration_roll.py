@@ -58,12 +58,24 @@ def test_cluster_with_everything_in_sync_is_safe() -> None:
     assert decide(facts(), 3).is_safe
 
 
+def test_topic_with_fewer_replicas_than_min_insync_replicas_does_not_stop_the_roll() -> None:
+    single = PartitionFacts(TopicPartition("single", 0), 1, (1,), (1,), 2)
+    decision = decide(facts(partitions=[single]), 3)
+    assert (decision.is_safe, decision.under_min_isr) == (True, 0)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"partitions": [PartitionFacts(TopicPartition("t", 0), 1, (1, 2), (1,))]}, "t-0"),
-        ({"partitions": [PartitionFacts(TopicPartition("t", 0), -1, (1, 2), (2,))]}, "no leader"),
-        ({"partitions": [PartitionFacts(TopicPartition("t", 0), 1, (1,), (1,), 2)]}, "min.insync"),
+        (
+            {"partitions": [PartitionFacts(TopicPartition("t", 0), -1, (1, 2), (2,))]},
+            "without a leader",
+        ),
+        (
+            {"partitions": [PartitionFacts(TopicPartition("t", 0), 1, (1, 2), (1,), 2)]},
+            "min.insync",
+        ),
         ({"reassignments": [TopicPartition("t", 0)]}, "reassigned"),
         ({"has_quorum_leader": False}, "active controller"),
         ({"nodes": [node(1), node(2)]}, "2 of 3"),

@@ -95,7 +95,9 @@ def check(
 def _check_file(path: Path, cluster_id: str | None) -> list[Finding]:
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        fail(f"{path}: {(error.strerror or str(error)).lower()}")
+    except UnicodeDecodeError as error:
         fail(f"{path}: {error}")
     found = check_settings(text, os.environ, _read_text)
     try:

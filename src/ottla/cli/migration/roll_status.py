@@ -37,16 +37,19 @@ def decide(facts: ClusterFacts, expected: int | None = None) -> Decision:
     late = [
         each for each in facts.partitions if each.leader >= 0 and len(each.isr) < len(each.replicas)
     ]
-    tight = [each for each in facts.partitions if len(each.isr) < each.min_isr]
+    # As in Kafka, a topic with fewer replicas than min.insync.replicas needs no more than it has.
+    tight = [
+        each for each in facts.partitions if len(each.isr) < min(each.min_isr, len(each.replicas))
+    ]
     reasons = [*_node_reasons(facts, expected)]
     if offline:
-        reasons.append(f"{len(offline)} partitions have no leader: {_names(offline)}")
+        reasons.append(f"{_partitions(len(offline))} without a leader: {_names(offline)}")
     if late:
-        reasons.append(f"{len(late)} partitions are under-replicated: {_names(late)}")
+        reasons.append(f"{_partitions(len(late))} under-replicated: {_names(late)}")
     if tight:
-        reasons.append(f"{len(tight)} partitions are below min.insync.replicas: {_names(tight)}")
+        reasons.append(f"{_partitions(len(tight))} below min.insync.replicas: {_names(tight)}")
     if facts.reassignments:
-        reasons.append(f"{len(facts.reassignments)} partitions are being reassigned")
+        reasons.append(f"{_partitions(len(facts.reassignments))} being reassigned")
     return Decision(reasons, len(late), len(tight), len(offline))
 
 
@@ -65,6 +68,10 @@ def _node_reasons(facts: ClusterFacts, expected: int | None) -> Iterator[str]:
             yield f"voter {node.node_id} lags {lag} records behind the metadata log"
         elif node.is_voter and lag is None and facts.has_quorum_leader:
             yield f"voter {node.node_id} has not fetched the metadata log for a while"
+
+
+def _partitions(count: int) -> str:
+    return "1 partition is" if count == 1 else f"{count} partitions are"
 
 
 def _names(partitions: Sequence[PartitionFacts]) -> str:

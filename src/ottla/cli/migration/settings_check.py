@@ -27,6 +27,16 @@ _LINE: Final = re.compile(r"line (\d+)")
 
 # Keys of the authorizer: not in Kafka's table, read by StandardAuthorizer and by ours.
 _AUTHORIZER_KEYS: Final = frozenset({ALLOW_EVERYONE, SUPER_USERS})
+# Keys that Kafka 4.3 has and 4.2 has not, apart from those that have an effect here.
+_NEWER: Final = re.compile(
+    r"controller\.quorum\.fetch\.(snapshot\.)?max\.bytes"
+    r"|follower\.fetch\.last\.tiered\.offset\.enable"
+    r"|group\.(consumer|share|streams)\.((min|max)\.)?assignment\.interval\.ms"
+    r"|group\.(consumer|share|streams)\.assignor\.offload\.enable"
+    r"|group\.coordinator\.(background\.threads|cached\.buffer\.max\.bytes)"
+    r"|group\.share\.(min|max)\.(delivery\.count\.limit|partition\.max\.record\.locks)"
+    r"|share\.coordinator\.cached\.buffer\.max\.bytes"
+)
 # Read by Kafka's start scripts or by the providers of `config.providers`.
 _PROVIDERS: Final = "config.providers"
 
@@ -119,6 +129,9 @@ def _check_unknown(name: str, line: int) -> Finding:
         return _finding(name, State.SUPPORTED, line=line)
     if (reason := reason_of_removal(name)) is not None:
         return _finding(name, State.IGNORED, f"Kafka 4 ignores it, too: {reason}", "", line)
+    if _NEWER.fullmatch(name):
+        detail = "a key of Kafka 4.3 that has no effect here: settings are those of Kafka 4.2"
+        return _finding(name, State.IGNORED, detail, "", line)
     detail = "not a key of Kafka 4.2; a plugin may have read it in Kafka, nothing reads it here"
     return _finding(name, State.IGNORED, detail, "Check that nothing depends on it.", line)
 
