@@ -2,8 +2,14 @@
 
 import subprocess
 import sys
+import time
 from importlib.metadata import entry_points
 from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from ottla.testing import Cluster, KafkaContainer
 
 PROJECT = """
 import socket
@@ -92,6 +98,124 @@ def test_wrong_marker_fails_only_its_own_test(tmp_path: Path) -> None:
     )
     done = run_pytest(tmp_path, "-q")
     assert "1 passed, 1 error" in done.stdout and "one positional argument" in done.stdout
+
+
+FAILING = """
+import logging
+import pytest
+
+
+def test_of_a_thread(ottla_node, caplog):
+    logging.getLogger("ottla.elsewhere").warning("passed on")
+    assert [each.message for each in caplog.records] == ["passed on"]
+    assert ottla_node.node_ids == []
+
+
+@pytest.mark.ottla(processes=True)
+def test_of_a_process(ottla_node):
+    assert ottla_node.node_ids == []
+
+
+def test_without_a_node():
+    logging.getLogger("ottla.elsewhere").info("not shown")
+    assert False
+
+
+@pytest.mark.ottla(config={"num.partitons": 4})
+def test_misspelt(ottla_node):
+    pass
+"""
+
+
+def test_report_of_a_failed_test_has_the_log_of_its_nodes(tmp_path: Path) -> None:
+    (tmp_path / "test_failing.py").write_text(FAILING)
+    done = run_pytest(tmp_path, "-q")
+    assert "3 failed, 1 error" in done.stdout, done.stdout
+    parts = done.stdout.split("____ test_")
+    by_name = {part.split()[0]: part for part in parts[1:]}
+    assert "-- ottla nodes --" in by_name["of_a_thread"]
+    assert "node started node_id=1" in by_name["of_a_thread"]
+    assert "-- ottla node 1 --" in by_name["of_a_process"]
+    assert "node started node_id=1" in by_name["of_a_process"]
+    assert "ottla node" not in by_name["without_a_node"].replace("ottla_node", "")
+    assert "unknown key; did you mean num.partitions?" in done.stdout
+
+
+BOTH = """
+from confluent_kafka import Producer
+
+
+def test_both(kafka_or_ottla):
+    producer = Producer(kafka_or_ottla.client_config)
+    producer.produce("t", b"x")
+    assert producer.flush(60) == 0
+"""
+
+
+def test_fixture_of_both_brokers_skips_a_missing_kafka_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KAFKA_HOME", "OTTLA_KAFKA_JARS"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "test_both.py").write_text(BOTH)
+    done = run_pytest(tmp_path, "-q", "-rs")
+    assert "1 passed, 1 skipped" in done.stdout, done.stdout
+    assert "set KAFKA_HOME" in done.stdout or "Java is not installed" in done.stdout
+
+
+@pytest.mark.jvm
+def test_fixture_of_both_brokers_runs_apache_kafka(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.kafka_jars import classpath
+
+    monkeypatch.setenv("OTTLA_KAFKA_JARS", classpath().removesuffix("/*"))
+    (tmp_path / "test_both.py").write_text(BOTH)
+    done = run_pytest(tmp_path, "-q", "-rs")
+    assert "2 passed" in done.stdout, done.stdout
+
+
+def test_container_has_the_methods_of_testcontainers() -> None:
+    from confluent_kafka.admin import AdminClient
+
+    container = KafkaContainer("confluentinc/cp-kafka:7.6.0").with_kraft()
+    with pytest.raises(RuntimeError, match="not started"):
+        container.get_bootstrap_server()
+    container.with_env("KAFKA_NUM_PARTITIONS", "4").with_env("KAFKA_HEAP_OPTS", "-Xmx1g")
+    container.with_envs(KAFKA_LISTENERS="PLAINTEXT://:9092")
+    with container as kafka:
+        address = f"{kafka.get_container_host_ip()}:{kafka.get_exposed_port(9093)}"
+        assert address == kafka.get_bootstrap_server()
+        client = AdminClient({"bootstrap.servers": address})
+        (made,) = client.create_topics([NewTopic("t")]).values()
+        made.result(30)
+        assert len(client.list_topics("t", timeout=30).topics["t"].partitions) == 4
+    with pytest.raises(RuntimeError, match="not started"):
+        container.get_bootstrap_server()
+
+
+@pytest.mark.ottla(tiering=True)
+def test_tiering_in_a_word_copies_sealed_segments(ottla_node: Cluster, tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient
+
+    config = {
+        "remote.storage.enable": "true",
+        "segment.bytes": "1048576",
+        "local.retention.bytes": "1",
+    }
+    client = AdminClient(ottla_node.client_config)
+    (made,) = client.create_topics([NewTopic("t", 1, 1, config=config)]).values()
+    made.result(30)
+    producer = Producer({**ottla_node.client_config, "compression.type": "none"})
+    for _ in range(30):
+        producer.produce("t", b"x" * 100_000)
+        producer.flush(30)
+    copied = tmp_path / "ottla" / "tier"
+    deadline = time.monotonic() + 60
+    while not [each for each in copied.rglob("*") if each.is_file()]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_plugin_is_installed_and_loads_no_node_until_used() -> None:

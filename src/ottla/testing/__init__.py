@@ -15,13 +15,21 @@ Start reading at `cluster.py`.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ottla.testing.apache_kafka import ApacheKafka as ApacheKafka
+    from ottla.testing.apache_kafka import NoApacheKafka as NoApacheKafka
+    from ottla.testing.apache_kafka import run_apache_kafka as run_apache_kafka
     from ottla.testing.cluster import Cluster as Cluster
     from ottla.testing.cluster import run_cluster as run_cluster
     from ottla.testing.cluster import run_node as run_node
     from ottla.testing.hosts import NeedsProcesses as NeedsProcesses
     from ottla.testing.hosts import NodeFailed as NodeFailed
+    from ottla.testing.kafka_container import KafkaContainer as KafkaContainer
 
 _HOMES = {
+    "ApacheKafka": "ottla.testing.apache_kafka",
+    "NoApacheKafka": "ottla.testing.apache_kafka",
+    "run_apache_kafka": "ottla.testing.apache_kafka",
+    "KafkaContainer": "ottla.testing.kafka_container",
     "Cluster": "ottla.testing.cluster",
     "run_cluster": "ottla.testing.cluster",
     "run_node": "ottla.testing.cluster",

@@ -42,6 +42,7 @@ from ottla.testing.layout import (
 from ottla.testing.links import Links
 from ottla.testing.loop_thread import LoopThread
 from ottla.testing.ports import HeldPort
+from ottla.testing.settings import check_known, settings_texts, tiering_settings
 
 OPEN_S_MAX = 30.0
 
@@ -242,7 +243,7 @@ def _checked_voters(nodes: int, controllers: int | None) -> int:
 
 
 @contextmanager
-def run_cluster(
+def run_cluster(  # noqa: PLR0913 - one per option
     nodes: int = 3,
     *,
     processes: bool = False,
@@ -252,6 +253,7 @@ def run_cluster(
     environment: Callable[[int], Mapping[str, str]] | None = None,
     access: ClusterAccess | None = None,
     security: str = "plaintext",
+    tiering: bool = False,
 ) -> Iterator[Cluster]:
     """Run a cluster; at the end stop all nodes and delete their data.
 
@@ -266,20 +268,21 @@ def run_cluster(
         environment: additional environment variables of a node's process, by node id.
         access: how nodes and clients authenticate; its settings win over ``config``.
         security: the same in a word, ``plaintext`` or ``sasl_ssl``; see `Cluster.client_config`.
+        tiering: whether topics with ``remote.storage.enable`` keep old segments in a directory.
 
     Raises:
-        NodeFailed: a node did not start. ValueError: a cluster of this size is impossible.
+        NodeFailed: a node did not start.
+        ValueError: a cluster of this size is impossible, or a setting is unknown.
     """
     voters = _checked_voters(nodes, controllers)
     with ExitStack() as stack:
-        root = directory or Path(tempfile.mkdtemp(prefix="ottla-"))
-        if directory is None:
-            stack.callback(shutil.rmtree, root, ignore_errors=True)
+        root = directory or _temporary(stack)
         held = {
             node_id: {name: _hold(stack) for name in listeners_of(node_id, voters)}
             for node_id in range(1, nodes + 1)
         }
-        texts = {key: _text(value) for key, value in (config or {}).items()}
+        tier = tiering_settings(root / "tier", nodes) if tiering else {}
+        texts = {**tier, **settings_texts(config)}
         access = access or access_named(security, root / "security")
         plan = _plan(held, {**texts, **access.config})
         wires = _open_wires(plan)
@@ -320,22 +323,30 @@ def run_node(
     config: Mapping[str, object] | None = None,
     directory: Path | None = None,
     security: str = "plaintext",
+    tiering: bool = False,
 ) -> Iterator[Cluster]:
     """Run a cluster of one node. Arguments and errors as of `run_cluster`."""
     with run_cluster(
-        1, processes=processes, config=config, directory=directory, security=security
+        1,
+        processes=processes,
+        config=config,
+        directory=directory,
+        security=security,
+        tiering=tiering,
     ) as cluster:
         yield cluster
+
+
+def _temporary(stack: ExitStack) -> Path:
+    root = Path(tempfile.mkdtemp(prefix="ottla-"))
+    stack.callback(shutil.rmtree, root, ignore_errors=True)
+    return root
 
 
 def _hold(stack: ExitStack) -> HeldPort:
     port = HeldPort()
     stack.callback(port.close)
     return port
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _plan(held: Mapping[int, Mapping[str, HeldPort]], config: Mapping[str, str]) -> ClusterPlan:
@@ -380,5 +391,7 @@ def format_sites(plan: ClusterPlan, sites: Mapping[int, Site], scram: tuple[str,
             quorum=voters if node.is_controller else observer,
             scram=scram,
         )
-        made = plan_format(load(text), options, random)
+        loaded = load(text)
+        check_known(loaded)
+        made = plan_format(loaded, options, random)
         format_node(RealDisk(), random, SystemClock().now(), made)

@@ -11,19 +11,27 @@
     def test_logs_in(ottla_node):
         producer = Producer(ottla_node.client_config)
 
-The marker takes the arguments of `ottla.testing.run_cluster`.
+    def test_both(kafka_or_ottla):  # runs twice: with Ottla, and with Apache Kafka if it is there
+        producer = Producer(kafka_or_ottla.client_config)
+
+The marker takes the arguments of `ottla.testing.run_cluster`. The report of a failed test has the
+log of its nodes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from ottla.testing.apache_kafka import ApacheKafka
     from ottla.testing.cluster import Cluster
+    from ottla.testing.node_logs import NodeLogs
 
 MARKER = "ottla"
+_CLUSTERS: "pytest.StashKey[list[tuple[Cluster, NodeLogs]]]" = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"{MARKER}(nodes=3, *, processes=False, config=None, controllers=None, "
-        "security='plaintext'): "
+        "security='plaintext', tiering=False): "
         "the cluster that ottla_node or ottla_cluster gives this test",
     )
 
@@ -46,24 +54,66 @@ def _asked(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {**dict(zip(("nodes",), marker.args, strict=False)), **marker.kwargs}
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: "pytest.CallInfo[None]"
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the log of the nodes to the report of a failed test."""
+    report = yield
+    if call.excinfo is not None and report.failed:
+        for cluster, logs in item.stash.get(_CLUSTERS, []):
+            outputs = {each: cluster.output(each) for each in cluster.node_ids}
+            report.sections.extend(logs.sections(outputs))
+    return report
+
+
+@contextmanager
+def _run(request: pytest.FixtureRequest, **asked: Any) -> "Iterator[Cluster]":  # noqa: ANN401
+    """Run a cluster for a test, and remember it for the report."""
+    from ottla.testing.cluster import run_cluster
+    from ottla.testing.node_logs import keep_logs
+
+    with keep_logs() as logs, run_cluster(**asked) as cluster:
+        request.node.stash.setdefault(_CLUSTERS, []).append((cluster, logs))
+        yield cluster
+
+
 @pytest.fixture
 def ottla_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Cluster]":
     """A cluster for this test: 3 nodes in threads, unless the marker ``ottla`` says otherwise."""
-    from ottla.testing.cluster import run_cluster
-
-    asked = {"directory": tmp_path / "ottla", **_asked(request)}
-    with run_cluster(**asked) as cluster:
+    with _run(request, **{"directory": tmp_path / "ottla", **_asked(request)}) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def ottla_node(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Cluster]":
     """A node for this test only, in a thread, unless the marker ``ottla`` says otherwise."""
-    from ottla.testing.cluster import run_cluster
-
     asked = {"nodes": 1, "directory": tmp_path / "ottla", **_asked(request)}
-    with run_cluster(**asked) as cluster:
+    with _run(request, **asked) as cluster:
         yield cluster
+
+
+@pytest.fixture(params=["ottla", "apache-kafka"])
+def kafka_or_ottla(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> "Iterator[Cluster | ApacheKafka]":
+    """A node of Ottla, then one of Apache Kafka; the second is skipped where Kafka is missing.
+
+    Of the marker ``ottla`` only ``config`` applies.
+    """
+    config = _asked(request).get("config")
+    if request.param == "ottla":
+        with _run(request, nodes=1, config=config, directory=tmp_path / "ottla") as cluster:
+            yield cluster
+        return
+    from ottla.testing.apache_kafka import NoApacheKafka, find_jars, run_apache_kafka
+
+    try:
+        find_jars()
+    except NoApacheKafka as missing:
+        pytest.skip(str(missing))
+    with run_apache_kafka(config=config, directory=tmp_path / "kafka") as kafka:
+        yield kafka
 
 
 @pytest.fixture(scope="session")
