@@ -205,6 +205,12 @@ def test_cluster_commands_describe_the_cluster(ottla: Ottla) -> None:
     found = json.loads(ottla("-o", "json", "cluster", "info"))
     assert found["voters"] == [1] and found["controller"] == 1
     assert found["brokers"][0]["address"] == ottla.bootstrap
+    (replica,) = found["quorum"]
+    assert (replica["replica"], replica["role"], replica["lag"]) == (1, "leader", 0)
+    before = found["topics"], found["partitions"]
+    ottla("topic", "create", "counted", "-p", "3")
+    found = json.loads(ottla("-o", "json", "cluster", "info"))
+    assert (found["topics"], found["partitions"]) == (before[0] + 1, before[1] + 3)
     assert json.loads(ottla("cluster", "health", "-o", "json")) == []
 
 

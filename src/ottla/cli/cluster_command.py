@@ -1,5 +1,6 @@
 """``ottla cluster``: members and health of the cluster."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -21,6 +22,8 @@ from ottla.cli.topic_placement import (
 from ottla.client.admin import describe_cluster, describe_quorum, list_topics
 from ottla.client.admin_replicas import unregister_broker
 from ottla.client.cluster import Cluster
+from ottla.protocol.messages.describe_quorum import ResponsePartitionData
+from ottla.protocol.messages.metadata import MetadataResponseTopic
 
 app = typer.Typer(
     help="Describe and check the cluster; drain and unregister brokers.",
@@ -51,8 +54,7 @@ async def _info(cluster: Cluster) -> Row:
         "metadata_offset": quorum.high_watermark,
         "voters": [each.replica_id for each in quorum.current_voters],
         "observers": [each.replica_id for each in quorum.observers],
-        "topics": sum(not each.is_internal for each in topics),
-        "partitions": sum(len(each.partitions) for each in topics),
+        **_counts(topics),
         "brokers": [
             {
                 "id": each.broker_id,
@@ -62,7 +64,42 @@ async def _info(cluster: Cluster) -> Row:
             }
             for each in sorted(reply.brokers, key=lambda each: each.broker_id)
         ],
+        "quorum": _quorum(quorum),
     }
+
+
+def _counts(topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
+    """Count topics and partitions of users, and apart from them the internal ones."""
+    own = [each for each in topics if not each.is_internal]
+    internal = [each for each in topics if each.is_internal]
+    return {
+        "topics": len(own),
+        "partitions": sum(len(each.partitions) for each in own),
+        "internal_topics": len(internal),
+        "internal_partitions": sum(len(each.partitions) for each in internal),
+    }
+
+
+def _quorum(quorum: ResponsePartitionData) -> list[Row]:
+    """Return each replica of the metadata log, and how many records it is behind the leader."""
+    end = max(
+        (
+            each.log_end_offset
+            for each in quorum.current_voters
+            if each.replica_id == quorum.leader_id
+        ),
+        default=quorum.high_watermark,
+    )
+    return [
+        {
+            "replica": each.replica_id,
+            "role": "leader" if each.replica_id == quorum.leader_id else role,
+            "log_end_offset": each.log_end_offset if each.log_end_offset >= 0 else None,
+            "lag": max(0, end - each.log_end_offset) if each.log_end_offset >= 0 else None,
+        }
+        for role, replicas in (("voter", quorum.current_voters), ("observer", quorum.observers))
+        for each in sorted(replicas, key=lambda each: each.replica_id)
+    ]
 
 
 @app.command("health")
