@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.reassign_plan import BadPlan, Brokers, plan_drain, plan_onto
+from ottla.cli.reassign_plan import BadPlan, Brokers, Location, plan_drain, plan_onto
 from ottla.cli.reassign_throttle import Move, limits, no_limits
 from ottla.protocol.types import TopicPartition
 
@@ -16,7 +16,7 @@ def named(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ...]]:
 
 
 def brokers(*ids: int, racks: dict[int, str] | None = None) -> Brokers:
-    return Brokers({each: (racks or {}).get(each) for each in ids}, {})
+    return Brokers({each: Location((racks or {}).get(each)) for each in ids}, {})
 
 
 def test_what_may_stay_stays() -> None:
@@ -34,7 +34,7 @@ def test_new_replicas_are_spread() -> None:
 
 
 def test_what_brokers_have_already_counts() -> None:
-    planned = plan_onto(named((1,)), Brokers({2: None, 3: None}, {2: 9, 3: 1}))
+    planned = plan_onto(named((1,)), Brokers({2: Location(), 3: Location()}, {2: 9, 3: 1}))
     assert planned == named((3,))
 
 
@@ -42,6 +42,27 @@ def test_a_rack_without_a_replica_comes_first() -> None:
     racks = {1: "a", 2: "a", 3: "b"}
     made = brokers(1, 2, 3, racks=racks)
     assert plan_onto(named((1,)), made, replication_factor=2) == named((1, 3))
+
+
+def on_hosts(*hosts: str, rack: str | None = None) -> dict[int, Location]:
+    return {at + 1: Location(rack, host) for at, host in enumerate(hosts)}
+
+
+def test_new_replica_goes_to_a_host_without_one_even_if_it_is_loaded() -> None:
+    made = Brokers(on_hosts("a", "a", "b"), {3: 9})
+    assert plan_onto(named((1,)), made, replication_factor=2) == named((1, 3))
+    assert plan_onto(named((1,)), made, replication_factor=3) == named((1, 3, 2))
+
+
+def test_rack_without_a_replica_comes_before_a_host_without_one() -> None:
+    locations = {1: Location("x", "a"), 2: Location("x", "b"), 3: Location("y", "a")}
+    assert plan_onto(named((1,)), Brokers(locations, {}), 2) == named((1, 3))
+
+
+def test_replica_of_a_drained_broker_goes_to_a_host_without_one() -> None:
+    current = {**named((1, 4)), TopicPartition("u", 0): (3,)}
+    locations = {2: Location(None, "b"), 3: Location(None, "a"), 4: Location(None, "b")}
+    assert plan_drain(current, locations, 1) == named((3, 4))
 
 
 def test_more_and_fewer_replicas() -> None:
@@ -55,8 +76,8 @@ def test_more_replicas_than_brokers() -> None:
 
 
 def test_a_broker_is_drained_in_place() -> None:
-    racks = dict.fromkeys((2, 3, 4))
-    planned = plan_drain(named((1, 2), (3, 1), (2, 3)), racks, 1)
+    locations = dict.fromkeys((2, 3, 4), Location())
+    planned = plan_drain(named((1, 2), (3, 1), (2, 3)), locations, 1)
     assert set(planned) == {TopicPartition("t", 0), TopicPartition("t", 1)}
     assert planned[TopicPartition("t", 0)][1] == 2
     assert planned[TopicPartition("t", 1)][0] == 3
@@ -65,7 +86,7 @@ def test_a_broker_is_drained_in_place() -> None:
 
 def test_nowhere_to_go() -> None:
     with pytest.raises(BadPlan, match="every other broker"):
-        plan_drain(named((1, 2)), {2: None}, 1)
+        plan_drain(named((1, 2)), {2: Location()}, 1)
 
 
 @given(

@@ -138,9 +138,9 @@ def drain(
 
     async def work(cluster: Cluster) -> tuple[list[Row], list[str]]:
         current = replicas_of(await list_topics(cluster))
-        racks = await serving_brokers(cluster)
-        racks.pop(broker, None)
-        changes = plan_drain(current, racks, broker)
+        locations = await serving_brokers(cluster)
+        locations.pop(broker, None)
+        changes = plan_drain(current, locations, broker)
         if not changes:
             say(f"broker {broker} has no replicas")
         return accepted_rows(await carry_out(cluster, changes, is_waiting=wait), moved(changes))

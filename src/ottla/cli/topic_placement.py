@@ -8,7 +8,7 @@ import typer
 
 from ottla.cli.failures import fail
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
-from ottla.cli.reassign_plan import Assignment, BadPlan, Brokers, plan_onto
+from ottla.cli.reassign_plan import Assignment, BadPlan, Brokers, Location, plan_onto
 from ottla.cli.reassign_throttle import Changed, Move, limits, no_limits, rates
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
@@ -182,13 +182,20 @@ async def _brokers(
             load[each] = load.get(each, 0) + 1
     if wanted is None:
         return Brokers(serving, load)
-    return Brokers({each: serving.get(each) for each in wanted}, load)
+    return Brokers({each: serving.get(each, Location()) for each in wanted}, load)
 
 
-async def serving_brokers(cluster: Cluster) -> dict[int, str | None]:
-    """Return the racks of the brokers that are not fenced, by id."""
+async def serving_brokers(cluster: Cluster) -> dict[int, Location]:
+    """Return the locations of the brokers that are not fenced, by id.
+
+    The host is the one that a broker advertises on the listener of this connection.
+    """
     found = (await describe_cluster(cluster)).brokers
-    return {each.broker_id: each.rack for each in found if not each.is_fenced}
+    return {
+        each.broker_id: Location(each.rack, each.host.lower().rstrip("."))
+        for each in found
+        if not each.is_fenced
+    }
 
 
 async def _status(cluster: Cluster, throttle: int | None = None) -> list[Row]:

@@ -13,12 +13,17 @@ from ottla.protocol.types import Uuid
 
 
 class DecisionSettings(msgspec.Struct, frozen=True):
-    """The controller's own configuration; topics inherit from ``configs``."""
+    """The controller's own configuration; topics inherit from ``configs``.
+
+    ``inter_broker_listener`` is the name of the listener whose advertised host tells which brokers
+    run on one machine.
+    """
 
     configs: ConfigContext
     partitions_default: int = 1
     replication_factor_default: int = 1
     is_topic_deletion_enabled: bool = True
+    inter_broker_listener: str | None = None
 
 
 def settings_of(configs: ConfigContext) -> DecisionSettings:
@@ -31,7 +36,14 @@ def settings_of(configs: ConfigContext) -> DecisionSettings:
             effective_broker_value(layers, "default.replication.factor")
         ),
         is_topic_deletion_enabled=bool(effective_broker_value(layers, "delete.topic.enable")),
+        inter_broker_listener=_inter_broker_listener(layers),
     )
+
+
+def _inter_broker_listener(layers: Layers) -> str | None:
+    name = effective_broker_value(layers, "inter.broker.listener.name")
+    name = name or effective_broker_value(layers, "security.inter.broker.protocol")
+    return str(name).upper() if name else None
 
 
 class TopicPolicies:

@@ -88,7 +88,8 @@ def _more_replicas(
     more = requested.count - len(topic.partitions)
     factor = len(topic.partitions[min(topic.partitions)].replicas)
     if requested.assignments is None:
-        return place(image, more, factor, context.random)
+        listener = context.settings.inter_broker_listener
+        return place(image, more, factor, context.random, listener)
     replicas = [tuple(given.broker_ids) for given in requested.assignments]
     if len(replicas) != more:
         text = f"replicas are assigned for {len(replicas)} of {more} new partition(s)"

@@ -226,7 +226,8 @@ def _replicas(
     factor = topic.replication_factor
     if factor == DEFAULT:
         factor = settings.replication_factor_default
-    return place(image, _partition_count(topic, settings), factor, context.random)
+    count = _partition_count(topic, settings)
+    return place(image, count, factor, context.random, settings.inter_broker_listener)
 
 
 def _named_replicas(image: Image, topic: CreatableTopic) -> list[tuple[int, ...]] | Refusal:
