@@ -206,3 +206,25 @@ def test_version_needs_none_of_the_broker() -> None:
     said, modules = done.stdout.splitlines()
     assert said.startswith("ottla ")
     assert modules == "['ottla.cli', 'ottla.cli.main']"
+
+
+def test_nodes_of_one_machine_are_formatted_together(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    code, text = place.format("--nodes", "2", "--standalone")
+    assert code == 0, text
+    for node_id in (1, 2):
+        for data in place.data:
+            meta = read_meta_properties(place.disk, str(data / f"node-{node_id}"))
+            assert meta is not None
+            assert (meta.node_id, meta.cluster_id) == (node_id, CLUSTER)
+    first, second = (place.data[0] / f"node-{each}" / DIRECTORY_NAME for each in (1, 2))
+    assert first.exists()
+    assert not second.exists(), "only the first node is a voter"
+
+
+def test_nodes_with_one_port_are_not_formatted(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    code, text = place.format("--nodes", "2", "--standalone", "--port-step", "1")
+    assert code == 1
+    assert "would both use port 9093" in text
+    assert place.files() == {}

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from ottla.cli.failures import fail
+from ottla.cli.host.plan import PORT_STEP, BadHostPlan, plan_host
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
 from ottla.cli.settings_file import load_settings
@@ -71,10 +73,16 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
             "--ignore-formatted", "-g", help="Skip directories that are already formatted."
         ),
     ] = False,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", help="Format the directories of `ottla server --nodes` N."),
+    ] = None,
+    port_step: Annotated[
+        int, typer.Option("--port-step", help="With --nodes: as for `ottla server`.")
+    ] = PORT_STEP,
     output: OutputOption = None,
 ) -> None:
     """Format a node's log directories; required before the first start."""
-    loaded = load_settings(config, [])
     quorum = Quorum(standalone, initial_controllers, no_initial_controllers)
     options = FormatOptions(
         cluster_id=cluster_id or uuid_text(SystemRandom().uuid()),
@@ -84,7 +92,13 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
         scram=tuple(add_scram or ()),
         is_formatted_ignored=ignore_formatted,
     )
-    done = _carry_out(loaded, options, is_id_new=cluster_id is None)
+    done = [
+        found
+        for at, loaded in enumerate(_nodes_of(config, nodes, port_step))
+        for found in _carry_out(loaded, options if at == 0 else _options_of_others(options))
+    ]
+    if cluster_id is None:
+        say(f"the cluster's id is new; format its other nodes with -t {options.cluster_id}")
     if chosen(context, output) is Output.TABLE:
         for name, path in done:
             typer.echo(f"{name}: {path}")
@@ -92,7 +106,26 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
         answer(context, output, [{"directory": path, "state": name} for name, path in done])
 
 
-def _carry_out(loaded: Loaded, options: FormatOptions, *, is_id_new: bool) -> list[tuple[str, str]]:
+def _nodes_of(config: Path, count: int | None, port_step: int) -> list[Loaded]:
+    """Return the settings of the node, or of each node of this machine."""
+    loaded = load_settings(config, [])
+    if count is None:
+        return [loaded]
+    try:
+        nodes = plan_host(loaded, count, port_step)
+    except BadHostPlan as error:
+        fail(str(error))
+    return [load_settings(config, list(node.overrides)) for node in nodes]
+
+
+def _options_of_others(options: FormatOptions) -> FormatOptions:
+    """Return the options of all nodes but the first one, which are only brokers."""
+    if not options.quorum.given:
+        return options
+    return replace(options, quorum=Quorum(has_no_initial_controllers=True))
+
+
+def _carry_out(loaded: Loaded, options: FormatOptions) -> list[tuple[str, str]]:
     """Format the directories and return the result of each; warnings go to stderr."""
     random = SystemRandom()
     try:
@@ -102,8 +135,6 @@ def _carry_out(loaded: Loaded, options: FormatOptions, *, is_id_new: bool) -> li
         fail(str(error))
     if formatted.made:
         say("\n".join(described(plan)))
-    if is_id_new:
-        say(f"the cluster's id is new; format its other nodes with -t {options.cluster_id}")
     assert set(all_directories(loaded.broker)) == {*formatted.ignored, *formatted.made}
     ignored = [("already formatted", path) for path in formatted.ignored]
     return ignored + [("formatted", path) for path in formatted.made]

@@ -24,6 +24,11 @@ def _run() -> None:
         from ottla.cli.server_arguments import parse_arguments
 
         arguments = parse_arguments(sys.argv[2:])
+        if arguments.nodes is not None:
+            from ottla.cli.host.supervisor import serve_host
+
+            serve_host(arguments)
+            return
         from ottla.cli.serving import serve
 
         serve(arguments)

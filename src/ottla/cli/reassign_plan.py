@@ -1,8 +1,8 @@
 """Assign replicas to brokers, moving as few as possible. Pure.
 
 A replica stays where it is if its broker is allowed, and so does the preferred leader. A replica
-that must move, or is new, goes to a rack without a replica if there is one, there to a host with the
-fewest replicas of the partition, and there to the broker with the fewest replicas at that point.
+that must move, or is new, goes to a rack without a replica if there is one, there to a host with
+the fewest replicas of the partition, and there to the broker that has the fewest replicas then.
 """
 
 from collections import Counter

@@ -13,7 +13,10 @@ from ottla.cli.output import Output
 
 
 class ServerArguments(msgspec.Struct, frozen=True):
-    """Arguments of a node. ``overrides`` are ``key=value``, in the order given."""
+    """Arguments of a node. ``overrides`` are ``key=value``, in the order given.
+
+    ``nodes`` is None for a single node without a supervisor.
+    """
 
     config: str
     overrides: tuple[str, ...] = ()
@@ -21,6 +24,9 @@ class ServerArguments(msgspec.Struct, frozen=True):
     output: Output = Output.TABLE
     is_rejoining: bool = False
     truncate_metadata_at: int | None = None
+    nodes: int | None = None
+    port_step: int = 10
+    is_supervised: bool = False
 
 
 def parse_arguments(arguments: Sequence[str]) -> ServerArguments:
@@ -70,7 +76,10 @@ def parse_arguments(arguments: Sequence[str]) -> ServerArguments:
         type=_offset,
         help="discard all metadata from this offset on, if the log is damaged there",
     )
+    _add_host_options(parser)
     found = parser.parse_args(arguments)
+    if found.nodes is not None and (found.rejoin_quorum or found.truncate_metadata_at is not None):
+        parser.error("repair a node on its own, without --nodes")
     if found.log_level is not None:
         found.override.append(f"log.level={found.log_level}")
     return ServerArguments(
@@ -80,7 +89,29 @@ def parse_arguments(arguments: Sequence[str]) -> ServerArguments:
         Output(found.output),
         found.rejoin_quorum,
         found.truncate_metadata_at,
+        found.nodes,
+        found.port_step,
+        found.supervised,
     )
+
+
+def _add_host_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--nodes",
+        metavar="N",
+        type=_count,
+        help="run N nodes of this machine under a supervisor, with ids, ports and directories "
+        "derived from FILE; SIGHUP restarts them one after the other",
+    )
+    parser.add_argument(
+        "--port-step",
+        metavar="STEP",
+        type=_count,
+        default=10,
+        help="with --nodes: the distance of the ports of two nodes; default: 10",
+    )
+    # Set by the supervisor: report the state of the node on standard output.
+    parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
 
 
 def _file(text: str) -> str:
@@ -93,6 +124,12 @@ def _setting(text: str) -> str:
     if "=" not in text:
         raise argparse.ArgumentTypeError(f"{text!r} is not key=value")
     return text
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
 
 
 def _offset(text: str) -> int:

@@ -2,6 +2,7 @@
 
 import typer
 
+from ottla.cli.host.supervisor import serve_host
 from ottla.cli.server_arguments import parse_arguments
 from ottla.cli.serving import serve as serve_node
 
@@ -15,4 +16,8 @@ app = typer.Typer(add_completion=False)
 )
 def serve(context: typer.Context) -> None:
     """Run a node; SIGTERM and SIGINT stop it cleanly."""
-    serve_node(parse_arguments(context.args))
+    arguments = parse_arguments(context.args)
+    if arguments.nodes is None:
+        serve_node(arguments)
+    else:
+        serve_host(arguments)

@@ -4,12 +4,12 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 
 from ottla.cli.failures import INTERRUPTED, fail
 from ottla.cli.output import Output
 from ottla.cli.server_arguments import ServerArguments
-from ottla.cli.settings_file import load_settings
+from ottla.cli.settings_file import apply_log_settings, begin_log, load_settings
 from ottla.cli.warming import warm
 from ottla.config.loading import Loaded
 from ottla.config.problems import ConfigError
@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 
 # Kafka's brokers give up a controlled shutdown if the controller does not answer for this long.
 CONTROLLED_SHUTDOWN_S = 30.0
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def serve(arguments: ServerArguments) -> None:
@@ -34,13 +33,17 @@ def serve(arguments: ServerArguments) -> None:
 
     Exits with 0 after SIGTERM, with 130 after SIGINT, and with 1 and a message on a failure.
     """
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    begin_log()
     loaded = load_settings(arguments.config, list(arguments.overrides))
-    _configure_log(loaded)
+    apply_log_settings(loaded.broker)
 
     def started(node: Node) -> None:
-        sys.stdout.write(_greeting(node, arguments.output))
-        sys.stdout.flush()
+        if arguments.is_supervised:
+            from ottla.cli.host.node_states import ready_line
+
+            _say(ready_line(node.node_id, _found(node)))
+        else:
+            _say(_greeting(node, arguments.output))
 
     try:
         signalled = run(
@@ -48,6 +51,7 @@ def serve(arguments: ServerArguments) -> None:
                 loaded,
                 started,
                 is_bound_to_input=arguments.is_bound_to_input,
+                is_supervised=arguments.is_supervised,
                 repair=_repair(arguments),
             )
         )
@@ -68,14 +72,9 @@ def _format_command(path: str, loaded: Loaded) -> str:
     return f"ottla format --config {path}" + (" --standalone" if is_dynamic else "")
 
 
-def _configure_log(loaded: Loaded) -> None:
-    """Apply the settings of the log; their code is not loaded for the defaults."""
-    config = loaded.broker
-    settings = config.log_format, config.log_level, config.log_levels
-    if settings != ("text", "INFO", ()):
-        from ottla.observability.log_output import configure_log
-
-        configure_log(*settings)
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def _repair(arguments: ServerArguments) -> Repair:
@@ -88,6 +87,7 @@ async def run_until_stopped(
     started: Callable[[Node], None],
     *,
     is_bound_to_input: bool = False,
+    is_supervised: bool = False,
     repair: Repair = NO_REPAIR,
 ) -> int | None:
     """Run a node until it ends or a signal arrives; return the signal's number.
@@ -104,7 +104,8 @@ async def run_until_stopped(
     if node is not None:
         started(node)
         manager.notify(READY, f"STATUS=node {node.node_id} serves")
-        await _run_node(node, loaded, stop, manager)
+        reporting = _report_settled(node) if is_supervised else None
+        await _run_node(node, loaded, stop, manager, reporting)
     return stop.number
 
 
@@ -143,15 +144,24 @@ async def _give_up(starting: asyncio.Task[Node], stop: _Stop) -> None:
     starting.cancel()
 
 
-async def _run_node(node: Node, loaded: Loaded, stop: _Stop, manager: ServiceManager) -> None:
+async def _run_node(
+    node: Node,
+    loaded: Loaded,
+    stop: _Stop,
+    manager: ServiceManager,
+    reporting: Coroutine[object, object, None] | None,
+) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             ended = tasks.create_task(_end_with(node, stop))
-            warming = tasks.create_task(_warm_up())
+            beside = [tasks.create_task(_warm_up())]
+            if reporting is not None:
+                beside.append(tasks.create_task(reporting))
             keeping = tasks.create_task(manager.keep_alive())
             await stop.wait()
             manager.notify(STOPPING)
-            warming.cancel()
+            for task in beside:
+                task.cancel()
             await _stop(node, loaded)
             keeping.cancel()
             ended.cancel()
@@ -165,6 +175,12 @@ async def _warm_up() -> None:
     """Load lazy modules, then exclude all objects that exist now from garbage collection."""
     await warm()
     settle()
+
+
+async def _report_settled(node: Node) -> None:
+    from ottla.cli.host.node_states import report_settled
+
+    await report_settled(lambda: node.image, node.node_id, _say)
 
 
 async def _end_with(node: Node, stop: _Stop) -> None:
@@ -208,5 +224,9 @@ def _greeting(node: Node, output: Output) -> str:
 
 
 def _found(node: Node) -> Mapping[str, str]:
-    found = {"clients": node.listen_addr, "controller": node.controller_addr}
+    found = {
+        "clients": node.listen_addr,
+        "controller": node.controller_addr,
+        "metrics": node.metrics_addr,
+    }
     return {name: str(at) for name, at in found.items() if at is not None}

@@ -1,11 +1,16 @@
-"""Read a ``server.properties`` for a command, or exit with its errors."""
+"""Read a ``server.properties`` for a command, or exit with its errors; set up the log by it."""
 
+import logging
 import os
 import sys
+from typing import Final
 
 from ottla.cli.failures import fail
+from ottla.config.generated import BrokerConfig
 from ottla.config.loading import Loaded, load
 from ottla.config.problems import ConfigError
+
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 def load_settings(path: str | os.PathLike[str], overrides: list[str]) -> Loaded:
@@ -29,3 +34,17 @@ def load_settings(path: str | os.PathLike[str], overrides: list[str]) -> Loaded:
 def _read_text(path: str) -> str:
     with open(path, encoding="utf-8") as file:
         return file.read()
+
+
+def begin_log() -> None:
+    """Log as text to standard error until the settings are known."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+
+
+def apply_log_settings(config: BrokerConfig) -> None:
+    """Apply the settings of the log; their code is not loaded for the defaults."""
+    settings = config.log_format, config.log_level, config.log_levels
+    if settings != ("text", "INFO", ()):
+        from ottla.observability.log_output import configure_log
+
+        configure_log(*settings)

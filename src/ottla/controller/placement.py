@@ -73,7 +73,8 @@ def host_of(broker: BrokerRegistration, listener: str | None) -> str | None:
     """
     if not broker.listeners:
         return None
-    name = listener if listener in broker.listeners else min(broker.listeners)
+    name = listener or ""
+    name = name if name in broker.listeners else min(broker.listeners)
     return broker.listeners[name].host.lower().rstrip(".")
 
 
