@@ -31,6 +31,26 @@ from ottla.runtime.randomness import SystemRandom
 app = typer.Typer(add_completion=False)
 
 
+NodesOption = Annotated[
+    int | None,
+    typer.Option("--nodes", help="Format the directories of `ottla server --nodes` N."),
+]
+PortStepOption = Annotated[
+    int, typer.Option("--port-step", help="With --nodes: as for `ottla server`.")
+]
+ReleaseOption = Annotated[
+    str | None, typer.Option("--release-version", "-r", help="Feature levels of this release.")
+]
+FeatureOption = Annotated[
+    list[str] | None,
+    typer.Option("--feature", "-f", help="Feature level: name=level; may be repeated."),
+]
+ScramOption = Annotated[
+    list[str] | None,
+    typer.Option("--add-scram", "-S", help="SCRAM-SHA-256=[name=...,password=...]"),
+]
+
+
 @app.command("format")
 def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     context: typer.Context,
@@ -56,30 +76,17 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     no_initial_controllers: Annotated[
         bool, typer.Option("--no-initial-controllers", "-N", help="Join a quorum later.")
     ] = False,
-    feature: Annotated[
-        list[str] | None,
-        typer.Option("--feature", "-f", help="Feature level: name=level; may be repeated."),
-    ] = None,
-    release_version: Annotated[
-        str | None, typer.Option("--release-version", "-r", help="Feature levels of this release.")
-    ] = None,
-    add_scram: Annotated[
-        list[str] | None,
-        typer.Option("--add-scram", "-S", help="SCRAM-SHA-256=[name=...,password=...]"),
-    ] = None,
+    feature: FeatureOption = None,
+    release_version: ReleaseOption = None,
+    add_scram: ScramOption = None,
     ignore_formatted: Annotated[
         bool,
         typer.Option(
             "--ignore-formatted", "-g", help="Skip directories that are already formatted."
         ),
     ] = False,
-    nodes: Annotated[
-        int | None,
-        typer.Option("--nodes", help="Format the directories of `ottla server --nodes` N."),
-    ] = None,
-    port_step: Annotated[
-        int, typer.Option("--port-step", help="With --nodes: as for `ottla server`.")
-    ] = PORT_STEP,
+    nodes: NodesOption = None,
+    port_step: PortStepOption = PORT_STEP,
     output: OutputOption = None,
 ) -> None:
     """Format a node's log directories; required before the first start."""

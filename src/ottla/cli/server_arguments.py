@@ -64,18 +64,7 @@ def parse_arguments(arguments: Sequence[str]) -> ServerArguments:
         choices=["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"],
         help="the level of all loggers, in place of log.level",
     )
-    repair = parser.add_mutually_exclusive_group()
-    repair.add_argument(
-        "--rejoin-quorum",
-        action="store_true",
-        help="set damaged metadata aside and fetch it again from the other voters",
-    )
-    repair.add_argument(
-        "--truncate-metadata-at",
-        metavar="OFFSET",
-        type=_offset,
-        help="discard all metadata from this offset on, if the log is damaged there",
-    )
+    _add_repair_options(parser)
     _add_host_options(parser)
     found = parser.parse_args(arguments)
     if found.nodes is not None and (found.rejoin_quorum or found.truncate_metadata_at is not None):
@@ -92,6 +81,21 @@ def parse_arguments(arguments: Sequence[str]) -> ServerArguments:
         found.nodes,
         found.port_step,
         found.supervised,
+    )
+
+
+def _add_repair_options(parser: argparse.ArgumentParser) -> None:
+    repair = parser.add_mutually_exclusive_group()
+    repair.add_argument(
+        "--rejoin-quorum",
+        action="store_true",
+        help="set damaged metadata aside and fetch it again from the other voters",
+    )
+    repair.add_argument(
+        "--truncate-metadata-at",
+        metavar="OFFSET",
+        type=_offset,
+        help="discard all metadata from this offset on, if the log is damaged there",
     )
 
 
