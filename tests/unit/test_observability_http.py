@@ -1,14 +1,23 @@
 """The HTTP pages, over a simulated network."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.observability.http import HEAD_BYTES_MAX, BadRequest, Get, Page, parse, plain
+from ottla.observability.http import (
+    HEAD_BYTES_MAX,
+    BadRequest,
+    Get,
+    Page,
+    SlicedPage,
+    parse,
+    plain,
+)
 from ottla.observability.http_service import CONNECTIONS_MAX, IDLE_S, HttpService
+from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
 from simulation.loop import run_simulated
 from simulation.network import SimNetwork
@@ -37,7 +46,21 @@ def broken() -> Page:
     raise RuntimeError("secret")
 
 
-PAGES = {"/metrics": lambda: plain(200, "up 1"), "/broken": broken}
+PIECES = [bytes([number]) * 40_000 for number in range(100)]
+
+
+def breaking() -> Iterator[bytes]:
+    yield b"some"
+    raise RuntimeError("secret")
+
+
+PAGES: dict[str, Callable[[], Page | SlicedPage]] = {
+    "/metrics": lambda: plain(200, "up 1"),
+    "/broken": broken,
+    "/large": lambda: SlicedPage("text/plain", iter(PIECES)),
+    "/huge": lambda: SlicedPage("text/plain", iter(PIECES * 10)),
+    "/breaking": lambda: SlicedPage("text/plain", breaking()),
+}
 
 
 def play(scenario: Callable[[Dial], Awaitable[None]]) -> float:
@@ -78,6 +101,49 @@ def test_pages_are_served_on_one_connection_with_any_segmentation() -> None:
         assert b"secret" not in client.received
 
     play(scenario)
+
+
+def test_large_page_is_sent_in_pieces_and_later_requests_follow_it() -> None:
+    async def scenario(dial: Dial) -> None:
+        client = await dial()
+        client.transport.write(b"GET /large HTTP/1.1\r\n\r\nHEAD /large HTTP/1.1\r\n\r\n")
+        client.transport.write(b"GET /breaking HTTP/1.1\r\n\r\n")
+        client.transport.write(b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n")
+        await client.ended.wait()
+        whole = b"".join(PIECES)
+        head, _, rest = client.received.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200") and f"Length: {len(whole)}".encode() in head
+        assert rest[: len(whole)] == whole
+        answers = rest[len(whole) :].split(b"HTTP/1.1 ")[1:]
+        assert [answer[:3] for answer in answers] == [b"200", b"503", b"200"]
+        assert answers[0].endswith(b"\r\n\r\n") and answers[2].endswith(b"up 1\n")
+        assert b"secret" not in client.received and b"some" not in client.received
+
+    play(scenario)
+
+
+def test_slow_client_gets_the_whole_page_and_another_is_served_meanwhile() -> None:
+    async def main() -> None:
+        service = HttpService(TcpNetwork(), Address("127.0.0.1", 0), PAGES)
+        ready = asyncio.Event()
+        task = asyncio.get_running_loop().create_task(service.run(ready.set))
+        await ready.wait()
+        assert service.address is not None
+        at = (service.address.host, service.address.port)
+        slow, writer = await asyncio.open_connection(*at, limit=1024)
+        # More than the kernel's buffers hold.
+        writer.write(b"GET /huge HTTP/1.1\r\nConnection: close\r\n\r\n")
+        await slow.readexactly(100)
+        quick, other = await asyncio.open_connection(*at)
+        other.write(b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert (await quick.read()).endswith(b"up 1\n")
+        assert (await slow.read()).endswith(b"".join(PIECES * 10))
+        writer.close()
+        other.close()
+        task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 @pytest.mark.parametrize(

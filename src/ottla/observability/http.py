@@ -88,16 +88,21 @@ def parse(head: bytes) -> Get | BadRequest:
 
 def response(page: Page, *, keeps_alive: bool, is_head: bool = False) -> bytes:
     """Return a whole response."""
-    reason = _REASONS[page.status]
+    head = response_head(page.status, page.content_type, len(page.body), keeps_alive=keeps_alive)
+    return head + (b"" if is_head else page.body)
+
+
+def response_head(status: int, content_type: str, size: int, *, keeps_alive: bool) -> bytes:
+    """Return a response up to its body of ``size`` bytes."""
     head = (
-        f"HTTP/1.1 {page.status} {reason}\r\n"
-        f"Content-Type: {page.content_type}\r\n"
-        f"Content-Length: {len(page.body)}\r\n"
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
+        f"Content-Type: {content_type}\r\n"
+        f"Content-Length: {size}\r\n"
         f"Connection: {'keep-alive' if keeps_alive else 'close'}\r\n"
-        f"{_CHALLENGE if page.status == 401 else ''}"
+        f"{_CHALLENGE if status == 401 else ''}"
         "X-Content-Type-Options: nosniff\r\n\r\n"
     )
-    return head.encode("ascii") + (b"" if is_head else page.body)
+    return head.encode("ascii")
 
 
 def plain(status: int, text: str) -> Page:

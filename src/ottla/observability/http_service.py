@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from ottla.observability.http import (
     parse,
     plain,
     response,
+    response_head,
 )
 from ottla.runtime.ports import Address, Listener, Network
 
@@ -215,6 +217,9 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._idle: asyncio.TimerHandle | None = None
         self._slice: asyncio.Handle | None = None  # of the page that is being made
+        self._unsent: deque[bytes] = deque()  # pieces of the page that is being sent
+        self._keeps_alive = True  # after that page
+        self._may_write = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -226,7 +231,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        if self._slice is not None and len(self._received) > HEAD_BYTES_MAX:
+        if self._is_busy() and len(self._received) > HEAD_BYTES_MAX:
             self._transport.pause_reading()
         self._serve()
 
@@ -240,7 +245,11 @@ class _Connection(asyncio.Protocol):
             self._answer(BadRequest(431))
 
     def _may_answer(self) -> bool:
-        return self._slice is None and not self._transport.is_closing()
+        return not self._is_busy() and not self._transport.is_closing()
+
+    def _is_busy(self) -> bool:
+        """Say whether a page is being made or sent."""
+        return self._slice is not None or bool(self._unsent)
 
     def _answer(self, request: Get | BadRequest) -> None:
         if isinstance(request, BadRequest):
@@ -264,14 +273,38 @@ class _Connection(asyncio.Protocol):
                 if loop.time() >= until:
                     self._slice = loop.call_soon(self._make_slice, request, page, made)
                     return
-            finished = Page(200, page.content_type, b"".join(made))
         except Exception:
             log.exception("page failed path=%s", request.path)
-            finished = _FAILED
-        was_sliced, self._slice = self._slice is not None, None
-        self._send(request, finished)
-        if was_sliced and not self._transport.is_closing():
+            page, made = SlicedPage(_FAILED.content_type, iter(())), [_FAILED.body]
+            status = _FAILED.status
+        else:
+            status = 200
+        self._slice = None
+        self._keeps_alive = request.keeps_alive
+        size = sum(map(len, made))
+        head = response_head(status, page.content_type, size, keeps_alive=request.keeps_alive)
+        self._unsent.append(head)
+        if not request.is_head:
+            self._unsent.extend(made)
+        self._send_pieces()
+
+    def _send_pieces(self) -> None:
+        """Send pieces as the client reads them: copying a page of megabytes at once takes long."""
+        while self._unsent and self._may_write and not self._transport.is_closing():
+            self._transport.write(self._unsent.popleft())
+        if self._unsent or self._transport.is_closing():
+            return
+        if not self._keeps_alive:
+            self._transport.close()
+            return
+        self._wait()
+        if self._may_write:
             self._transport.resume_reading()
+        asyncio.get_running_loop().call_soon(self._serve_next)
+
+    def _serve_next(self) -> None:
+        """Serve what was received while a page was made and sent."""
+        if not self._transport.is_closing():
             self._serve()
 
     def _send(self, request: Get, page: Page) -> None:
@@ -284,13 +317,19 @@ class _Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Stop reading requests while the client does not read its responses."""
+        self._may_write = False
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self._transport.resume_reading()
+        self._may_write = True
+        if self._unsent:
+            self._send_pieces()
+        else:
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._others.discard(self)
+        self._unsent.clear()
         for timer in (self._idle, self._slice):
             if timer is not None:
                 timer.cancel()
