@@ -75,8 +75,8 @@ kills: setup ## kill parts of a Spark stream KILLS=n times and compare its resul
 mutants: setup ## break each promise on purpose; a test must fail; PART=storage
 	$(BIN)/python tests/mutants/run.py $(PART)
 
-bench: setup ## measure ratios in one run and write docs/benchmarks.md; `bench growth`: docs/growth.md, QUICK=1
-	$(BIN)/python -m $(if $(filter growth,$(MAKECMDGOALS)),benchmarks.growth $(if $(QUICK),--quick),benchmarks)
+bench: setup ## measure ratios in one run and write docs/benchmarks.md; AREA=tiering prints one area; `bench growth`: docs/growth.md, QUICK=1
+	$(BIN)/python -m $(if $(filter growth,$(MAKECMDGOALS)),benchmarks.growth $(if $(QUICK),--quick),benchmarks $(AREA))
 
 growth: bench
 

@@ -18,6 +18,7 @@ AREAS = (
     "records",
     "storage",
     "compaction",
+    "tiering",
     "metadata",
     "fetch",
     "produce",

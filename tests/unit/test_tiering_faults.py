@@ -252,7 +252,7 @@ def test_object_that_reads_wrong_is_not_counted_as_copied(
     tmp_path: Path, spoil: Callable[[bytes], bytes]
 ) -> None:
     tier = Tier(tmp_path)
-    tier.objects.spoil = spoil
+    tier.objects.spoil, tier.objects.spoils = spoil, ".log"
     manager = tier.broker(1, Replica(tier.log))
     asyncio.run(lead(manager, lambda: manager.counts.copy_failures >= 2))
     assert tier.log.remote_end == 0

@@ -142,6 +142,13 @@ def test_lookup_finds_only_finished_segments_of_the_epoch() -> None:
     assert cache.all() == cache.of_epoch(LeaderEpoch(0)) == []
 
 
+def test_segment_of_a_snapshot_that_is_still_being_copied_is_not_found() -> None:
+    cache = MetadataCache()
+    cache.load(segment(1, 0, 9))
+    assert cache.find(LeaderEpoch(0), Offset(5)) is None
+    assert [each.state for each in cache.all()] == [STARTED]
+
+
 def test_segment_that_covers_others_makes_them_unreferenced() -> None:
     small, next_one, large = segment(1, 0, 9), segment(2, 10, 19), segment(3, 0, 29)
     cache = cache_of(small, next_one, large)
@@ -352,6 +359,8 @@ def test_remote_retention_leaves_another_lineage_alone_until_its_epochs_are_gone
     log_epochs = ((0, 0), (1, 10), (2, 15))
     assert plan(cache, log_epochs, ms=5000) == ([], None)  # must not move the log start to 30
     assert plan(cache, ((2, 16),), log_start=16, ms=-1) == ([1, 3], None)
+    cache = cache_of(segment(3, 0, 9, [(0, 0)], timestamp=1), stale, good)
+    assert plan(cache, log_epochs, ms=5000) == ([3], 10)
 
 
 def test_remote_retention_finishes_interrupted_deletions_and_spares_copies() -> None:

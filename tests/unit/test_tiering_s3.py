@@ -1,11 +1,13 @@
 """Copying to and reading from a real S3 server behind a proxy that injects faults."""
 
 import asyncio
+import contextlib
 import http.client
 import itertools
 import logging
 import os
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,9 +17,14 @@ from urllib.parse import urlsplit
 import pytest
 from tier_harness import AT, Replica, Tier, is_settled, lead, read_all, sealed_bytes
 
+from ottla.protocol.types import Millis
+from ottla.runtime import objects
 from ottla.runtime.objects import ObstoreObjects
+from ottla.storage.log_maintenance import delete_old_segments
 from ottla.tiering import segment_store
+from ottla.tiering.remote_log_manager import RemoteLogManager
 from ottla.tiering.segment_objects import ObjectKind, object_key
+from ottla.tiering.segment_store import RemoteStorageFailed
 from ottla.tiering.verification import find_orphans
 
 Fault = Callable[[str, bytes], tuple[int, bytes] | None]
@@ -32,6 +39,8 @@ class Proxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.target = urlsplit(target)
         self.fault: Fault = lambda method, body: None
+        self.is_down = False
+        self.stall_s = 0.0
         self.requests = 0
 
 
@@ -41,6 +50,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _forward(self) -> None:
         self.server.requests += 1
+        if self.server.is_down:
+            self.close_connection = True  # no answer at all
+            return
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length)
         upstream = http.client.HTTPConnection(str(self.server.target.netloc), timeout=30)
@@ -57,7 +69,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", announced or str(len(data if status < 300 else sent)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(sent)
+            self.wfile.write(sent[: len(sent) // 2])
+            if self.server.stall_s and self.server.requests % 2:
+                time.sleep(self.server.stall_s)
+            with contextlib.suppress(OSError):  # a client that does not wait hangs up
+                self.wfile.write(sent[len(sent) // 2 :])
         if status < 300 and len(sent) < len(data):
             self.close_connection = True  # the body is shorter than was announced
         upstream.close()
@@ -94,6 +110,7 @@ def proxy(s3_server: str) -> Iterator[Proxy]:
 @pytest.fixture
 def tier(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tier:
     monkeypatch.setattr(segment_store, "BACKOFF_S", 0.001)
+    monkeypatch.setattr(objects, "RETRIES_MAX", 0)  # with pauses of its own
     bucket = f"tier-{os.urandom(4).hex()}"
     request = urllib.request.Request(f"{proxy.target.geturl()}/{bucket}", method="PUT")
     urllib.request.urlopen(request).close()
@@ -149,3 +166,92 @@ def test_copy_to_a_faulty_s3_store_loses_and_orphans_nothing(
     asyncio.run(lead(tier.broker(1, Replica(tier.log)), lambda: is_settled(tier), 60))
     proxy.fault = lambda method, body: None
     check(tier)
+
+
+EXPIRED = b"<Error><Code>ExpiredToken</Code><Message>The token has expired.</Message></Error>"
+
+
+def failures(manager: RemoteLogManager) -> int:
+    return manager.counts.copy_failures + manager.counts.delete_failures
+
+
+def recover(tier: Tier, proxy: Proxy, heal: Callable[[], None]) -> None:
+    """Let copies fail until the store recovers: nothing counts as copied before, all does after."""
+    segments = len(tier.log.segments)
+
+    async def work() -> None:
+        manager = tier.broker(1, Replica(tier.log))
+        service = asyncio.ensure_future(manager.run(lambda: None))
+        try:
+            async with asyncio.timeout(60):
+                while failures(manager) < 3:  # noqa: ASYNC110 - no one event
+                    await asyncio.sleep(0.01)
+                delete_old_segments(tier.log, Millis(10_000))
+                assert tier.log.remote_end == 0
+                assert len(tier.log.segments) == segments
+                heal()
+                while not is_settled(tier):  # noqa: ASYNC110 - no one event
+                    await asyncio.sleep(0.01)
+        finally:
+            service.cancel()
+            await asyncio.wait([service])
+
+    asyncio.run(work())
+    check(tier)
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_expired_credentials_delay_copies_and_lose_nothing(
+    tier: Tier, proxy: Proxy, status: int
+) -> None:
+    proxy.fault = lambda method, body: (status, EXPIRED)
+
+    def renewed() -> None:
+        proxy.fault = lambda method, body: None
+
+    recover(tier, proxy, renewed)
+
+
+def test_outage_of_the_store_delays_copies_and_loses_nothing(tier: Tier, proxy: Proxy) -> None:
+    """Every connection is closed without an answer, for longer than all retries of a request."""
+    proxy.is_down = True
+
+    def is_up() -> None:
+        proxy.is_down = False
+
+    recover(tier, proxy, is_up)
+
+
+@pytest.mark.nightly
+def test_bodies_that_stall_are_requested_again(
+    tier: Tier, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_store, "REQUEST_S", 1.0)
+    asyncio.run(lead(tier.broker(1, Replica(tier.log)), lambda: is_settled(tier), 60))
+    proxy.stall_s, before = 1.5, proxy.requests
+    check(tier)
+    assert proxy.requests > before
+
+
+def test_retries_are_spread_by_jitter(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(segment_store, "BACKOFF_S", 0.1)
+
+    async def note(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def fail() -> None:
+        raise OSError(5, "503 slow down")
+
+    async def work() -> None:
+        monkeypatch.setattr(segment_store.asyncio, "sleep", note)
+        for _ in range(20):
+            with pytest.raises(RemoteStorageFailed, match="503 slow down"):
+                await tier.store._retry("key", fail)
+
+    asyncio.run(work())
+    firsts, seconds = pauses[::3], pauses[1::3]
+    assert len(pauses) == 20 * (segment_store.ATTEMPTS_MAX - 1)
+    assert all(0.05 <= each <= 0.1 for each in firsts)
+    assert all(0.1 <= each <= 0.2 for each in seconds)
+    assert len(set(firsts)) > 10

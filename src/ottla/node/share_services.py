@@ -65,6 +65,7 @@ def build_share_services(
     context, watch = dependencies.context, dependencies.watch
     config, clock = context.loaded.broker, context.ports.clock
     partitions = dependencies.replica_manager.partitions
+    tiering = dependencies.replica_manager.tiering
     coordinator = _coordinator(dependencies)
     persister = SharePersister(
         int(context.node_id), coordinator, links, _leader_of(watch), dependencies.create_topic
@@ -85,6 +86,7 @@ def build_share_services(
                 config.ottla_errors_deadletterqueue_topic_name_prefix,
                 config.request_timeout_ms,
             ),
+            None if tiering is None else tiering.reads,
         )
     )
     partitions.on_unled(led.on_unled)

@@ -1,5 +1,6 @@
 """What the leaders of share partitions need from the rest of a broker."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -7,8 +8,10 @@ import msgspec
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.reader import Record
-from ottla.protocol.types import TopicIdPartition
+from ottla.protocol.types import Offset, TopicIdPartition
+from ottla.replication.partition import Partition
 from ottla.sharing.acquisition import StateBatch, Write
+from ottla.storage.read import RemoteRecords
 
 
 class ShareKey(NamedTuple):
@@ -56,6 +59,21 @@ class DeadLetters(Protocol):
 
         Raises a `Fault` if the leader does not answer.
         """
+        ...
+
+
+class RemoteReader(Protocol):
+    """Reads records below the local log start from remote storage; its futures raise a `Fault`."""
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the quota for fetches from remote storage is exceeded."""
+        ...
+
+    def fetch(
+        self, partition: Partition, offset: Offset, bytes_max: int, *, is_committed: bool
+    ) -> "asyncio.Future[RemoteRecords]":
+        """Begin to read batches from ``offset`` on; at least one."""
         ...
 
 

@@ -15,15 +15,35 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ottla.protocol.errors import ErrorCode, is_retriable
-from ottla.protocol.faults import Fault, NotLeader, UnknownTopicOrPartition
+from ottla.protocol.faults import (
+    Fault,
+    NotLeader,
+    OffsetMovedToTieredStorage,
+    UnknownTopicOrPartition,
+)
 from ottla.protocol.types import LeaderEpoch, Millis, Offset, TopicIdPartition
 from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
 from ottla.runtime.ports import Clock
-from ottla.sharing.acquisition import Ack, Acquire, Acquired, AcquireMode, Acquisition, Limits
+from ottla.sharing.acquisition import (
+    Ack,
+    Acquire,
+    Acquired,
+    AcquireMode,
+    Acquisition,
+    DeadRecords,
+    Limits,
+)
 from ottla.sharing.dead_letters import Origin, dead_letters
-from ottla.sharing.ports import DeadLetters, Persister, ShareGroupConfig, ShareKey
-from ottla.sharing.share_partition import SharePartition, start_for
+from ottla.sharing.ports import (
+    DeadLetters,
+    Persister,
+    RemoteReader,
+    ShareGroupConfig,
+    ShareKey,
+)
+from ottla.sharing.share_partition import DeadRecordsRead, RemotePart, SharePartition, start_for
+from ottla.storage.read import RemoteRecords
 
 log = logging.getLogger(__name__)
 
@@ -89,23 +109,38 @@ class ShareDependencies(msgspec.Struct, frozen=True):
     terms_of: Callable[[str], ShareGroupConfig]
     limits: Limits
     dead_letters: DeadLetters
+    remote: RemoteReader | None = None
+
+
+class _RemoteRead(NamedTuple):
+    """A read from remote storage, from ``offset`` on."""
+
+    offset: Offset
+    result: "asyncio.Future[RemoteRecords]"
 
 
 class _LoadedPartition(msgspec.Struct, eq=False):
     """A window and the fetches that wait for it, in arrival order, each with its member.
 
-    ``writing`` keeps writes in order.
+    ``writing`` keeps writes in order; ``reading`` is the read from remote storage in progress.
     """
 
     window: SharePartition
     writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     burials_failed: int = 0
     waiting: dict[asyncio.Event, str] = msgspec.field(default_factory=dict)
+    reading: _RemoteRead | None = None
 
     def wake(self) -> None:
         """Wake waiting fetches: records may be available."""
         for event in self.waiting:
             event.set()
+
+    def remote_read(self, done: "asyncio.Future[RemoteRecords]") -> None:
+        """Wake waiting fetches; one of them takes the result, or raises its error."""
+        if not done.cancelled():
+            done.exception()  # retrieved, even if none of them waits any longer
+        self.wake()
 
     def wake_member(self, member_id: str) -> None:
         """Wake the fetches of one member: its session may have ended."""
@@ -387,7 +422,12 @@ class SharePartitions:
                     raise NotLeader(
                         f"{cell.window.partition}: the share partition was loaded again"
                     )
-                got = cell.window.fetch(want, group_terms, bytes_left)
+                remote = _read_part(cell)
+                got = cell.window.fetch(want, group_terms, bytes_left, remote)
+            except OffsetMovedToTieredStorage as fault:
+                if not self._begin_remote_read(cell, group_terms, bytes_left):
+                    fetched.append(Fetched(place, fault.code))
+                continue
             except Fault as fault:
                 fetched.append(Fetched(place, fault.code))
                 continue
@@ -396,6 +436,24 @@ class SharePartitions:
                 bytes_left -= len(got.records)
                 records_left -= sum(each.last - each.first + 1 for each in got.acquired)
         return fetched
+
+    def _begin_remote_read(
+        self, cell: _LoadedPartition, terms: ShareGroupConfig, bytes_max: int
+    ) -> bool:
+        """Read the next records from remote storage, then wake the fetches that wait.
+
+        One read at a time for a window: all its members want the same records. False: there is no
+        remote storage.
+        """
+        remote, window = self._parts.remote, cell.window
+        if remote is None:
+            return False
+        if cell.reading is None and not remote.is_throttled:
+            offset, committed = window.acquisition.next_offset(), terms.is_read_committed
+            result = remote.fetch(window.partition, offset, bytes_max, is_committed=committed)
+            cell.reading = _RemoteRead(offset, result)
+            result.add_done_callback(cell.remote_read)
+        return True
 
     # -- dead letters ------------------------------------------------------------
 
@@ -416,7 +474,7 @@ class SharePartitions:
         until, code = dead[-1].last, ErrorCode.NONE
         if terms is not None:
             try:
-                found = window.read_dead(dead, DEAD_BYTES_MAX)
+                found = await self._read_dead(window, dead)
                 until = found.until
                 origin = Origin(window.key.group_id, window.partition.topic, window.partition.index)
                 letters = dead_letters(origin, found.records, dead, terms)
@@ -430,6 +488,19 @@ class SharePartitions:
         if self._present(window.key) is cell:
             window.acquisition.archive_dead(dead[0].first, until)
             await self._persist(cell)
+
+    async def _read_dead(
+        self, window: SharePartition, dead: Sequence[DeadRecords]
+    ) -> DeadRecordsRead:
+        """Read dead records, from remote storage if they are only there."""
+        remote, partition, first = self._parts.remote, window.partition, dead[0].first
+        try:
+            return window.read_dead(dead, DEAD_BYTES_MAX)
+        except OffsetMovedToTieredStorage:
+            if remote is None:
+                raise
+        found = await remote.fetch(partition, first, DEAD_BYTES_MAX, is_committed=False)
+        return window.dead_in(found.data, dead)
 
     def _gives_up(self, cell: _LoadedPartition, code: ErrorCode) -> bool:
         """Whether a retry would not help: the window must not be blocked by it."""
@@ -482,6 +553,21 @@ class SharePartitions:
             if cell.window.acquisition.is_dirty and not cell.writing.locked()
         ]
         await asyncio.gather(*map(self._persist, dirty))
+
+
+def _read_part(cell: _LoadedPartition) -> RemotePart | None:
+    """Return what was read from remote storage, once; None while nothing was.
+
+    Raises:
+        Fault: it cannot be read now.
+    """
+    reading = cell.reading
+    if reading is None or not reading.result.done():
+        return None
+    cell.reading = None
+    if reading.result.cancelled():
+        return None
+    return RemotePart(reading.offset, reading.result.result())
 
 
 async def _wait(event: asyncio.Event, wait_ms: float) -> None:

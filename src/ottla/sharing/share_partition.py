@@ -17,6 +17,7 @@ from ottla.replication.partition_reads import Isolation, ReadRequest, ReadResult
 from ottla.runtime.ports import File
 from ottla.sharing.acquisition import Acquire, Acquired, Acquisition, Batch, DeadRecords
 from ottla.sharing.ports import ShareGroupConfig, ShareKey
+from ottla.storage.read import RemoteRecords
 from ottla.storage.transaction_index import AbortedTxn
 
 _TRANSACTIONAL: Final = 0x10
@@ -37,6 +38,13 @@ class DeadRecordsRead(NamedTuple):
     until: Offset
 
 
+class RemotePart(NamedTuple):
+    """Batches from remote storage that were read from ``offset`` on."""
+
+    offset: Offset
+    records: RemoteRecords
+
+
 class SharePartition:
     """The window of one group over one partition, during one leadership."""
 
@@ -55,27 +63,35 @@ class SharePartition:
         return self.partition.is_leader and self.partition.leader_epoch == self.leader_epoch
 
     def fetch(
-        self, want: Acquire, terms: ShareGroupConfig, bytes_max: int
+        self,
+        want: Acquire,
+        terms: ShareGroupConfig,
+        bytes_max: int,
+        remote: RemotePart | None = None,
     ) -> AcquiredBatches | None:
         """Acquire available records for a member; None if there are none.
 
-        Raises what `Partition.read` raises.
+        ``remote`` is what was read from remote storage; it counts if it begins where the next
+        available record is. Raises what `Partition.read` raises.
         """
         acquisition = self.acquisition
         acquisition.move_start(self.partition.log.log_start_offset)
         if not acquisition.may_acquire():
             return None
         offset = acquisition.next_offset()
-        found = self._read(offset, terms, bytes_max)
-        if found is None:
-            return None
-        file: File = found.slice.file
-        data = file.pread(found.slice.length, found.slice.position)
+        if remote is not None and remote.offset == offset:
+            data, aborted = remote.records
+        else:
+            found = self._read(offset, terms, bytes_max)
+            if found is None:
+                return None
+            file: File = found.slice.file
+            data, aborted = file.pread(found.slice.length, found.slice.position), found.aborted
         read = self._sound(data, offset)
         spans = [Batch(header.base_offset, header.last_offset) for _, header in read]
         acquired = acquisition.acquire(want, offset, spans)
-        if found.aborted:
-            acquired = self._without_aborted(acquired, [h for _, h in read], found.aborted)
+        if aborted:
+            acquired = self._without_aborted(acquired, [h for _, h in read], aborted)
         return AcquiredBatches(_covering(data, read, acquired), acquired) if acquired else None
 
     def read_dead(self, dead: Sequence[DeadRecords], bytes_max: int) -> DeadRecordsRead:
@@ -83,13 +99,16 @@ class SharePartition:
 
         Raises what `Partition.read` raises. Records that are no longer in the log are not found.
         """
-        first, last = dead[0].first, dead[-1].last
         try:
-            found = self.partition.read(ReadRequest(first, bytes_max))
+            found = self.partition.read(ReadRequest(dead[0].first, bytes_max))
         except OffsetOutOfRange:
-            return DeadRecordsRead([], last)
+            return DeadRecordsRead([], dead[-1].last)
         file: File = found.slice.file
-        data = file.pread(found.slice.length, found.slice.position)
+        return self.dead_in(file.pread(found.slice.length, found.slice.position), dead)
+
+    def dead_in(self, data: bytes, dead: Sequence[DeadRecords]) -> DeadRecordsRead:
+        """Return the records for the dead-letter topic in ``data``, read from the first on."""
+        first, last = dead[0].first, dead[-1].last
         records: list[Record] = []
         until = first - 1
         for position, header in self._sound(data, first) if data else ():

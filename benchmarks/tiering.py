@@ -1,0 +1,328 @@
+"""Compare copies to remote storage, and reads from it, with the store's bare speed, in one run.
+
+The store is a directory, and an S3 server of another process (moto). Copying a segment computes its
+checksum, uploads it and reads it back. Reading is sequential, a fetch of 1 MiB at a time. The third
+claim is the latency of a producer while its broker copies other topics.
+
+    python -m benchmarks.tiering
+"""
+
+import asyncio
+import contextlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from tests.free_ports import free_ports
+
+from benchmarks.report import Row, render, spread
+from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.reader import Record
+from ottla.protocol.records.writer import build_batch
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicIdPartition, Uuid
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.disk import RealDisk
+from ottla.runtime.ports import ObjectStore
+from ottla.runtime.randomness import SystemRandom
+from ottla.runtime.trusted_time import TrustedClock
+from ottla.runtime.worker import ThreadWorker
+from ottla.storage.log import Log
+from ottla.storage.log_config import LogConfig
+from ottla.testing import run_node
+from ottla.tiering.metadata_manager import InMemoryMetadata
+from ottla.tiering.read_cache import BLOCK_BYTES, BLOCKS_BYTES_MAX, INDEX_BYTES_MAX, ReadCache
+from ottla.tiering.remote_log_manager import ManagerPorts, ManagerSettings, RemoteLogManager
+from ottla.tiering.remote_reads import RemoteReads
+from ottla.tiering.remote_segment import SegmentReads
+from ottla.tiering.segment_objects import ObjectKind
+from ottla.tiering.segment_store import SegmentStore, StorePorts
+from ottla.tiering.store_settings import DIRECTORY, S3, StoreSettings, open_store
+
+AREA = "tiering"
+ROUNDS = 5
+MIB = 1 << 20
+SEGMENT_BYTES = 32 * MIB
+SEGMENTS = 4
+RATE = 1000
+BULK_BYTES = 256 * MIB
+
+
+class BenchReplica:
+    """A hosted partition."""
+
+    topic, index, topic_id = "t", 0, Uuid(bytes(range(16)))
+    offline: StorageFailed | None = None
+    is_leader = True
+    leader_epoch = LeaderEpoch(0)
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def log_trimmed(self) -> None:
+        """Nobody waits."""
+
+
+def _log(root: Path) -> Log:
+    """Return a log of `SEGMENTS` sealed segments, with batches of 64 KiB that do not compress."""
+    config = LogConfig(segment_bytes=SEGMENT_BYTES, is_tiered=True, retention_ms=-1)
+    log = Log.open(RealDisk(), str(root / "t-0"), config, clock=SystemClock())
+    value = SystemRandom().bytes(64 * 1024)
+    while len(log.segments) <= SEGMENTS:
+        batch = bytearray(build_batch([Record(Offset(0), Millis(1000), None, value)]))
+        log.append_as_leader(batch, leader_epoch=LeaderEpoch(0), now=Millis(5))
+    log.set_high_watermark(log.log_end_offset)
+    return log
+
+
+async def _copy(log: Log, objects: ObjectStore, metadata: InMemoryMetadata) -> SegmentStore:
+    """Copy all sealed segments, as a broker does."""
+    ports = StorePorts(objects, RealDisk(), ThreadWorker("tier"), SystemRandom())
+    store = SegmentStore(ports, f"copy-{SystemRandom().below(1 << 30)}")
+    replica = BenchReplica(log)
+    clock = TrustedClock.of(SystemClock())
+    manager_ports = ManagerPorts(clock, SystemRandom(), lambda: [replica])
+    settings = ManagerSettings(NodeId(1), interval_ms=10)
+    manager = RemoteLogManager(settings, manager_ports, store, metadata)
+    service = asyncio.ensure_future(manager.run(lambda: None))
+    while manager.counts.copied_segments < SEGMENTS:  # noqa: ASYNC110 - no one event
+        await asyncio.sleep(0.001)
+    service.cancel()
+    await asyncio.wait([service])
+    return store
+
+
+async def _upload(log: Log, objects: ObjectStore, metadata: InMemoryMetadata) -> None:
+    """Upload the same files, one after the other, and nothing else."""
+    for segment in log.segments[:-1]:
+        await objects.put_file(f"bare/{segment.base_offset}", segment.path)
+
+
+async def _read_tier(log: Log, store: SegmentStore, metadata: InMemoryMetadata) -> None:
+    reads = SegmentReads(
+        store, ReadCache(BLOCKS_BYTES_MAX), ReadCache(INDEX_BYTES_MAX), ThreadWorker("tier-read")
+    )
+    remote = RemoteReads(metadata, reads, SystemClock())
+    service = asyncio.ensure_future(remote.run(lambda: None))
+    await asyncio.sleep(0)
+    offset, replica = Offset(0), BenchReplica(log)
+    with contextlib.suppress(OffsetOutOfRange):
+        while True:
+            found = await remote.fetch(replica, offset, MIB, is_committed=False)
+            for _, header in batches(found.data):
+                offset = header.next_offset
+    service.cancel()
+    await asyncio.wait([service])
+
+
+async def _read_bare(log: Log, store: SegmentStore, metadata: InMemoryMetadata) -> None:
+    """Read the same objects by ranged GETs of the size of a block, one after the other."""
+    at = TopicIdPartition(BenchReplica.topic_id, 0)
+    for segment in metadata.cache(at).all():
+        key = store.key(segment, ObjectKind.LOG)
+        for start in range(0, store.size(segment, ObjectKind.LOG), BLOCK_BYTES):
+            length = min(BLOCK_BYTES, store.size(segment, ObjectKind.LOG) - start)
+            await store.objects.get_range(key, start, length)
+
+
+async def _timed(work: Coroutine[Any, Any, Any]) -> float:
+    began = time.perf_counter()
+    await work
+    return time.perf_counter() - began
+
+
+async def _against_store(log: Log, settings: StoreSettings, label: str) -> list[Row]:
+    """Return the rows of one store; speeds in MB/s."""
+    size = sum(each.size for each in log.segments[:-1]) / 1e6
+    copies: list[float] = []
+    uploads: list[float] = []
+    reads: list[float] = []
+    gets: list[float] = []
+    for turn in range(ROUNDS + 1):
+        log.remote_end = Offset(0)
+        objects, metadata = open_store(settings), InMemoryMetadata()
+        upload = await _timed(_upload(log, objects, metadata))
+        began = time.perf_counter()
+        store = await _copy(log, objects, metadata)
+        copy = time.perf_counter() - began
+        get = await _timed(_read_bare(log, store, metadata))
+        read = await _timed(_read_tier(log, store, metadata))
+        if turn:  # the first one warms up
+            for taken, found in ((uploads, upload), (copies, copy), (gets, get), (reads, read)):
+                taken.append(size / found)
+    return [
+        _row(f"copy segments of {SEGMENT_BYTES // MIB} MiB to {label}", copies, uploads, "upload"),
+        _row(f"read sequentially from {label}", reads, gets, "ranged GETs"),
+    ]
+
+
+def _row(what: str, ours: list[float], bare: list[float], name: str) -> Row:
+    ratios = [mine / theirs for mine, theirs in zip(ours, bare, strict=True)]
+    ratio = statistics.median(ratios)
+    return Row(
+        AREA,
+        what,
+        f"{statistics.median(ours):.0f} MB/s",
+        f"bare {name}, {statistics.median(bare):.0f} MB/s ({spread(ratios)})",
+        ratio,
+        ">= 0.5",
+        ratio >= 0.5,
+    )
+
+
+@contextlib.contextmanager
+def _s3_server() -> Iterator[StoreSettings]:
+    """Run moto's S3 server in a process of its own, with a bucket."""
+    port = free_ports(1)[0]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    endpoint = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                made = urllib.request.Request(f"{endpoint}/bench", method="PUT")
+                urllib.request.urlopen(made, timeout=5).close()
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        keys = {"access_key_id": "a", "secret_access_key": "b"}
+        options = {"region": "us-east-1", "endpoint": endpoint, **keys}
+        yield StoreSettings(S3, "bench", "", options, allow_http=True)
+    finally:
+        server.kill()
+        server.wait(30)
+
+
+# -- the latency of a producer ---------------------------------------------------------
+
+
+class Paced:
+    """A producer that sends `RATE` records per second; latencies in seconds."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self.taken: list[float] = []
+
+    def run(self, until: Callable[[], bool]) -> list[float]:
+        """Send until a condition holds; return the latencies of these records."""
+        self.taken = []
+        due = time.perf_counter()
+        while not until():
+            began = time.perf_counter()
+            note = partial(self._note, began)
+            self._producer.produce("hot", b"x" * 200, on_delivery=note)
+            due += 1 / RATE
+            self._producer.poll(max(0.0, due - time.perf_counter()))
+        self._producer.flush(30)
+        return self.taken
+
+    def _note(self, began: float, error: object, message: object) -> None:
+        self.taken.append(time.perf_counter() - began)
+
+
+def _fill(admin: AdminClient, bootstrap: str, topic: str) -> None:
+    """Write a topic that is tiered, but not copied yet."""
+    config = {
+        "remote.storage.enable": "true",
+        "remote.log.copy.disable": "true",
+        "segment.bytes": str(SEGMENT_BYTES),
+    }
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.size": MIB, "linger.ms": 5})
+    value = SystemRandom().bytes(100_000)
+    for _ in range(BULK_BYTES // len(value)):
+        producer.produce(topic, value)
+        producer.poll(0)
+        if len(producer) > 300:
+            producer.flush(30)
+    producer.flush(60)
+
+
+def _under_copies(root: Path) -> Row:
+    """Compare the latency of a producer while other topics are copied, and while none is."""
+    store = root / "tier"
+    config = {
+        "remote.log.storage.system.enable": True,
+        "remote.log.storage.manager.class.name": DIRECTORY,
+        "rsm.config.directory": str(store),
+        "remote.log.metadata.manager.class.name": "memory",
+    }
+    idle: list[float] = []
+    busy: list[float] = []
+    with run_node(processes=True, config=config, directory=root / "node") as node:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin.create_topics([NewTopic("hot", 1, 1)])["hot"].result(30)
+        producer = Paced(node.bootstrap)
+        producer.run(_for_seconds(2))
+        for turn in range(ROUNDS):
+            _fill(admin, node.bootstrap, f"bulk-{turn}")
+            time.sleep(1)
+            idle.append(_p99(producer.run(_for_seconds(3))))
+            wanted = (turn + 1) * (BULK_BYTES // SEGMENT_BYTES - 1)
+            entry = ConfigEntry(
+                "remote.log.copy.disable", "false", incremental_operation=AlterConfigOpType.SET
+            )
+            resource = ConfigResource(
+                ResourceType.TOPIC, f"bulk-{turn}", incremental_configs=[entry]
+            )
+            admin.incremental_alter_configs([resource])[resource].result(30)
+            busy.append(_p99(producer.run(partial(_is_copied, store, wanted))))
+    ratio = statistics.median(mine / theirs for mine, theirs in zip(busy, idle, strict=True))
+    return Row(
+        AREA,
+        f"produce p99 at {RATE:,} per s while {BULK_BYTES // MIB} MiB are copied",
+        f"{statistics.median(busy) * 1000:.2f} ms",
+        f"without copying, {statistics.median(idle) * 1000:.2f} ms",
+        ratio,
+        "at most 1.2",
+        ratio <= 1.2,
+    )
+
+
+def _for_seconds(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() >= end
+
+
+def _is_copied(store: Path, wanted: int) -> bool:
+    return sum(1 for _ in store.rglob("*.manifest")) >= wanted
+
+
+def _p99(taken: list[float]) -> float:
+    return sorted(taken)[int(len(taken) * 0.99)]
+
+
+def run() -> list[Row]:
+    """Measure everything."""
+    with tempfile.TemporaryDirectory(prefix="ottla-tier-") as temporary:
+        root = Path(temporary)
+        log = _log(root)
+        place = StoreSettings(DIRECTORY, str(root / "objects"))
+        rows = asyncio.run(_against_store(log, place, "a directory"))
+        with _s3_server() as server:
+            rows += asyncio.run(_against_store(log, server, "an S3 server"))
+        rows.append(_under_copies(root))
+    return rows
+
+
+if __name__ == "__main__":
+    print(render(run()))
