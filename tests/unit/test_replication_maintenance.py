@@ -92,6 +92,18 @@ def test_log_that_rolled_is_flushed_and_checkpointed() -> None:
     assert read_offsets(broker.disk, f"/d1/{HIGH_WATERMARK}") == {NAME: 6}
 
 
+def test_log_that_rolled_before_a_crash_is_flushed() -> None:
+    broker, partition, _ = hosted()
+    fill(partition)
+    broker.disk.kill()
+    broker.disk.restart()
+    again = broker.again(broker.image)
+    log = again.partitions.get("orders", 0).log
+    assert log.recovery_point == 0
+    asyncio.run(LogMaintenance(again.host, again.replicas).flush_due())
+    assert log.recovery_point == 6
+
+
 def test_log_is_flushed_after_its_time_only() -> None:
     broker, partition, maintenance = hosted(flush_ms="5000")
     append(partition, b"a")

@@ -81,8 +81,9 @@ class LogMaintenance:
     async def remove_files(self) -> None:
         """Remove the files of segments and logs that were deleted long enough ago."""
         self.now()  # so that a jump of the clock is noticed while it is small
-        # Nearly always none of thousands: this line is most of what an idle partition costs.
-        pending = [each for each in self._host.partitions if each.log.deleted_segments]
+        # Nearly always none of thousands: this scan and that of `flush_due` are most of what an
+        # idle partition costs, so they read nothing but a flag.
+        pending = [each for each in self._host.partitions if each.log.has_deleted_segments]
         await self._each(_purge, pending)
         self._replicas.purge()
 
@@ -98,7 +99,12 @@ class LogMaintenance:
         now = self._clock.monotonic()
         for gone in [each for each in self._flushed_at if each.is_closed]:
             del self._flushed_at[gone]
-        for partition in self._host.partitions:
+        candidates = [
+            each
+            for each in self._host.partitions
+            if each.log.has_unsynced_roll or each.config.flush_ms < NEVER_MS
+        ]
+        for partition in candidates:
             if partition.offline is None and self._is_flush_due(partition, now):
                 await self.flush(partition)
                 self._flushed_at[partition] = now

@@ -87,6 +87,8 @@ class Log(LogTail):
     epochs: LeaderEpochs
     _health: DiskHealth
     _appended_epoch: int
+    has_deleted_segments: bool
+    has_unsynced_roll: bool
     _segments: Segments
     _log_start: Offset
     _recovery_point: Offset
@@ -106,6 +108,7 @@ class Log(LogTail):
         self._is_created_durably = any(segment.size for segment in loaded.segments)
         self._unsynced = Unsynced(files)
         self.deleted_segments = DeletedSegments(clock)
+        self.has_deleted_segments = self.has_unsynced_roll = False
         self._log_start = loaded.log_start
         self._recovery_point = loaded.recovery_point
         self._high_watermark = max(loaded.log_start, loaded.segments.first.base_offset)
@@ -117,6 +120,7 @@ class Log(LogTail):
         self.damaged_ranges = DamagedRanges()
         self._schedule_removal(loaded.dropped)
         if self._recovery_point < self.log_end_offset:
+            self.has_unsynced_roll = True
             for segment in loaded.unsynced():
                 self._unsynced.add_segment(segment)
             self._unsynced.add_names(f"{files.directory}/{LEADER_EPOCH}")
@@ -383,6 +387,7 @@ class Log(LogTail):
             segment = Segment.create(self._files, base, self._config, now=now)
             segment.jitter_ms = self._jitter_ms()
             self._segments.add(segment)
+            self.has_unsynced_roll = True
             self.producers.skip_to(base)
             taken = self._snapshots.take(self.producers)
         self._unsynced.add_segment(active)
@@ -412,6 +417,7 @@ class Log(LogTail):
             self._unsynced.done(plan)
             self._is_created_durably = True
             self._recovery_point = max(self._recovery_point, plan.upto)
+            self.has_unsynced_roll = self._segments.active.base_offset > self._recovery_point
 
     def flush(self) -> None:
         """Sync now, blocking; for shutdown. After one failure it never succeeds."""
@@ -645,11 +651,14 @@ class Log(LogTail):
         for segment in segments:
             self._unsynced.forget(segment)
         self.deleted_segments.add(segments, self._config.file_delete_delay_ms)
+        self.has_deleted_segments |= bool(segments)
 
     def purge_deleted(self) -> int:
         """Remove files deleted ``file.delete.delay.ms`` ago; return how many segments."""
         with self._health:
-            return self.deleted_segments.purge()
+            count = self.deleted_segments.purge()
+        self.has_deleted_segments = bool(self.deleted_segments)
+        return count
 
     # -- close and failure ---------------------------------------------------
 

@@ -38,6 +38,9 @@ class LogTail:
     # The leader epoch of the last batch that was appended since the log was opened or truncated.
     _appended_epoch = cython.declare(cython.longlong, visibility="public")
     _segments = cython.declare(object, visibility="public")
+    # Whether `purge_deleted`, or a flush, may have work. Read for every log, each second.
+    has_deleted_segments = cython.declare(cython.bint, visibility="public")
+    has_unsynced_roll = cython.declare(cython.bint, visibility="public")
     _log_start = cython.declare(cython.longlong, visibility="public")
     _recovery_point = cython.declare(cython.longlong, visibility="public")
     _high_watermark = cython.declare(cython.longlong, visibility="public")
