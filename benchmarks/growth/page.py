@@ -197,7 +197,8 @@ def write(saved: Saved, machine: str, page: Path = PAGE) -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     parts = [INTRODUCTION, f"{machine}.\n"]
     if NOTES.exists():
-        parts.append(f"\n{NOTES.read_text().strip()}\n")
+        notes = NOTES.read_text().strip().replace("](../", "](")  # links as seen from the page
+        parts.append(f"\n{notes}\n")
     grown = steep(saved) or ["Nothing, in the sizes measured."]
     parts.append("\n## What grows faster than its input\n\n" + "\n".join(grown) + "\n")
     for section in SECTIONS:

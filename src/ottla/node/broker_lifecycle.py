@@ -140,11 +140,11 @@ class BrokerLifecycle:
             await self._pause(is_ready)
 
     async def _pause(self, is_ready: bool) -> None:
-        """Wait until the next heartbeat is due, which is sooner while the node is starting."""
+        """Wait until the next heartbeat is due, sooner while the node is starting or stopping."""
         wait_ms = (
             self._timing.heartbeat_ms if is_ready else min(RETRY_MS, self._timing.heartbeat_ms)
         )
-        if self._may_unfence and self.is_fenced:
+        if self._wants_shutdown or (self._may_unfence and self.is_fenced):
             wait_ms = min(wait_ms, RETRY_MS)
         try:
             async with asyncio.timeout(wait_ms / 1000):
