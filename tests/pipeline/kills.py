@@ -38,13 +38,15 @@ START_S = 600.0
 KINDS = ("driver", "worker", "planner", "broker")
 WORKER = b"pyspark.daemon\0pyspark.worker\0"
 PLANNER = b"python_streaming_source_runner"
+# Every Spark partition is a transaction of its own: few hundreds in a batch, not thousands.
 OPTIONS: tuple[dict[str, str], ...] = (
-    {},
-    {"maxBytesPerPartition": "400"},
+    {"maxOffsetsPerTrigger": "1000"},
+    {"maxBytesPerPartition": "2000", "maxOffsetsPerTrigger": "400"},
     {"minPartitions": "5"},
-    {"maxOffsetsPerTrigger": "40"},
-    {"maxRecordsPerPartition": "7", "maxOffsetsPerTrigger": "100"},
+    {"maxRecordsPerPartition": "40", "maxOffsetsPerTrigger": "400"},
 )
+PAUSE_S = 0.1
+"""Between two records, so that a slow machine keeps up."""
 
 
 @dataclass
@@ -110,7 +112,7 @@ class Harness:
                 "linger.ms": 5,
             }
         )
-        while not self._stopped.wait(0.02):
+        while not self._stopped.wait(PAUSE_S):
             number = self.outcome.produced
             value = f"bad {number}" if number % POISON_EVERY == 3 else json.dumps({"n": number})
             producer.produce("numbers", value, partition=number % PARTITIONS)
