@@ -28,12 +28,21 @@ class Clients:
         self._settings = {"bootstrap.servers": cluster.bootstrap, **(settings or {})}
         self.admin = AdminClient(dict(self._settings), logger=LOGGER)
 
-    def create(self, topic: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
-        """Create a topic, and wait until all its replicas are in sync."""
+    def create(
+        self,
+        topic: str,
+        partitions: int = 1,
+        replicas: int = 3,
+        *,
+        has_all_brokers: bool = True,
+        **config: str,
+    ) -> None:
+        """Create a topic; wait until everything is in sync, if all brokers are running."""
         named = {key.replace("_", "."): value for key, value in config.items()}
         new = NewTopic(topic, partitions, replicas, config=named)
         self.admin.create_topics([new])[topic].result(ANSWER_S_MAX)
-        self.wait_in_sync(topic)
+        if has_all_brokers:
+            self.wait_in_sync(topic)
 
     def create_at(self, topic: str, assignment: Sequence[Sequence[int]], **config: str) -> None:
         """Create a topic with the given replicas; the first of each partition leads it."""

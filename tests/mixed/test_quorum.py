@@ -46,7 +46,7 @@ def test_committed_metadata_survives_the_leaders_of_a_mixed_quorum(
             successor = cluster.wait_leader(other_than=leader)
             made.append(f"topic-{turn}-of-{successor}")
             # A client of its own: librdkafka waits for the broker that it was sent to before.
-            Clients(cluster).create(made[-1], replicas=2)
+            Clients(cluster).create(made[-1], replicas=2, has_all_brokers=False)
             cluster.start(leader)
             cluster.wait_whole()
         for node_id in cluster.brokers:
