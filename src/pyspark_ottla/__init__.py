@@ -31,9 +31,14 @@ class DefaultSource(DataSource):
     def schema(self) -> "StructType":
         """Return all columns of a record. Raises OptionError."""
         from ottla.pipeline.columns import full_schema
-        from ottla.pipeline.options import include_headers
+        from ottla.pipeline.options import include_headers, is_decoding
 
-        return full_schema(include_headers(self.options))
+        if not is_decoding(self.options):
+            return full_schema(include_headers(self.options))
+        from ottla.pipeline.options import SourceOptions
+        from ottla.pipeline.source_decoding import source_schema
+
+        return source_schema(SourceOptions.parse(self.options, is_stream=True))
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """Return what reads once. Raises OptionError, BadSchema."""

@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "topic": "ottla.cli.topic_command",
     "produce": "ottla.cli.produce_command",
     "consume": "ottla.cli.consume_command",
+    "sql": "ottla.cli.sql_command",
     "config": "ottla.cli.config_command",
     "client-metrics": "ottla.cli.client_metrics_command",
     "cluster": "ottla.cli.cluster_command",

@@ -4,12 +4,13 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from ottla.cli.failures import fail
 from ottla.cli.message_format import (
     BadFormat,
     Printer,
@@ -19,19 +20,58 @@ from ottla.cli.message_format import (
     for_terminal,
 )
 from ottla.cli.message_input import BadInput, parse_delimiter
-from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, chosen, say
+from ottla.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    INSTALL,
+    BootstrapOption,
+    RegistryOption,
+    chosen,
+    say,
+)
 from ottla.cli.output import Output
 from ottla.cli.progress import Progress
+from ottla.cli.record_options import (
+    KeyFormatOption,
+    KeySchemaFileOption,
+    MessageOption,
+    SchemaFileOption,
+    ValueFormatOption,
+)
 from ottla.cli.rendering import render_line
 from ottla.cli.session import with_cluster
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Reader, ReaderOptions, open_reader
 from ottla.client.offset_spec import BadOffset, OffsetSpec, parse_offset
 from ottla.client.offsets import resolve
+from ottla.protocol.records.reader import Record
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.clock import SystemClock
 
 app = typer.Typer(add_completion=False)
+
+
+_OffsetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--offset",
+        "--output",
+        help="From where: beginning, end, N, -N (before the end), @milliseconds. "
+        "Also, how to print: table, json or yaml.",
+    ),
+]
+_ExitOption = Annotated[
+    bool,
+    typer.Option(
+        "-e",
+        "--exit",
+        help="Stop at the end of the partitions instead of waiting for more records.",
+    ),
+]
+_UncommittedOption = Annotated[
+    bool,
+    typer.Option("--uncommitted", help="Include records of open and aborted transactions."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +91,14 @@ def consume(  # noqa: PLR0913 - one per option
     context: typer.Context,
     topics: Annotated[list[str], typer.Argument(help="The topics.")],
     *,
-    offset: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-o",
-            "--offset",
-            "--output",
-            help="From where: beginning, end, N, -N (before the end), @milliseconds. "
-            "Also, how to print: table, json or yaml.",
-        ),
-    ] = None,
+    offset: _OffsetOption = None,
     partition: Annotated[
         list[int] | None, typer.Option("-p", "--partition", min=0, help="Only these partitions.")
     ] = None,
     count: Annotated[
         int | None, typer.Option("-c", "--count", min=1, help="Stop after this many records.")
     ] = None,
-    exit_at_end: Annotated[
-        bool,
-        typer.Option(
-            "-e",
-            "--exit",
-            help="Stop at the end of the partitions instead of waiting for more records.",
-        ),
-    ] = False,
+    exit_at_end: _ExitOption = False,
     format_text: Annotated[
         str | None,
         typer.Option("-f", "--format", help="%t %p %o %k %s %h %T %K %S and \\n, \\t, \\xHH."),
@@ -85,16 +109,25 @@ def consume(  # noqa: PLR0913 - one per option
     as_json: Annotated[
         bool, typer.Option("-J", "--json", help="Print one JSON object per line.")
     ] = False,
-    uncommitted: Annotated[
-        bool,
-        typer.Option("--uncommitted", help="Include records of open and aborted transactions."),
-    ] = False,
+    uncommitted: _UncommittedOption = False,
+    value_format: ValueFormatOption = "raw",
+    key_format: KeyFormatOption = "raw",
+    schema_file: SchemaFileOption = None,
+    key_schema_file: KeySchemaFileOption = None,
+    message: MessageOption = None,
+    registry: RegistryOption = None,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
 ) -> None:
     """Print records, from the beginning unless -o is given; runs until -e or -c ends it."""
     start, output = _split_offsets(offset or [])
     output = Output.JSON if as_json else chosen(context, output)
     printer = _printer(output, format_text, key_separator)
+    if (value_format, key_format) != ("raw", "raw"):
+        formats = {
+            "value": (value_format, schema_file, message),
+            "key": (key_format, key_schema_file, None),
+        }
+        printer = _decoded(printer, formats, registry)
     wanted = _Wanted(
         tuple(topics), tuple(partition or ()), start, count, exit_at_end, not uncommitted
     )
@@ -132,6 +165,35 @@ def _printer(output: Output, text: str | None, separator: str | None) -> Printer
     if separator is None:
         return lambda at, record: show(record.value or b"") + b"\n"
     return lambda at, record: show(record.key or b"") + key + show(record.value or b"") + b"\n"
+
+
+def _decoded(
+    printer: Printer,
+    formats: Mapping[str, tuple[str, str | None, str | None]],
+    registry: str | None,
+) -> Printer:
+    """Return a printer of records whose keys and values are decoded first."""
+    try:
+        from ottla.cli.record_formats import FAILURES, FormatOptions, decoders, parse_format
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("ottla"):
+            raise
+        fail(f"formats need the module {error.name}, which is not installed: {INSTALL}")
+    options = [
+        FormatOptions(part, parse_format(kind, f"--{part}-format"), file, message, registry)
+        for part, (kind, file, message) in formats.items()
+    ]
+    decode = decoders(options)
+
+    def show(at: TopicPartition, record: Record) -> bytes:
+        try:
+            return printer(at, decode(at.topic, record))
+        except FAILURES as error:
+            fail(str(error))
+        except ValueError as error:
+            fail(f"{at} at offset {record.offset}: {error}")
+
+    return show
 
 
 async def _print_all(cluster: Cluster, wanted: _Wanted, printer: Printer) -> None:

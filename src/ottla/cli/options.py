@@ -16,6 +16,19 @@ BOOTSTRAP_DEFAULT: Final = ""
 OutputOption = Annotated[
     Output | None, typer.Option("--output", "-o", help="Output format: table, json or yaml.")
 ]
+INSTALL: Final = "pip install 'ottla[sql]'"
+"""How to install what `ottla sql` and the formats of records need."""
+
+RegistryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--registry",
+        envvar="OTTLA_REGISTRY",
+        metavar="URL",
+        help="Schema registry that speaks Confluent's API; also -X schema.registry.url=..., "
+        "schema.registry.basic.auth.user.info=... and others.",
+    ),
+]
 BootstrapOption = Annotated[
     str,
     typer.Option(

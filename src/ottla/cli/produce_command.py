@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,9 +21,18 @@ from ottla.cli.message_input import (
     parse_envelope,
     parse_line,
 )
-from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
+from ottla.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    INSTALL,
+    BootstrapOption,
+    OutputOption,
+    RegistryOption,
+    answer,
+    say,
+)
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.progress import Progress
+from ottla.cli.record_options import SchemaFileOption, StrategyOption, ValueFormatOption
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
 from ottla.client.accumulator import RecordMetadata
@@ -98,6 +107,26 @@ class _Tally:
         ]
 
 
+_KeySeparatorOption = Annotated[
+    str | None,
+    typer.Option("-K", "--key-separator", help="Separator of key and value."),
+]
+_HeaderOption = Annotated[
+    list[str] | None,
+    typer.Option("-H", "--header", help="A header, name=value."),
+]
+_CompressionOption = Annotated[
+    Codec, typer.Option("-z", "--compression", help="Compression of the batches.")
+]
+_AcksOption = Annotated[Acks, typer.Option("-a", "--acks", help="Acknowledgements to wait for.")]
+_PartitionOption = Annotated[
+    int | None, typer.Option("-p", "--partition", min=0, help="Partition of all records.")
+]
+_JsonOption = Annotated[
+    bool, typer.Option("-J", "--json", help="Read JSON lines, as `consume -J` prints them.")
+]
+
+
 @app.command("produce")
 def produce(  # noqa: PLR0913 - one per option
     context: typer.Context,
@@ -106,33 +135,23 @@ def produce(  # noqa: PLR0913 - one per option
         list[Path] | None, typer.Argument(help="Files to send; default: stdin.")
     ] = None,
     *,
-    key_separator: Annotated[
-        str | None,
-        typer.Option("-K", "--key-separator", help="Separator of key and value."),
-    ] = None,
+    key_separator: _KeySeparatorOption = None,
     key: Annotated[str | None, typer.Option("-k", "--key", help="Key of all records.")] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("-H", "--header", help="A header, name=value."),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("-p", "--partition", min=0, help="Partition of all records.")
-    ] = None,
-    json_input: Annotated[
-        bool, typer.Option("-J", "--json", help="Read JSON lines, as `consume -J` prints them.")
-    ] = False,
+    header: _HeaderOption = None,
+    partition: _PartitionOption = None,
+    json_input: _JsonOption = False,
     null_empty: Annotated[
         bool, typer.Option("-Z", "--null", help="Send an empty key or value as null.")
     ] = False,
     delimiter: Annotated[
         str, typer.Option("-D", "--delimiter", help="Delimiter of messages.")
     ] = "\\n",
-    compression: Annotated[
-        Codec, typer.Option("-z", "--compression", help="Compression of the batches.")
-    ] = Codec.NONE,
-    acks: Annotated[
-        Acks, typer.Option("-a", "--acks", help="Acknowledgements to wait for.")
-    ] = Acks.ALL,
+    compression: _CompressionOption = Codec.NONE,
+    acks: _AcksOption = Acks.ALL,
+    value_format: ValueFormatOption = "raw",
+    schema_file: SchemaFileOption = None,
+    registry: RegistryOption = None,
+    subject_strategy: StrategyOption = "topic",
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
@@ -143,10 +162,16 @@ def produce(  # noqa: PLR0913 - one per option
     separator = None if key_separator is None else _delimiter(key_separator, "-K")
     defaults = Message(None, None if key is None else key.encode(), headers, partition)
 
+    encode = None
+    if value_format != "raw":
+        encode = _encoder(topic, value_format, schema_file, registry, subject_strategy)
+
     def parse(line: bytes) -> Message:
         if json_input:
-            return parse_envelope(line)
-        return parse_line(line, separator, is_empty_null=null_empty)
+            found = parse_envelope(line)
+        else:
+            found = parse_line(line, separator, is_empty_null=null_empty)
+        return found if encode is None else encode(found)
 
     options = ProducerOptions(
         acks=acks.number,
@@ -159,6 +184,41 @@ def produce(  # noqa: PLR0913 - one per option
         answer(context, output, tally.rows())
     if tally.failed:
         fail(f"{tally.failed} records were not delivered: {tally.error}")
+
+
+def _encoder(
+    topic: str, kind: str, file: str | None, registry: str | None, strategy: str
+) -> Callable[[Message], Message]:
+    """Return a function that encodes the value of a message by a schema."""
+    try:
+        from ottla.cli.record_formats import (
+            FAILURES,
+            FormatOptions,
+            encoder_for,
+            parse_format,
+            parse_subject_strategy,
+        )
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("ottla"):
+            raise
+        fail(f"formats need the module {error.name}, which is not installed: {INSTALL}")
+    options = FormatOptions("value", parse_format(kind, "--value-format"), file, None, registry)
+    try:
+        encode = encoder_for(topic, options, parse_subject_strategy(strategy))
+    except FAILURES as error:
+        fail(str(error))
+
+    def encoded(message: Message) -> Message:
+        if encode is None or message.value is None:
+            return message
+        try:
+            return replace(message, value=encode(message.value))
+        except ValueError as error:
+            raise BadInput(f"{message.value[:60]!r}: {error}") from error
+        except FAILURES as error:
+            raise BadInput(str(error)) from error
+
+    return encoded
 
 
 def _delimiter(text: str, option: str) -> bytes:

@@ -59,12 +59,12 @@ class AvroValues:
 
     def __init__(self, text: str, *, framed: bool = False) -> None:
         try:
-            declared = _without_plain(json.loads(text))
+            declared = without_plain(json.loads(text))
             self._schema = fastavro.parse_schema(declared)
         except Exception as error:  # fastavro raises nearly anything for an invalid schema
             raise BadSchema(f"not an Avro schema: {error!r}") from error
         self._framed = framed
-        kind = _column(declared, {}, ())
+        kind = avro_type(declared)
         if not pa.types.is_struct(kind):
             raise BadSchema("the outermost type of an Avro schema must be a record")
         self.columns = pa.schema(list(kind))
@@ -92,14 +92,19 @@ class AvroValues:
         return found
 
 
-def _without_plain(declared: Json) -> Json:
+def avro_type(declared: Json) -> pa.DataType:
+    """Return the type of a column for a schema. Raises BadSchema."""
+    return _column(declared, {}, ())
+
+
+def without_plain(declared: Json) -> Json:
     """Remove the logical types that are read as their underlying type."""
     if isinstance(declared, list):
-        return [_without_plain(each) for each in declared]
+        return [without_plain(each) for each in declared]
     if not isinstance(declared, dict):
         return declared
     return {
-        key: _without_plain(value)
+        key: without_plain(value)
         for key, value in declared.items()
         if not (key == "logicalType" and value in _PLAIN)
     }

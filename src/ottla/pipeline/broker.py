@@ -279,7 +279,7 @@ class BrokerClient:
                 except LoginFailed:
                     raise  # no other node would take the same credentials
                 except (OSError, RequestTimedOut) as error:
-                    failure = str(error)
+                    failure = f"{address.host}:{address.port}: {error}"
             if node is not None:
                 self._refresh_nodes()
         raise NoBroker(f"{'no broker' if node is None else f'broker {node}'} answers: {failure}")

@@ -5,6 +5,7 @@ those are decoded and sent to Spark, in its order.
 """
 
 import difflib
+from collections.abc import Container
 from typing import Final
 
 from pyspark.sql.types import (
@@ -44,8 +45,8 @@ def full_schema(include_headers: bool) -> StructType:
     return StructType([StructField(each, COLUMNS[each]) for each in names])
 
 
-def chosen_columns(schema: StructType) -> tuple[str, ...]:
-    """Return the columns of a schema, in its order.
+def chosen_columns(schema: StructType, decoded: Container[str] = frozenset()) -> tuple[str, ...]:
+    """Return the columns of a schema, in its order. Those in ``decoded`` may have any type.
 
     Raises:
         BadSchema: it is empty, or has a duplicate, unknown or wrongly typed column.
@@ -57,7 +58,7 @@ def chosen_columns(schema: StructType) -> tuple[str, ...]:
             raise BadSchema(f"no column {field.name!r}{_hint(field.name)}")
         if field.name in names:
             raise BadSchema(f"column {field.name!r} appears twice")
-        if _bare(field.dataType) != _bare(kind):
+        if field.name not in decoded and _bare(field.dataType) != _bare(kind):
             raise BadSchema(
                 f"column {field.name!r} is {kind.simpleString()}, not "
                 f"{field.dataType.simpleString()}; cast it with DataFrame operations"

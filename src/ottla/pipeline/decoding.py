@@ -20,6 +20,8 @@ from ottla.pipeline.avro_values import AvroValues, BadSchema
 from ottla.pipeline.columns import HEADERS
 from ottla.pipeline.debezium_values import decode_debezium
 from ottla.pipeline.protobuf_values import ProtobufValues
+from ottla.pipeline.registry import RegistryFailed, UnknownSchema
+from ottla.pipeline.registry_values import subject_values
 from ottla.pipeline.table_job import (
     CHANGE_COLUMN,
     HEADERS_COLUMN,
@@ -29,6 +31,7 @@ from ottla.pipeline.table_job import (
     TableJob,
     ValueFormat,
     ValueSpec,
+    registry_of,
 )
 
 SOURCE_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
@@ -57,6 +60,8 @@ def decode(rows: DataFrame, job: TableJob) -> DataFrame:
         rows = rows.withColumnRenamed(HEADERS, HEADERS_COLUMN)
     if job.value.format is ValueFormat.RAW:
         found = rows.withColumn(REASON_COLUMN, F.lit(None).cast("string"))
+    elif job.value.registry is not None:
+        found = _decode_here(rows, _registry_values(job))
     elif job.value.format is ValueFormat.JSON:
         found = _decode_json(rows, job.value)
     elif job.value.format is ValueFormat.DEBEZIUM:
@@ -153,6 +158,19 @@ def _values_of(value: ValueSpec) -> Values:
         raise BadJob(f"value.schema_file {value.schema_file}: {error.strerror}") from error
     except (BadSchema, UnicodeDecodeError) as error:
         raise BadJob(f"value.schema_file {value.schema_file}: {error}") from error
+
+
+def _registry_values(job: TableJob) -> Values:
+    subject = job.value.subject or f"{job.topic}-value"
+    try:
+        found = subject_values(registry_of(job.value), subject)
+    except (UnknownSchema, BadSchema) as error:
+        raise BadJob(f"value.registry: {error}") from error
+    except RegistryFailed as error:
+        raise BadJob(str(error)) from error
+    if found.kind != job.value.format.name:
+        raise BadJob(f"value.format is {job.value.format.value}, but {subject} is {found.kind}")
+    return found
 
 
 def _decode_here(rows: DataFrame, values: Values) -> DataFrame:

@@ -71,11 +71,12 @@ def fetch_batches(
     *,
     committed: bool,
     topic_id: Uuid | None = None,
+    bytes_max: int | None = None,
 ) -> Iterator[Chunk]:
     """Yield the batches of the offsets ``[start, end)``, up to ``fetch.max.bytes`` at once.
 
     The first batch may begin before ``start``, and the last may end after ``end``. ``topic_id``
-    None accepts any topic of that name.
+    None accepts any topic of that name. ``bytes_max`` limits each fetch further.
 
     Raises:
         DataLost, OutOfRange: the next offset to read is not in the log.
@@ -83,7 +84,10 @@ def fetch_batches(
             readable offsets for `READ_TIMEOUT_MS`.
         Refused: the partition may not be read, or does not exist. NoBroker: no broker answers.
     """
-    return _Reading(client, partition, (start, end), committed, topic_id).chunks()
+    reading = _Reading(client, partition, (start, end), committed, topic_id)
+    if bytes_max is not None:
+        reading.bytes_max = min(reading.bytes_max, bytes_max)
+    return reading.chunks()
 
 
 class _Reading:
@@ -104,6 +108,7 @@ class _Reading:
         self._expected = topic_id
         self._topic_id = topic_id
         self._clock = SystemClock()
+        self.bytes_max = client.fetch_bytes_max
         self._empty = 0  # consecutive empty fetches although the range was readable to its end
 
     def chunks(self) -> Iterator[Chunk]:
@@ -169,7 +174,7 @@ class _Reading:
             self._topic_id,
             self.position,
             committed=self._committed,
-            bytes_max=self._client.fetch_bytes_max,
+            bytes_max=self.bytes_max,
         )
 
     def _accept(self, reply: Message) -> Chunk | None:

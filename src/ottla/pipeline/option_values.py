@@ -12,6 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from ottla.pipeline.offsets import Partition
+from ottla.pipeline.registry import PREFIX, BadRegistrySettings, RegistrySettings
 from ottla.protocol.types import TopicPartition
 
 _UNIT_MS: Final = {
@@ -42,6 +43,7 @@ _UNSUPPORTED: Final = {
     "value.serializer": "values are bytes or strings; encode them with DataFrame operations",
     "transactional.id": "the sink creates its own; use delivery=exactly-once",
 }
+_PREFIXES: Final = ("kafka.", PREFIX)
 _T = TypeVar("_T")
 _Numbers: TypeAlias = dict[str, dict[Partition, int]]
 
@@ -60,13 +62,20 @@ class OptionValues:
         self._values = {key.lower(): value.strip() for key, value in options.items()}
         known = {each.lower() for each in (*self._names, *silent)}
         for key in options:
-            if key.lower() not in known and not key.lower().startswith("kafka."):
+            if key.lower() not in known and not key.lower().startswith(_PREFIXES):
                 raise OptionError(f"unknown option {key!r}{self._hint(key)}")
 
     def _hint(self, key: str) -> str:
         names = {each.lower(): each for each in (*self._names, "kafka.bootstrap.servers")}
         near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.5)
         return f"; did you mean {names[near[0]]!r}?" if near else ""
+
+    def registry(self) -> RegistrySettings | None:
+        """Return the settings of a schema registry. Raises OptionError."""
+        try:
+            return RegistrySettings.parse(self._values)
+        except BadRegistrySettings as error:
+            raise OptionError(str(error)) from error
 
     def has(self, name: str) -> bool:
         """Return whether an option is set."""

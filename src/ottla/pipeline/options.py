@@ -30,6 +30,8 @@ from ottla.pipeline.offsets import (
     Partition,
 )
 from ottla.pipeline.option_values import OptionError, OptionValues, duration_ms
+from ottla.pipeline.registry import RegistrySettings
+from ottla.pipeline.subjects import Encoding, SubjectStrategy, parse_strategy
 from ottla.protocol.types import TopicPartition
 from ottla.tiering.store_settings import S3, S3_OPTIONS, StoreSettings
 
@@ -68,6 +70,11 @@ SOURCE_NAMES: Final = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
     "kafkaConsumer.pollTimeoutMs",
+    "valueFormat",
+    "keyFormat",
+    "valueSubject",
+    "keySubject",
+    "badValues",
     "tier",
     "tierPath",
     *STORE_NAMES,
@@ -81,6 +88,11 @@ SINK_NAMES: Final = (
     "onReplayMismatch",
     "keepTimestamps",
     "sinkId",
+    "valueFormat",
+    "keyFormat",
+    "valueSchema",
+    "keySchema",
+    "subjectNameStrategy",
 )
 # Options that Spark itself adds to the user's options of a sink.
 _SPARK_SINK_NAMES: Final = ("checkpointLocation", "path", "queryName")
@@ -159,6 +171,43 @@ TierPlace: TypeAlias = str | StoreSettings
 """Where sealed segments are: a directory, or a bucket."""
 
 
+class PartFormat(enum.Enum):
+    """How a source reads keys or values: as bytes, or by the schemas of a registry."""
+
+    RAW = "raw"
+    REGISTRY = "registry"
+
+
+class BadValues(enum.Enum):
+    """What a source does with a key or value that cannot be decoded."""
+
+    FAIL = "fail"
+    NULL = "null"
+
+
+class Decoding(msgspec.Struct, frozen=True):
+    """Which of key and value are decoded, with the subject of each (None: that of the topic)."""
+
+    registry: RegistrySettings
+    parts: dict[str, str | None]
+    is_bad_null: bool
+
+
+class PartEncoding(msgspec.Struct, frozen=True):
+    """The format of a column of a sink. ``schema`` None: that of the column's type."""
+
+    encoding: Encoding
+    schema: str | None
+
+
+class SinkEncoding(msgspec.Struct, frozen=True):
+    """The columns that a sink encodes with schemas of a registry."""
+
+    registry: RegistrySettings
+    strategy: SubjectStrategy
+    parts: dict[str, PartEncoding]
+
+
 class SourceOptions(msgspec.Struct, frozen=True):
     """The options of a reader. Created by `parse`."""
 
@@ -176,6 +225,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
     tier: Tier
     tier_path: str | None
     tier_places: tuple[TierPlace, ...] = ()
+    decoding: Decoding | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, is_stream: bool = False) -> "SourceOptions":
@@ -207,6 +257,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
             tier=tier,
             tier_path=tier_path,
             tier_places=_tier_places(values, tier_path),
+            decoding=_decoding(values),
         )
 
 
@@ -240,6 +291,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
     sink_id: str | None
     on_replay_mismatch: ReplayMismatch = ReplayMismatch.FAIL
     keep_timestamps: bool = False
+    encoding: SinkEncoding | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SinkOptions":
@@ -249,6 +301,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
             OptionError: an option is unknown, invalid, missing, or contradicts another.
         """
         values = OptionValues(options, SINK_NAMES, _SPARK_SINK_NAMES)
+        encoding = _encoding(values)
         delivery = values.one_of("delivery", Delivery, Delivery.AT_LEAST_ONCE)
         atomic = values.flag("atomicBatches", False)
         if atomic and delivery is not Delivery.EXACTLY_ONCE:
@@ -263,11 +316,17 @@ class SinkOptions(msgspec.Struct, frozen=True):
             atomic_batches=atomic,
             marker_topic=values.text("markerTopic") or DEFAULT_MARKER_TOPIC,
             sink_id=values.text("sinkId"),
+            encoding=encoding,
             on_replay_mismatch=values.one_of(
                 "onReplayMismatch", ReplayMismatch, ReplayMismatch.FAIL
             ),
             keep_timestamps=values.flag("keepTimestamps", False),
         )
+
+
+def is_decoding(options: Mapping[str, str]) -> bool:
+    """Return whether keys or values are read by the schemas of a registry."""
+    return any(key.lower() in ("valueformat", "keyformat") for key in options)
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
@@ -280,6 +339,41 @@ def include_headers(options: Mapping[str, str]) -> bool:
 
 
 # -- parsing of options ------------------------------------------------------
+
+
+def _decoding(values: OptionValues) -> Decoding | None:
+    registry, parts = values.registry(), {}
+    for part in ("key", "value"):
+        if values.one_of(f"{part}Format", PartFormat, PartFormat.RAW) is PartFormat.REGISTRY:
+            parts[part] = values.text(f"{part}Subject")
+        elif values.has(f"{part}Subject"):
+            raise OptionError(f"{part}Subject needs {part}Format=registry")
+    bad = values.one_of("badValues", BadValues, BadValues.FAIL)
+    if not parts:
+        return None
+    if registry is None:
+        raise OptionError(f"{min(parts)}Format=registry needs schema.registry.url")
+    return Decoding(registry, parts, bad is BadValues.NULL)
+
+
+def _encoding(values: OptionValues) -> SinkEncoding | None:
+    registry, parts = values.registry(), {}
+    for part in ("key", "value"):
+        name = (values.text(f"{part}Format") or "raw").lower()
+        if name == "raw":
+            continue
+        if name not in (each.value for each in Encoding):
+            raise OptionError(f"option '{part}Format' must be raw, avro or json, not {name!r}")
+        parts[part] = PartEncoding(Encoding(name), values.text(f"{part}Schema"))
+    try:
+        strategy = parse_strategy(values.text("subjectNameStrategy") or "topic")
+    except ValueError as error:
+        raise OptionError(f"option 'subjectNameStrategy': {error}") from error
+    if not parts:
+        return None
+    if registry is None:
+        raise OptionError(f"option '{min(parts)}Format' needs schema.registry.url")
+    return SinkEncoding(registry, strategy, parts)
 
 
 def _client(properties: dict[str, str]) -> ClientSettings:

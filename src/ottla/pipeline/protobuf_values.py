@@ -20,6 +20,8 @@ An unset field with presence (a message, ``optional``) is null; any other unset 
 default, as in Protobuf's own readers.
 """
 
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -92,14 +94,84 @@ def _made_of(descriptors: bytes, message: str, framed: bool) -> ProtobufValues:
 
 
 def _unframed(value: bytes) -> bytes:
+    return value[split_indexes(value)[1] :]
+
+
+def split_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
+    """Return the path of the message in its file, and where the message begins.
+
+    Raises:
+        ValueError: there is no frame of a schema registry before it.
+    """
     if len(value) <= FRAME_BYTES or value[0] != 0:
         raise ValueError("the value does not begin with a schema id")
     count, position = _varint(value, FRAME_BYTES)
-    if count > _INDEXES_MAX:
+    if not 0 <= count <= _INDEXES_MAX:
         raise ValueError("the list of indexes before the value is too long")
+    indexes = []
     for _ in range(count):
-        _, position = _varint(value, position)
-    return value[position:]
+        index, position = _varint(value, position)
+        indexes.append(index)
+    return tuple(indexes) or (0,), position
+
+
+# -- descriptors of a registry -----------------------------------------------
+
+
+def descriptor_set(files: Mapping[str, bytes]) -> bytes:
+    """Return serialized file descriptors as one set, with Google's own files that they import.
+
+    Raises:
+        BadSchema: a file is not a descriptor, or imports one that is not there.
+    """
+    found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
+    for name, content in files.items():
+        try:
+            file = descriptor_pb2.FileDescriptorProto.FromString(content)
+        except DecodeError as error:
+            raise BadSchema(f"{name} is not a Protobuf descriptor: {error}") from error
+        file.name = name
+        for imported in file.dependency:
+            if imported not in found:
+                found[imported] = _google_file(imported)
+        found[name] = file
+    return bytes(descriptor_pb2.FileDescriptorSet(file=found.values()).SerializeToString())
+
+
+def _google_file(name: str) -> descriptor_pb2.FileDescriptorProto:
+    """Return one of the files that come with Protobuf. Raises BadSchema."""
+    module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
+    if not name.startswith("google/protobuf/"):
+        raise BadSchema(f"the schema imports {name}, which is not among its references")
+    try:
+        descriptor = import_module(module).DESCRIPTOR
+    except ImportError:
+        raise BadSchema(f"the schema imports {name}, which does not exist") from None
+    return descriptor_pb2.FileDescriptorProto.FromString(descriptor.serialized_pb)
+
+
+def message_at(descriptors: bytes, indexes: Sequence[int]) -> str:
+    """Return the full name of the message at a path in the last file of a set.
+
+    Raises:
+        ValueError: there is none.
+    """
+    file = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file[-1]
+    names, level = [file.package] if file.package else [], file.message_type
+    for index in indexes:
+        if not 0 <= index < len(level):
+            raise ValueError(f"the schema has no message at {list(indexes)}")
+        names.append(level[index].name)
+        level = level[index].nested_type
+    return ".".join(names)
+
+
+def first_message(descriptors: bytes) -> str:
+    """Return the full name of the first message. Raises BadSchema if there is none."""
+    try:
+        return message_at(descriptors, (0,))
+    except ValueError as error:
+        raise BadSchema(str(error)) from error
 
 
 def _varint(value: bytes, position: int) -> tuple[int, int]:

@@ -42,6 +42,7 @@ from ottla.pipeline.read_limits import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from ottla.pipeline.source_decoding import SourceDecoder
 from ottla.pipeline.survey import Survey, report
 from ottla.pipeline.tier import batch_reader
 from ottla.protocol.types import TopicPartition
@@ -58,7 +59,9 @@ class _Reading:
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = chosen_columns(schema)
+        decoding = options.decoding
+        self._columns = chosen_columns(schema, () if decoding is None else decoding.parts)
+        self._decoder = None if decoding is None else SourceDecoder(decoding)
         self._schema = schema
         self._survey = Survey(options)
 
@@ -69,12 +72,18 @@ class _Reading:
             return
         assert isinstance(whole, Range)
         schema = arrow_schema(self._schema)
+        decoder, columns = self._decoder, self._columns
+        if decoder is not None:
+            columns = decoder.columns(columns)
         left: Range | None = whole
         while left is not None:
             reading = _RangeRead(self._options, left)
             for batch in record_batches(
-                reading.chunks(), left.partition, self._columns, left.start, left.end
+                reading.chunks(), left.partition, columns, left.start, left.end
             ):
+                if decoder is not None:
+                    yield decoder.decode(batch, left.partition, schema)
+                    continue
                 # Spark also compares names and nullability of nested fields.
                 yield batch if batch.schema.equals(schema) else _as(batch, schema)
             left = reading.left

@@ -17,6 +17,8 @@ In YAML, or as the same keys of a dictionary::
     misfits: stop                           # or dead-letters: see `schema_change`
     maintenance: {every: 1 hour, expire: 7 days}      # see `maintenance`
 
+    value: {format: avro, registry: {url: "http://localhost:8081"}}  # instead of a schema
+
 ``value.format`` is ``raw`` (the columns of the source), ``json`` or ``debezium`` with a schema, or
 ``avro`` or ``protobuf`` with a ``schema_file``.
 
@@ -35,6 +37,7 @@ import msgspec
 
 from ottla.client.client_security import is_security_key
 from ottla.pipeline.option_values import duration_ms
+from ottla.pipeline.registry import PREFIX, BadRegistrySettings, RegistrySettings
 
 BATCH_COLUMN: Final = "ottla_batch"
 """The micro-batch that wrote a row; the last partition column of every table."""
@@ -109,6 +112,14 @@ class ValueSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema_file: str | None = None
     message: str | None = None
     framed: bool = False
+    registry: dict[str, str] | None = None
+    """Settings of a schema registry, without their prefix: ``{url: ...}``. Instead of a file."""
+    subject: str | None = None
+    """The subject of the reader's schema; default: ``<topic>-value``."""
+
+    def __repr__(self) -> str:
+        # Passwords may be among the settings, and errors are printed.
+        return f"ValueSpec({self.format.value}, {self.schema_file or self.subject})"
 
 
 class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -237,12 +248,17 @@ def _texts(declared: Mapping[object, object]) -> dict[object, object]:
 
 def _check_value(value: ValueSpec) -> None:
     name = value.format.value
+    if value.registry is not None:
+        _check_registry(value)
+        return
+    if value.subject:
+        raise BadJob("value.subject needs value.registry")
     needs_file = value.format in (ValueFormat.AVRO, ValueFormat.PROTOBUF)
     needs_schema = value.format in (ValueFormat.JSON, ValueFormat.DEBEZIUM)
     if needs_schema and not value.schema:
         raise BadJob(f"value.format {name} needs value.schema, e.g. 'id bigint, amount double'")
     if needs_file and not value.schema_file:
-        raise BadJob(f"value.format {name} needs value.schema_file")
+        raise BadJob(f"value.format {name} needs value.schema_file or value.registry")
     if value.format is ValueFormat.PROTOBUF and not value.message:
         raise BadJob("value.format protobuf needs value.message, the name of the message")
     if not needs_schema and value.schema:
@@ -251,6 +267,28 @@ def _check_value(value: ValueSpec) -> None:
         raise BadJob(f"value.schema_file and value.framed do not apply to value.format {name}")
     if value.format is not ValueFormat.PROTOBUF and value.message:
         raise BadJob(f"value.message does not apply to value.format {name}")
+
+
+def _check_registry(value: ValueSpec) -> None:
+    if value.format not in (ValueFormat.AVRO, ValueFormat.PROTOBUF, ValueFormat.JSON):
+        raise BadJob(f"value.registry does not apply to value.format {value.format.value}")
+    if value.schema or value.schema_file or value.message or value.framed:
+        raise BadJob(
+            "value.registry has the schemas: schema, schema_file, message and framed do not apply"
+        )
+    registry_of(value)
+
+
+def registry_of(value: ValueSpec) -> RegistrySettings:
+    """Return the settings of the registry. Raises BadJob."""
+    try:
+        given = {f"{PREFIX}{key}": each for key, each in (value.registry or {}).items()}
+        found = RegistrySettings.parse(given)
+    except BadRegistrySettings as error:
+        raise BadJob(f"value.registry: {error}") from error
+    if found is None:
+        raise BadJob("value.registry needs url")
+    return found
 
 
 def _check_table(job: TableJob) -> None:

@@ -36,6 +36,7 @@ from ottla.pipeline.encode import Region
 from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import Delivery, SinkOptions
 from ottla.pipeline.sink import Regions, SinkTask, Task, forget, prepare, write_gathered
+from ottla.pipeline.sink_encoding import encode_batches
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.randomness import SystemRandom, draw_uuid
 
@@ -79,7 +80,12 @@ class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of a batch query."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        check_schema(schema, options.topic, keep_timestamps=options.keep_timestamps)
+        check_schema(
+            schema,
+            options.topic,
+            _encoded_columns(options),
+            keep_timestamps=options.keep_timestamps,
+        )
         self._options = options
         self._sink_id = _named(options, draw_uuid(SystemRandom().bytes).hex())
         prepare(options)
@@ -109,7 +115,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of a stream, micro-batch by micro-batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        check_schema(schema, options.topic, keep_timestamps=options.keep_timestamps)
+        check_schema(
+            schema,
+            options.topic,
+            _encoded_columns(options),
+            keep_timestamps=options.keep_timestamps,
+        )
         self._options = options
         prepare(options)
 
@@ -135,6 +146,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def _write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) -> Written:
     work = SinkTask(options, task)
+    batches = encode_batches(batches, options.encoding, options.topic)
     if options.atomic_batches:
         return Written.gathered(task, work.gather(batches))
     work.write(batches)
@@ -173,8 +185,18 @@ def _task_identity() -> _TaskIdentity:
 # -- the schema --------------------------------------------------------------
 
 
-def check_schema(schema: StructType, topic: str | None, *, keep_timestamps: bool = False) -> None:
-    """Check that rows can become records.
+def _encoded_columns(options: SinkOptions) -> frozenset[str]:
+    return frozenset() if options.encoding is None else frozenset(options.encoding.parts)
+
+
+def check_schema(
+    schema: StructType,
+    topic: str | None,
+    encoded: frozenset[str] = frozenset(),
+    *,
+    keep_timestamps: bool = False,
+) -> None:
+    """Check that rows can become records. Columns in ``encoded`` may have any type.
 
     Raises:
         SchemaError: a column is missing or has the wrong type.
@@ -184,8 +206,9 @@ def check_schema(schema: StructType, topic: str | None, *, keep_timestamps: bool
         raise SchemaError(f"column 'value' is missing; columns are {sorted(columns)}")
     if topic is None and "topic" not in columns:
         raise SchemaError("set option 'topic' or add a column 'topic'")
-    _check_type(columns, "value", "string or binary", isinstance(columns["value"], _TEXT))
-    _check_type(columns, "key", "string or binary", isinstance(columns.get("key"), _TEXT))
+    for name in ("value", "key"):
+        is_right = name in encoded or isinstance(columns.get(name), _TEXT)
+        _check_type(columns, name, "string or binary", is_right)
     _check_type(columns, "topic", "string", isinstance(columns.get("topic"), StringType))
     _check_type(columns, "partition", "int", isinstance(columns.get("partition"), IntegerType))
     _check_type(

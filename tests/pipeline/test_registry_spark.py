@@ -1,0 +1,254 @@
+"""Schemas of a registry in the source and the sink of Spark, without a JVM, and in table jobs."""
+
+import io
+import json
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from registry_server import RegistryServer, run_registry
+from source_cluster import WAIT_S, SourceCluster, read_all
+
+from ottla.pipeline.decoding import _registry_values, decode_batch
+from ottla.pipeline.option_values import OptionError
+from ottla.pipeline.options import SinkOptions, SourceOptions
+from ottla.pipeline.registry import framed
+from ottla.pipeline.rows import BadRow
+from ottla.pipeline.sink import SinkTask, Task
+from ottla.pipeline.sink_encoding import encode_batches
+from ottla.pipeline.source import BatchReader
+from ottla.pipeline.source_decoding import BadValue, source_schema
+from ottla.pipeline.table_job import REASON_COLUMN, BadJob, TableJob, parse_job
+
+V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+V2 = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "tags", "type": {"type": "map", "values": "string"}, "default": {}},
+    ],
+}
+
+
+@pytest.fixture
+def registry() -> Iterator[RegistryServer]:
+    with run_registry() as server:
+        yield server
+
+
+def avro(schema: object, datum: object) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), datum)
+    return out.getvalue()
+
+
+def read(cluster: SourceCluster, **options: object) -> list[dict[str, Any]]:
+    parsed = SourceOptions.parse(cluster.options(**options))
+    reader = BatchReader(parsed, source_schema(parsed))
+    found = sorted(read_all(reader, reader.partitions()), key=lambda row: row["offset"])
+    return [{"key": each["key"], "value": each["value"]} for each in found]
+
+
+def produce(
+    cluster: SourceCluster, topic: str, *records: tuple[bytes | None, bytes | None]
+) -> None:
+    producer = Producer({"bootstrap.servers": cluster.node.bootstrap})
+    for key, value in records:
+        producer.produce(topic, value, key)
+    assert producer.flush(WAIT_S) == 0
+
+
+def test_source_reads_all_versions_as_the_newest(
+    cluster: SourceCluster, registry: RegistryServer
+) -> None:
+    topic = cluster.create()
+    first = registry.add(f"{topic}-value", json.dumps(V1))
+    second = registry.add(f"{topic}-value", json.dumps(V2))
+    number = registry.add(f"{topic}-key", '"long"')
+    produce(
+        cluster,
+        topic,
+        (framed(number, avro("long", 7)), framed(first, avro(V1, {"id": 1}))),
+        (None, framed(second, avro(V2, {"id": 2, "tags": {"a": "b"}}))),
+        (None, None),
+    )
+    options = {"subscribe": topic, "schema__registry__url": registry.url}
+    found = read(cluster, **options, valueFormat="registry", keyFormat="registry")
+    assert found == [
+        {"key": 7, "value": {"id": 1, "tags": []}},
+        {"key": None, "value": {"id": 2, "tags": [("a", "b")]}},
+        {"key": None, "value": None},
+    ]
+
+
+def test_bad_value_fails_with_its_offset_or_is_null(
+    cluster: SourceCluster, registry: RegistryServer
+) -> None:
+    topic = cluster.create()
+    number = registry.add(f"{topic}-value", json.dumps(V1))
+    produce(cluster, topic, (None, framed(number, avro(V1, {"id": 1}))), (None, b"poison"))
+    options = {
+        "subscribe": topic,
+        "schema__registry__url": registry.url,
+        "valueFormat": "registry",
+    }
+    with pytest.raises(BadValue, match=f"{topic}-0 at offset 1: the value: not in the registry's"):
+        read(cluster, **options)
+    found = read(cluster, **options, badValues="null")
+    assert [each["value"] for each in found] == [{"id": 1}, None]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"valueFormat": "registry"}, "needs schema.registry.url"),
+        ({"valueFormat": "avro"}, "valueFormat"),
+        ({"schema.registry.urll": "http://x"}, "unknown setting schema.registry.urll"),
+        ({"valueSubject": "s"}, "valueSubject needs valueFormat=registry"),
+    ],
+)
+def test_wrong_options_of_the_source_are_named(options: dict[str, str], message: str) -> None:
+    base = {"kafka.bootstrap.servers": "x:1", "subscribe": "t"}
+    with pytest.raises(OptionError, match=message):
+        SourceOptions.parse({**base, **options})
+
+
+def test_missing_subject_is_named(cluster: SourceCluster, registry: RegistryServer) -> None:
+    topic = cluster.create()
+    options = {"subscribe": topic, "schema__registry__url": registry.url}
+    with pytest.raises(OptionError, match=f"{topic}-value' is unknown"):
+        read(cluster, **options, valueFormat="registry")
+
+
+ROWS = pa.RecordBatch.from_pylist(
+    [
+        {"key": 1, "value": {"id": 1, "tags": ["a", None], "at": None}},
+        {"key": None, "value": None},
+    ],
+    pa.schema(
+        [
+            ("key", pa.int64()),
+            (
+                "value",
+                pa.struct(
+                    [
+                        ("id", pa.int64()),
+                        ("tags", pa.list_(pa.string())),
+                        ("at", pa.timestamp("us", "UTC")),
+                    ]
+                ),
+            ),
+        ]
+    ),
+)
+
+
+@pytest.mark.parametrize("kind", ["avro", "json"])
+@pytest.mark.parametrize("strategy", ["topic", "io.confluent.X.TopicRecordNameStrategy", "record"])
+def test_sink_registers_and_source_reads_back(
+    cluster: SourceCluster, registry: RegistryServer, kind: str, strategy: str
+) -> None:
+    topic = cluster.create()
+    options = SinkOptions.parse(
+        {
+            "kafka.bootstrap.servers": cluster.node.bootstrap,
+            "topic": topic,
+            "valueFormat": kind,
+            "keyFormat": "avro",
+            "subjectNameStrategy": strategy,
+            "schema.registry.url": registry.url,
+        }
+    )
+    batches = encode_batches([ROWS], options.encoding, options.topic)
+    SinkTask(options, Task("s", 0, 0)).write(batches)
+    name = f"{topic}_value".replace("-", "_")
+    subject = {"topic": f"{topic}-value", "record": name}.get(strategy, f"{topic}-{name}")
+    assert subject in registry.subjects
+    keys = {"topic": f"{topic}-key", "record": "long"}.get(strategy, f"{topic}-long")
+    found = read(
+        cluster,
+        subscribe=topic,
+        schema__registry__url=registry.url,
+        valueFormat="registry",
+        valueSubject=subject,
+        keyFormat="registry",
+        keySubject=keys,
+    )
+    expected = {"id": 1, "tags": ["a", None], "at": None}
+    assert found == [{"key": 1, "value": expected}, {"key": None, "value": None}]
+
+
+def test_row_that_does_not_fit_the_given_schema_is_rejected(registry: RegistryServer) -> None:
+    options = SinkOptions.parse(
+        {
+            "kafka.bootstrap.servers": "x:1",
+            "topic": "t",
+            "valueFormat": "avro",
+            "valueSchema": json.dumps({**V1, "fields": [{"name": "id", "type": "string"}]}),
+            "schema.registry.url": registry.url,
+        }
+    )
+    with pytest.raises(BadRow, match="does not fit the schema"):
+        list(encode_batches([ROWS], options.encoding, "t"))
+
+
+def test_wrong_options_of_the_sink_are_named() -> None:
+    base = {"kafka.bootstrap.servers": "x:1", "topic": "t"}
+    with pytest.raises(OptionError, match="must be raw, avro or json"):
+        SinkOptions.parse({**base, "valueFormat": "xml"})
+    with pytest.raises(OptionError, match=r"needs schema\.registry\.url"):
+        SinkOptions.parse({**base, "valueFormat": "avro"})
+    with pytest.raises(OptionError, match="subjectNameStrategy"):
+        SinkOptions.parse({**base, "subjectNameStrategy": "mine"})
+
+
+# -- table jobs ------------------------------------------------------------------------
+
+
+def table_job(topic: str, **value: object) -> TableJob:
+    declared = {"topic": topic, "table": {"path": "t"}, "value": value}
+    return parse_job(declared)
+
+
+def test_table_decodes_by_the_registry_with_a_reason_for_bad_rows(
+    registry: RegistryServer,
+) -> None:
+    number = registry.add("orders-value", json.dumps(V1))
+    job = table_job("orders", format="avro", registry={"url": registry.url})
+    values = pickle.loads(pickle.dumps(_registry_values(job)))
+    data = [framed(number, avro(V1, {"id": 4})), framed(99, b"x"), b"poison"]
+    batch = pa.RecordBatch.from_pydict({"value": pa.array(data, pa.binary())})
+    found = decode_batch(batch, values).to_pylist()
+    assert [each["id"] for each in found] == [4, None, None]
+    assert [each[REASON_COLUMN] for each in found] == [
+        None,
+        "schema id 99 is unknown to the registry",
+        "not in the registry's format: it does not begin with a schema id",
+    ]
+
+
+def test_table_of_another_format_than_the_subject_is_rejected(registry: RegistryServer) -> None:
+    registry.add("orders-value", json.dumps(V1))
+    job = table_job("orders", format="json", registry={"url": registry.url})
+    with pytest.raises(BadJob, match="orders-value is AVRO"):
+        _registry_values(job)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"format": "avro", "registry": {}}, "needs url"),
+        ({"format": "raw", "registry": {"url": "http://x"}}, "does not apply to value.format raw"),
+        ({"format": "avro", "registry": {"url": "x"}}, "must begin with http"),
+        ({"format": "avro", "registry": {"url": "http://x"}, "framed": True}, "do not apply"),
+        ({"format": "avro", "subject": "s", "schema_file": "f"}, "needs value.registry"),
+    ],
+)
+def test_wrong_registry_of_a_table_is_named(value: dict[str, object], message: str) -> None:
+    with pytest.raises(BadJob, match=message):
+        table_job("orders", **value)
