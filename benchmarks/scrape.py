@@ -26,6 +26,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -53,6 +54,8 @@ async def fill(node: NodeProcess) -> None:
             made = await connection.send(CreateTopicsRequest([topic], 60_000), timeout_ms=60_000)
             assert isinstance(made, CreateTopicsResponse)
             assert made.topics[0].error_code in MAYBE_MADE, made
+        # A coordinator exists once its topic does, which the first of these requests creates.
+        await connection.send(FindCoordinatorRequest(coordinator_keys=["group-0000"]))
         for number in range(GROUPS):
             await commit(connection, f"group-{number:04}", f"topic-{number % TOPICS:03}")
     finally:
