@@ -95,4 +95,5 @@ def test_make_run_is_what_the_readme_says() -> None:
     # Make says where it is when another make runs it, as when it runs the tests.
     command = ["make", "--no-print-directory", "-n", "run"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert shown.stdout.rstrip().endswith("ottla up")
+    # Ctrl-C ends it with 130, which is no failure.
+    assert shown.stdout.rstrip().endswith("ottla up || [ $? -eq 130 ]")

@@ -2,11 +2,12 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -40,14 +41,18 @@ from ottla.cli.record_options import (
 from ottla.cli.rendering import render_line
 from ottla.cli.session import with_cluster
 from ottla.client.cluster import Cluster
-from ottla.client.consumer import Reader, ReaderOptions, open_reader
+from ottla.client.consumer import ReaderOptions, open_reader
+from ottla.client.fetched import Fetched
+from ottla.client.group_consumer import GroupConsumer, Subscription
 from ottla.client.offset_spec import BadOffset, OffsetSpec, parse_offset
 from ottla.client.offsets import resolve
 from ottla.protocol.records.reader import Record
-from ottla.protocol.types import TopicPartition
+from ottla.protocol.types import Offset, TopicPartition
 from ottla.runtime.clock import SystemClock
 
 app = typer.Typer(add_completion=False)
+
+COMMIT_EVERY_MS: Final = 1000
 
 
 _OffsetOption = Annotated[
@@ -84,16 +89,23 @@ class _Wanted:
     count: int | None
     is_ended_at_end: bool
     is_committed_only: bool
+    group: str | None = None
 
 
 @app.command("consume")
 def consume(  # noqa: PLR0913 - one per option
     context: typer.Context,
-    topics: Annotated[list[str], typer.Argument(help="The topics.")],
+    topics: Annotated[
+        list[str], typer.Argument(help="The topics; a name that begins with ^ is a pattern.")
+    ],
     *,
     offset: _OffsetOption = None,
     partition: Annotated[
         list[int] | None, typer.Option("-p", "--partition", min=0, help="Only these partitions.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("-g", "--group", help="Join this consumer group and commit offsets in it."),
     ] = None,
     count: Annotated[
         int | None, typer.Option("-c", "--count", min=1, help="Stop after this many records.")
@@ -122,6 +134,8 @@ def consume(  # noqa: PLR0913 - one per option
     start, output = _split_offsets(offset or [])
     output = Output.JSON if as_json else chosen(context, output)
     printer = _printer(output, format_text, key_separator)
+    if group is not None and partition:
+        raise typer.BadParameter("not with --group, which assigns partitions", param_hint="-p")
     if (value_format, key_format) != ("raw", "raw"):
         formats = {
             "value": (value_format, schema_file, message),
@@ -129,7 +143,7 @@ def consume(  # noqa: PLR0913 - one per option
         }
         printer = _decoded(printer, formats, registry)
     wanted = _Wanted(
-        tuple(topics), tuple(partition or ()), start, count, exit_at_end, not uncommitted
+        tuple(topics), tuple(partition or ()), start, count, exit_at_end, not uncommitted, group
     )
     try:
         with_cluster(bootstrap, lambda cluster: _print_all(cluster, wanted, printer))
@@ -197,44 +211,130 @@ def _decoded(
 
 
 async def _print_all(cluster: Cluster, wanted: _Wanted, printer: Printer) -> None:
-    partitions = await _partitions(cluster, wanted)
-    committed = wanted.is_committed_only
-    specs = dict.fromkeys(partitions, wanted.start)
-    positions = await resolve(cluster, specs, is_committed_only=committed)
     is_shown = sys.stderr.isatty() and not sys.stdout.isatty()
     progress = Progress(SystemClock(), "read", is_shown=is_shown)
-    options = ReaderOptions(is_committed_only=committed)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
-    async with open_reader(cluster, positions, options) as reader:
-        try:
-            await _print_until(reader, wanted, printer, progress, stop)
-        finally:
-            progress.clear()
+    try:
+        if wanted.group is None:
+            await _read_partitions(cluster, wanted, _Print(printer, progress, wanted.count), stop)
+        else:
+            await _read_in_group(cluster, wanted, _Print(printer, progress, wanted.count), stop)
+    finally:
+        progress.clear()
     if is_shown:
         say(progress.text())
 
 
-async def _print_until(
-    reader: Reader, wanted: _Wanted, printer: Printer, progress: Progress, stop: asyncio.Event
+async def _read_partitions(
+    cluster: Cluster, wanted: _Wanted, printing: "_Print", stop: asyncio.Event
 ) -> None:
-    out = sys.stdout.buffer
-    while not stop.is_set():
-        for fetched in await reader.poll():
+    """Read partitions without a group, and commit nothing."""
+    partitions = await _partitions(cluster, wanted)
+    committed = wanted.is_committed_only
+    specs = dict.fromkeys(partitions, wanted.start)
+    positions = await resolve(cluster, specs, is_committed_only=committed)
+    options = ReaderOptions(is_committed_only=committed)
+    async with open_reader(cluster, positions, options) as reader:
+        while not stop.is_set():
+            if printing.take(await reader.poll()) or (wanted.is_ended_at_end and reader.is_at_end):
+                return
+
+
+async def _read_in_group(
+    cluster: Cluster, wanted: _Wanted, printing: "_Print", stop: asyncio.Event
+) -> None:
+    """Read as a member of a group; offsets are committed once their records are printed."""
+    assert wanted.group is not None
+    patterns = [each for each in wanted.topics if each.startswith("^")]
+    if patterns and len(patterns) < len(wanted.topics):
+        raise typer.BadParameter("with --group give either patterns or names", param_hint="TOPICS")
+    regex = "|".join(f"(?:{each[1:]})" for each in patterns) or None
+    subscription = Subscription(wanted.group, wanted.topics, regex, wanted.start)
+    options = ReaderOptions(is_committed_only=wanted.is_committed_only)
+    consumer = GroupConsumer(cluster, subscription, options)
+    clock, committed_at = SystemClock(), 0
+    try:
+        while not stop.is_set():
+            is_enough = printing.take(await consumer.poll(), consumer.stop_at)
+            if is_enough or (wanted.is_ended_at_end and consumer.is_at_end):
+                break
+            if clock.monotonic() - committed_at >= COMMIT_EVERY_MS:
+                await consumer.commit()
+                committed_at = clock.monotonic()
+        await consumer.commit()
+    finally:
+        await consumer.leave()
+
+
+@dataclass(slots=True)
+class _Print:
+    """Prints records until ``count`` of them."""
+
+    printer: Printer
+    progress: Progress
+    count: int | None
+
+    def take(
+        self,
+        found: Sequence[Fetched],
+        stopped: Callable[[TopicPartition, Offset], None] | None = None,
+    ) -> bool:
+        """Print records; True once there are enough. ``stopped`` gets the next offset then."""
+        out = sys.stdout.buffer
+        for fetched in found:
             for record in fetched.records():
-                out.write(printer(fetched.partition, record))
-                progress.add(len(record.value or b"") + len(record.key or b""))
-                if progress.records == wanted.count:
+                out.write(self.printer(fetched.partition, record))
+                self.progress.add(len(record.value or b"") + len(record.key or b""))
+                if self.progress.records == self.count:
+                    if stopped is not None:
+                        _rewind(found, fetched, Offset(record.offset + 1), stopped)
                     out.flush()
-                    return
+                    return True
         out.flush()
-        if wanted.is_ended_at_end and reader.is_at_end:
-            return
+        return False
+
+
+def _rewind(
+    found: Sequence[Fetched],
+    last: Fetched,
+    after: Offset,
+    stopped: Callable[[TopicPartition, Offset], None],
+) -> None:
+    """Report where reading stopped: records that were fetched and not printed are not committed."""
+    is_later = False
+    for fetched in found:
+        if fetched is last:
+            stopped(fetched.partition, after)
+            is_later = True
+        elif is_later:
+            stopped(fetched.partition, fetched.offset)
 
 
 async def _partitions(cluster: Cluster, wanted: _Wanted) -> list[TopicPartition]:
     return [
         TopicPartition(name, number)
-        for name in wanted.topics
+        for name in await _topics(cluster, wanted.topics)
         for number in wanted.partitions or (await cluster.topic(name)).partitions
     ]
+
+
+async def _topics(cluster: Cluster, given: Sequence[str]) -> list[str]:
+    """Return the topics of names and patterns; a pattern matches whole names, not internal ones."""
+    if not any(each.startswith("^") for each in given):
+        return list(given)
+    there = (await cluster.metadata(None)).topics
+    known = [each.name for each in there if each.name is not None and not each.is_internal]
+    found: dict[str, None] = {}
+    for each in given:
+        if not each.startswith("^"):
+            found[each] = None
+            continue
+        try:
+            matching = [name for name in known if re.fullmatch(each, name)]
+        except re.error as error:
+            raise typer.BadParameter(f"{each!r}: {error}", param_hint="TOPICS") from error
+        if not matching:
+            fail(f"no topic matches {each!r}")
+        found.update(dict.fromkeys(matching))
+    return list(found)

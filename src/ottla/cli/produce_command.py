@@ -38,6 +38,7 @@ from ottla.cli.session import with_cluster
 from ottla.client.accumulator import RecordMetadata
 from ottla.client.cluster import Cluster
 from ottla.client.producer import ACKS_ALL, Producer, ProducerOptions, Report, open_producer
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Header
 from ottla.runtime.clock import SystemClock
@@ -294,6 +295,7 @@ async def _send_all(
     cluster: Cluster, topic: str, source: _Source, options: ProducerOptions
 ) -> _Tally:
     tally = _Tally()
+    is_missing = await _is_missing(cluster, topic)
     # A progress line would disturb typing if stdin is a terminal.
     is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
     progress = Progress(SystemClock(), "sent", is_shown=is_shown)
@@ -308,7 +310,16 @@ async def _send_all(
         progress.clear()
     if sys.stderr.isatty():
         say(progress.text())
+    if is_missing and tally.partitions:
+        count = len((await cluster.topic(topic)).partitions)
+        say(f"created topic {topic} with {count} partition{'s'[: count > 1]}: it did not exist")
     return tally
+
+
+async def _is_missing(cluster: Cluster, topic: str) -> bool:
+    """Return whether a topic does not exist; then the first record may create it."""
+    (found,) = (await cluster.metadata([topic])).topics
+    return found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def _send(producer: Producer, topic: str, message: Message, tally: _Tally) -> None:

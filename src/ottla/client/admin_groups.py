@@ -231,10 +231,21 @@ async def _names(cluster: Cluster) -> dict[Uuid, str]:
     return {topic.topic_id: topic.name for topic in response.topics if topic.name is not None}
 
 
+class Member(msgspec.Struct, frozen=True):
+    """A member as the coordinator knows it."""
+
+    member_id: str = ""
+    epoch: int = -1
+
+
 async def commit_offsets(
-    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
+    cluster: Cluster,
+    group_id: str,
+    offsets: Mapping[TopicPartition, int],
+    member: Member | None = None,
 ) -> dict[TopicPartition, Refused | None]:
-    """Commit offsets without a member id, for a group without members. Raises `Refused`."""
+    """Commit offsets for a member, or without one for a group without members. Raises `Refused`."""
+    sender = member or Member()
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for partition, offset in offsets.items():
         topic_id = (await cluster.topic(partition.topic)).topic_id
@@ -242,7 +253,12 @@ async def commit_offsets(
             partition.topic, OffsetCommitRequestTopic(partition.topic, topic_id)
         )
         topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset))
-    request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=sender.epoch,
+        member_id=sender.member_id,
+        topics=list(topics.values()),
+    )
     names = {topic.topic_id: name for name, topic in topics.items()}
 
     async def ask(node_id: NodeId) -> dict[TopicPartition, Refused | None]:
