@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
+from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.internal import metadata_cluster as mc
 from ottla.protocol.internal import metadata_security as ms
 from ottla.protocol.internal import metadata_topics as mt
@@ -128,13 +129,23 @@ def draw_record(data: st.DataObject, model: Model) -> Message:
 
 def _feature(draw: Any, model: Model) -> Message:
     if draw(st.booleans()):
-        return mc.FeatureLevelRecord("metadata.version", draw(st.integers(23, 30)))
+        # A controller does not lose cordons by a downgrade; without them every level will do.
+        has_cordons = any(b.cordoned_log_dirs is not None for b in model["brokers"].values())
+        lowest = MetadataVersion.IBP_4_3_IV0 if has_cordons else MetadataVersion.IBP_4_0_IV1
+        levels = st.integers(lowest, MetadataVersion.IBP_4_3_IV0)
+        return mc.FeatureLevelRecord("metadata.version", draw(levels))
     return mc.FeatureLevelRecord(draw(st.sampled_from(["group.version", "x"])), draw(NODES))
 
 
 def _endpoints(draw: Any, kind: Any) -> list[Any]:
     names = draw(st.lists(st.sampled_from(NAMES), unique=True))
     return [kind(name, "h", draw(st.integers(0, 65535)), 0) for name in names]
+
+
+def _cordoned(draw: Any, model: Model) -> Any:
+    """Draw cordoned directories where the metadata.version has them."""
+    level = MetadataVersion(model["features"]["metadata.version"])
+    return draw(CORDONED) if level.is_cordoned_log_dirs_supported() else None
 
 
 def _register_broker(draw: Any, model: Model) -> Message:
@@ -148,7 +159,7 @@ def _register_broker(draw: Any, model: Model) -> Message:
         fenced=draw(st.booleans()),
         in_controlled_shutdown=draw(st.booleans()),
         log_dirs=draw(st.lists(UUIDS, unique=True)),
-        cordoned_log_dirs=draw(CORDONED),
+        cordoned_log_dirs=_cordoned(draw, model),
     )
 
 
@@ -170,7 +181,7 @@ def _broker_change(draw: Any, model: Model) -> Message:
         draw(st.integers(-1, 1)),
         draw(st.integers(0, 1)),
         draw(st.lists(UUIDS, unique=True)),
-        draw(CORDONED),
+        _cordoned(draw, model),
     )
 
 

@@ -18,14 +18,15 @@ from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord
 from ottla.protocol.internal.metadata_records import decode_metadata_record
 from ottla.protocol.schema import Message
 
-FIRST = FeatureLevelRecord("metadata.version", 29)
+FIRST = FeatureLevelRecord("metadata.version", MetadataVersion.IBP_4_2_IV1)
+FIRST_WITH_CORDONS = FeatureLevelRecord("metadata.version", MetadataVersion.IBP_4_3_IV0)
 
 
 def draw_log(data: st.DataObject, records_max: int = 20) -> list[Message]:
     """Draw a valid log that begins with a metadata.version."""
     model = empty()
-    log: list[Message] = [FIRST]
-    play(model, FIRST)
+    log: list[Message] = [data.draw(st.sampled_from([FIRST, FIRST_WITH_CORDONS]))]
+    play(model, log[0])
     for _ in range(data.draw(st.integers(0, records_max))):
         log.append(draw_record(data, model))
         play(model, log[-1])
