@@ -40,8 +40,9 @@ def settings(root: Path, *extra: str, listeners: str = "") -> Loaded:
     )
 
 
-def format_one(loaded: Loaded) -> Loaded:
-    options = FormatOptions(cluster_id=CLUSTER, quorum=Quorum(is_standalone=True))
+def format_one(loaded: Loaded, release_version: str | None = None) -> Loaded:
+    quorum = Quorum(is_standalone=True)
+    options = FormatOptions(cluster_id=CLUSTER, quorum=quorum, release_version=release_version)
     random = SystemRandom()
     format_node(RealDisk(), random, SystemClock().now(), plan_format(loaded, options, random))
     return loaded

@@ -73,6 +73,10 @@ def _fetchers(node: Node) -> int:
     return node._parts.broker.replica_manager.fetchers.fetchers_per_leader
 
 
+def _cordons(node: Node) -> list[bool]:
+    return [each.is_cordoned for each in node._context.log_directories]
+
+
 @dataclass(frozen=True)
 class Applied:
     """A key, a value other than its default, and where the running node shows it."""
@@ -159,6 +163,7 @@ APPLIED: dict[str, Applied] = {
 }
 # Altered below, in tests of their own.
 LISTENERS = {"listeners", "listener.security.protocol.map"}
+CORDONED = "cordoned.log.dirs"
 # Keys of TLS stores belong to one listener.
 STORES = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
 # Nothing enforces these yet: only the value that asks for nothing can be set.
@@ -252,7 +257,7 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 
 
 def test_every_dynamic_key_is_in_one_of_the_tables() -> None:
-    assert set(APPLIED) | set(WITHOUT_EFFECT) | LISTENERS == set(DYNAMIC)
+    assert set(APPLIED) | set(WITHOUT_EFFECT) | LISTENERS | {CORDONED} == set(DYNAMIC)
     assert not set(APPLIED) & set(WITHOUT_EFFECT)
 
 
@@ -423,6 +428,27 @@ def test_broker_id_with_leading_zeros_is_this_broker(wire: Wire) -> None:
     assert wire.alter("01", ("log.retention.ms", "77000"))[0] is ErrorCode.NONE
     assert wire.observe(of_log("retention_ms")) == 77_000
     assert wire.alter("1", ("log.retention.ms", None))[0] is ErrorCode.NONE
+
+
+def test_log_directories_are_not_cordoned_below_their_metadata_version(wire: Wire) -> None:
+    assert wire.alter("1", (CORDONED, "*"))[0] is ErrorCode.INVALID_CONFIG
+    assert wire.observe(_cordons) == [False]
+
+
+def test_log_directories_are_cordoned_by_their_broker_only(tmp_path: Path) -> None:
+    loaded = format_one(settings(tmp_path, *tier(tmp_path)), release_version="4.3-IV0")
+    wire = Wire(tmp_path, loaded=loaded)
+    try:
+        assert wire.alter("", (CORDONED, "*"))[0] is ErrorCode.INVALID_REQUEST
+        assert wire.alter("1", (CORDONED, "/elsewhere"))[0] is ErrorCode.INVALID_REQUEST
+        assert wire.observe(_cordons) == [False]
+        assert wire.alter("1", (CORDONED, str(tmp_path / "data"))) == (ErrorCode.NONE, None)
+        assert wire.describe("1", CORDONED).config_source == DYNAMIC_BROKER
+        assert wire.observe(_cordons) == [True]
+        assert wire.alter("1", (CORDONED, None)) == (ErrorCode.NONE, None)
+        assert wire.observe(_cordons) == [False]
+    finally:
+        wire.one.stop()
 
 
 @pytest.mark.parametrize("kind", [0, 3, 99, -1])
