@@ -139,7 +139,8 @@ def test_describe_cluster_on_the_wrong_kind_of_listener_is_rejected(node: OneNod
 def test_controller_advertises_what_kafka_does(node: OneNode) -> None:
     reply = ask(node, ApiVersionsRequest("test", "1"), at=node.node.controller_addr)
     found = {each.api_key: each.max_version for each in reply.api_keys}
-    assert found[ApiKey.BROKER_HEARTBEAT] == 1
+    # As Kafka 4.3 does, at every metadata.version.
+    assert found[ApiKey.BROKER_HEARTBEAT] == 2
     listed = {ApiKey.DESCRIBE_ACLS: 3, ApiKey.DESCRIBE_DELEGATION_TOKEN: 3}
     assert found.items() >= {**listed, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0}.items()
 
