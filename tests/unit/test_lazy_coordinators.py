@@ -79,7 +79,11 @@ class FakeNode:
         replica_manager: Any = SimpleNamespace(partitions=self.broker.partitions)
         watch: Any = SimpleNamespace(image=EMPTY)
         none: Any = None
-        broker = SimpleNamespace(ottla_metrics_listener=None, ottla_consumer_lag_interval_ms=0)
+        broker = SimpleNamespace(
+            ottla_metrics_listener=None,
+            ottla_otlp_metrics_enable=False,
+            ottla_consumer_lag_interval_ms=0,
+        )
         context: Any = SimpleNamespace(loaded=SimpleNamespace(broker=broker))
         dependencies = CoordinatorDependencies(
             context, watch, none, replica_manager, create_topic=lambda topic: None
