@@ -1,11 +1,10 @@
 """Conditions between keys, as Kafka checks them; each names the key to change."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ottla.config.addresses import BadAddress, parse_host_counts, parse_voter
 from ottla.config.generated import BrokerConfig, GroupConfig, TopicConfig
 from ottla.config.listeners import Listeners
-from ottla.config.otlp_headers import BadOtlpSetting, check_otlp_url, parse_headers
 from ottla.config.problems import Problem
 
 MEGABYTE = 1024 * 1024
@@ -49,23 +48,33 @@ def _metrics(config: BrokerConfig) -> Iterator[Problem]:
 
 
 def _otlp(config: BrokerConfig) -> Iterator[Problem]:
-    for key, url in (
-        ("ottla.otlp.endpoint", config.ottla_otlp_endpoint),
-        ("ottla.otlp.metrics.endpoint", config.ottla_otlp_metrics_endpoint),
-        ("ottla.otlp.traces.endpoint", config.ottla_otlp_traces_endpoint),
-    ):
-        try:
-            if url is not None:
-                check_otlp_url(url)
-        except BadOtlpSetting as error:
-            yield Problem(key, None, str(error))
-    try:
-        parse_headers(config.ottla_otlp_headers.reveal() if config.ottla_otlp_headers else "")
-    except BadOtlpSetting as error:
-        yield Problem("ottla.otlp.headers", None, str(error))
+    urls = {
+        "ottla.otlp.endpoint": config.ottla_otlp_endpoint,
+        "ottla.otlp.metrics.endpoint": config.ottla_otlp_metrics_endpoint,
+        "ottla.otlp.traces.endpoint": config.ottla_otlp_traces_endpoint,
+    }
+    found = {key: url for key, url in urls.items() if url is not None}
+    headers = config.ottla_otlp_headers.reveal() if config.ottla_otlp_headers else ""
+    if found or headers:
+        yield from _otlp_texts(found, headers)
     if config.ottla_otlp_client_key is not None and config.ottla_otlp_client_certificate is None:
         rule = "must be set, because ottla.otlp.client.key is"
         yield Problem("ottla.otlp.client.certificate", None, rule)
+
+
+def _otlp_texts(urls: Mapping[str, str], headers: str) -> Iterator[Problem]:
+    # Few nodes export anything.
+    from ottla.config.otlp_headers import BadOtlpSetting, check_otlp_url, parse_headers
+
+    for key, url in urls.items():
+        try:
+            check_otlp_url(url)
+        except BadOtlpSetting as error:
+            yield Problem(key, None, str(error))
+    try:
+        parse_headers(headers)
+    except BadOtlpSetting as error:
+        yield Problem("ottla.otlp.headers", None, str(error))
 
 
 def _node(config: BrokerConfig) -> Iterator[Problem]:
