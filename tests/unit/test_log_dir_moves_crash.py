@@ -157,6 +157,15 @@ def test_crash_at_every_operation_of_a_move(
         check(story)
 
 
+def test_accepted_move_survives_a_power_failure() -> None:
+    story = Story()
+    story.mover.move()
+    story.mover.disk.crash(Keep.NOTHING)
+    story.mover.disk.restart()
+    again = story.mover.again(led(1, configs=story.configs))
+    assert list(again.moves.moves) == [ORDERS]
+
+
 def test_crash_recovery_uses_a_new_event_loop() -> None:
     """Each step runs in an event loop of its own: a move is not bound to one."""
     story = Story()

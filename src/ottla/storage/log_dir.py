@@ -274,6 +274,8 @@ class LogDirectory:
     ) -> HostedLog:
         """Create a log, recording its topic id. It is durable before its first batch is written.
 
+        A future log is durable at once: it is the only trace of a move that was accepted.
+
         If a log of this name was deleted, writes a checkpoint without its lines first.
 
         Raises:
@@ -290,11 +292,12 @@ class LogDirectory:
         directory = f"{self.path}/{name}"
         disk = self._ports.disk
         with self._disk_work():
-            is_new = not disk.exists(directory)
+            is_new = is_current and not disk.exists(directory)
             if is_new:
                 disk.make_dir(directory)
                 write_new_topic_id(disk, directory, topic_id)
-            else:  # what is there could not be opened, and is recovered
+            else:  # a future log, or what is there could not be opened, and is recovered
+                disk.make_dirs(directory)
                 write_topic_id(disk, directory, topic_id)
         try:
             hosted = self._open_log(name, config, LogCheckpoint(is_new=is_new), topic_id)
