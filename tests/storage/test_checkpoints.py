@@ -23,7 +23,7 @@ from ottla.storage.checkpoints import (
     write_offsets,
 )
 from ottla.storage.leader_epochs import EpochEntry
-from ottla.storage.meta_properties import MetaProperties, MetaPropertiesRefused
+from ottla.storage.meta_properties import MetaProperties, MetaPropertiesRefused, NotFormatted
 from ottla.storage.partition_metadata import CorruptPartitionMetadata
 from ottla.storage.partition_names import DirectoryKind, PartitionDirectory, format_name, parse_name
 from simulation.disk import SimCrash, SimDisk
@@ -159,7 +159,8 @@ def test_escapes_and_separators_of_java_properties() -> None:
 def test_unformatted_directory_is_rejected_with_its_path() -> None:
     disk = SimDisk()
     disk.make_dirs("/d")
-    with pytest.raises(MetaPropertiesRefused, match=r"/d: no meta.properties"):
+    expected = r"/d: is not formatted: there is no meta\.properties"
+    with pytest.raises(NotFormatted, match=expected):
         meta_properties.claim(disk, "/d", node_id=NodeId(1), cluster_id=None)
 
 
