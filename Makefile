@@ -88,11 +88,12 @@ conformance: setup ## test every client and Apache Kafka's tools; missing ones a
 differential: setup ## send the same requests to a node and to Apache Kafka and compare; ONLY="fetch topics" MATCH=text RIGHTS=none LIST=1
 	$(BIN)/python -m tests.differential $(if $(ONLY),--only $(ONLY)) $(if $(MATCH),--match $(MATCH)) $(if $(LIST),--list) $(if $(DENIED),--rights none) $(if $(RIGHTS),--rights $(RIGHTS))
 
-docs: setup ## regenerate the generated pages and the tree in ARCHITECTURE.md
+docs: setup ## regenerate the generated pages, and build the site with search into build/site
 	$(BIN)/python -m tools.draw_tree
 	$(BIN)/python -m tools.api_docs
 	$(BIN)/python -m ottla.config.generate --docs docs/config.md
 	$(BIN)/python -m tests.differential --write-docs
+	$(PYTHON) tools/site.py
 
 dist: ## build an sdist, a compiled wheel and a pure wheel into dist/
 	$(PYTHON) tools/dist.py
