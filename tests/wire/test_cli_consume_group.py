@@ -120,3 +120,52 @@ def test_topic_that_producing_created_is_mentioned(node: Cluster, tmp_path: Path
     environment = {"OTTLA_BOOTSTRAP": node.bootstrap}
     said = [CliRunner().invoke(app, arguments, env=environment).stderr for _ in range(2)]
     assert said == ["created topic unplanned with 1 partition: it did not exist\n", ""]
+
+
+def test_top_shows_rates_of_the_cluster(node: Cluster, tmp_path: Path) -> None:
+    fill(node, "busy", range(3), tmp_path, 1)
+    environment = {**os.environ, "OTTLA_BOOTSTRAP": node.bootstrap, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "ottla.cli.main", "top", "-i", "0.2", "-o", "json"]
+    watching = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert watching.stdout is not None
+        deadline = time.monotonic() + 60
+        while True:
+            fill(node, "busy", range(100), tmp_path, 1)
+            found = json.loads(watching.stdout.readline())
+            if "busy" in {each["topic"] for each in found["hot_partitions"]}:
+                break
+            assert time.monotonic() < deadline, found
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(60) == 130
+    finally:
+        watching.kill()
+        watching.communicate()
+    assert found["records_per_s"] > 0 and found["under_replicated"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("ottla consume comple", {"completed.one", "completed.two"}),
+        ("ottla topic describe completed.t", {"completed.two"}),
+        ("ottla group describe complet", {"completers"}),
+        ("ottla consume -b 127.0.0.1:1 comple", set()),
+    ],
+)
+def test_names_are_completed_from_the_broker(
+    node: Cluster, tmp_path: Path, words: str, found: set[str]
+) -> None:
+    for name in ("completed.one", "completed.two"):
+        fill(node, name, range(1), tmp_path, 1)
+    ottla(node, "consume", "completed.one", "-g", "completers", "-e")
+    environment = {
+        **os.environ,
+        "OTTLA_BOOTSTRAP": node.bootstrap,
+        "_OTTLA_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    command = [str(Path(sys.executable).parent / "ottla")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert set(done.stdout.split()) == found, done.stderr

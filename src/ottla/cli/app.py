@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "client-metrics": "ottla.cli.client_metrics_command",
     "cluster": "ottla.cli.cluster_command",
     "group": "ottla.cli.group_command",
+    "top": "ottla.cli.top_command",
     "share": "ottla.cli.share_command",
     "txn": "ottla.cli.txn_command",
     "user": "ottla.cli.user_command",

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
+from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
 from ottla.cli.message_format import (
     BadFormat,
@@ -96,7 +97,11 @@ class _Wanted:
 def consume(  # noqa: PLR0913 - one per option
     context: typer.Context,
     topics: Annotated[
-        list[str], typer.Argument(help="The topics; a name that begins with ^ is a pattern.")
+        list[str],
+        typer.Argument(
+            help="The topics; a name that begins with ^ is a pattern.",
+            autocompletion=complete_topics,
+        ),
     ],
     *,
     offset: _OffsetOption = None,

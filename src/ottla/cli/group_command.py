@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.completion import complete_groups
 from ottla.cli.failures import fail
 from ottla.cli.group_describing import described, listed
 from ottla.cli.group_explaining import explained
@@ -55,8 +56,8 @@ app = typer.Typer(
     add_completion=False,
 )
 
-Name = Annotated[str, typer.Argument(help="The group.")]
-Names = Annotated[list[str], typer.Argument(help="The groups.")]
+Name = Annotated[str, typer.Argument(help="The group.", autocompletion=complete_groups)]
+Names = Annotated[list[str], typer.Argument(help="The groups.", autocompletion=complete_groups)]
 
 
 @app.command("list")

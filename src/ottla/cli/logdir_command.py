@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
 from ottla.cli.rendering import Row
@@ -99,7 +100,7 @@ def _partitions(broker: int, found: DescribeLogDirsResult) -> list[Row]:
 @app.command("move")
 def move(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Annotated[str, typer.Argument(help="The topic.", autocompletion=complete_topics)],
     *,
     broker: Annotated[int, typer.Option("--broker", help="Whose replicas.")],
     to: Annotated[

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
 from ottla.cli.message_input import (
     BadInput,
@@ -131,7 +132,7 @@ _JsonOption = Annotated[
 @app.command("produce")
 def produce(  # noqa: PLR0913 - one per option
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Annotated[str, typer.Argument(help="The topic.", autocompletion=complete_topics)],
     files: Annotated[
         list[Path] | None, typer.Argument(help="Files to send; default: stdin.")
     ] = None,

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
 from ottla.cli.group_command import Name, Names, planned_row
 from ottla.cli.group_describing import described, listed
@@ -148,7 +149,9 @@ def reset_offsets(  # noqa: PLR0913 - one per option
 def delete_offsets(
     context: typer.Context,
     name: Name,
-    topics: Annotated[list[str], typer.Argument(help="The topics.")],
+    topics: Annotated[
+        list[str], typer.Argument(help="The topics.", autocompletion=complete_topics)
+    ],
     *,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
 from ottla.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -48,8 +49,8 @@ app = typer.Typer(
 app.command("reassign")(reassign)
 app.command("elect")(elect)
 
-Name = Annotated[str, typer.Argument(help="The topic.")]
-Names = Annotated[list[str], typer.Argument(help="The topics.")]
+Name = Annotated[str, typer.Argument(help="The topic.", autocompletion=complete_topics)]
+Names = Annotated[list[str], typer.Argument(help="The topics.", autocompletion=complete_topics)]
 Configs = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", help="Topic setting: key=value; may be repeated."),

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.reassign_plan import Assignment, BadPlan, Brokers, Location, plan_onto
@@ -32,6 +33,9 @@ Partitions = Annotated[
 Throttle = Annotated[
     int | None,
     typer.Option(min=1, help="Limit in bytes per second and broker; --verify removes it."),
+]
+OptionalNames = Annotated[
+    list[str] | None, typer.Argument(help="The topics.", autocompletion=complete_topics)
 ]
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait until it is done.")]
 
@@ -88,7 +92,9 @@ def moved(changes: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartitio
 
 def reassign(  # noqa: PLR0913 - one per option
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="The topics.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="The topics.", autocompletion=complete_topics)
+    ] = None,
     *,
     to: Annotated[str | None, typer.Option("--to", "-t", help="Target brokers: 1,2,3.")] = None,
     replication_factor: Annotated[
