@@ -9,7 +9,7 @@ from ottla.api.routes import Caller, Route, Routes
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import NotController, ProtocolFault
+from ottla.protocol.faults import Fault, NotController, ProtocolFault, RequestTimedOut
 from ottla.protocol.frames import request_frame
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -27,6 +27,7 @@ from ottla.protocol.schema import Message
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions, Features
 from ottla.server.dispatch import Call, Dispatcher, Outgoing, printable
+from ottla.server.error_mapping import to_error_code
 from ottla.server.events import NoEvents
 from record_tools import FileRange
 
@@ -189,14 +190,23 @@ def test_old_header_in_a_flexible_version_is_rejected() -> None:
         dispatcher(table(Route(ApiKey.METADATA, nothing))).open(memoryview(old), None)
 
 
-def test_exception_of_a_handler_becomes_an_error_reply() -> None:
-    def fails(*_: object) -> object:
-        raise NotController("7")
+@pytest.mark.parametrize(
+    ("fault", "level"), [(NotController("7"), "DEBUG"), (RequestTimedOut("slow"), "INFO")]
+)
+def test_exception_of_a_handler_becomes_an_error_reply(
+    fault: Fault, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every restart finds the controller by NOT_CONTROLLER: it is no news for an operator."""
 
+    def fails(*_: object) -> object:
+        raise fault
+
+    caplog.set_level("DEBUG", "ottla.server.dispatch")
     routes = table(Route(ApiKey.FIND_COORDINATOR, fails))
     body = served(routes, ApiKey.FIND_COORDINATOR, 0, FindCoordinatorRequest())
     answer = decode(FindCoordinatorResponse, 0, body[4:])
-    assert answer.error_code == ErrorCode.NOT_CONTROLLER
+    assert answer.error_code == to_error_code(fault)
+    assert [each.levelname for each in caplog.records] == [level]
 
 
 def test_reply_that_cannot_be_encoded_becomes_an_error_reply(

@@ -178,9 +178,8 @@ class Dispatcher(msgspec.Struct, frozen=True):
         """Return the error reply, or close the connection where the version has no error field."""
         request, code = call.request, to_error_code(error)
         self.events.request_failed(self.listener, request.key, code)
-        level = logging.INFO if is_planned(error) else logging.ERROR
         log.log(
-            level,
+            _level_of(error, code),
             "request failed peer=%s client_id=%s api=%s version=%d error=%s reason=%s",
             *(caller.peer, printable(caller.client_id), request.key.title, request.version),
             *(code.name, printable(f"{type(error).__name__}: {error}")),
@@ -290,3 +289,10 @@ def token_frame(result: Result) -> Outgoing:
     chunks = () if isinstance(answer.body, NoReply) else tuple(answer.body)
     length = sum(map(length_of, chunks)).to_bytes(4, "big")
     return Outgoing((length, *chunks) if chunks else (), answer.throttle_ms, answer.close)
+
+
+def _level_of(error: BaseException, code: ErrorCode) -> int:
+    """Return the level of a failure. Brokers look for the controller again after NOT_CONTROLLER."""
+    if code is ErrorCode.NOT_CONTROLLER:
+        return logging.DEBUG
+    return logging.INFO if is_planned(error) else logging.ERROR
