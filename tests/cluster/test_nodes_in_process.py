@@ -45,7 +45,7 @@ from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
 from ottla.storage.log_dir import DirectoryInUse
-from ottla.storage.meta_properties import MetaPropertiesRefused
+from ottla.storage.meta_properties import NotFormatted
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 
@@ -309,10 +309,10 @@ async def test_only_served_apis_are_advertised(tmp_path: Path) -> None:
 @asynchronous
 async def test_directory_in_use_or_unformatted_is_refused(tmp_path: Path) -> None:
     loaded = settings(tmp_path)
-    with pytest.raises(StartFailed, match="format"):
+    with pytest.raises(NotFormatted, match="there is no such directory"):
         await start_node(loaded)
     (tmp_path / "data").mkdir()
-    with pytest.raises(MetaPropertiesRefused, match="format"):
+    with pytest.raises(NotFormatted, match=r"there is no meta\.properties"):
         await start_node(loaded)
     format_one(loaded)
     async with running(loaded):

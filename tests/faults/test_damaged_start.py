@@ -97,6 +97,10 @@ class Unreadable(RealDisk):
         self._check(path)
         return super().open(path, mode)
 
+    def read(self, path: str) -> bytes:
+        self._check(path)
+        return super().read(path)
+
     def lock(self, path: str):  # type: ignore[no-untyped-def]
         self._check(path)
         return super().lock(path)

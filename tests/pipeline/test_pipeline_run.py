@@ -105,7 +105,8 @@ def test_example_runs_resumes_and_reports_errors(spark_node, request, tmp_path):
     settings = ("--set", f"ottla.bootstrap={spark_node.bootstrap}")
     with taken(CONNECT_PORT):
         _, message = pipeline("run", str(shop), *settings, fails=True)
-    last = message.splitlines()[-1]
+    last, details = message.splitlines()[-2:]
+    assert details.startswith("details: ")
     assert "missing" in last
     assert "shop-nowhere" in last
     assert "orders_after_clicks: completed" in message

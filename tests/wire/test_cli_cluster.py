@@ -238,7 +238,7 @@ def test_three_nodes_keep_records_over_a_restart(tmp_path: Path, lines: Path) ->
         ottla("produce", "kept", str(lines))
     finally:
         code, errors = first.end(signal.SIGINT)
-    assert code == 130 and first.said.startswith("metrics http://"), errors
+    assert code == 130, errors
     assert first.node_pids() == []
     second = Up(tmp_path / "data", port)
     try:

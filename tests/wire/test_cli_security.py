@@ -221,8 +221,14 @@ def test_up_secure_serves_exactly_the_clients_it_prints(tmp_path: Path) -> None:
     password = config["sasl.password"]
     assert password not in errors
     assert password not in (tmp_path / "data" / "node-1" / "node.log").read_text()
-    # An open cluster may not be started on a secure one's data.
-    assert "--secure" in run("up", "-p", str(port), "-d", str(tmp_path / "data"), code=1)
+    # Its data is never served openly: the next start is secure without the option.
+    again = Up(tmp_path / "data", port)
+    try:
+        assert again.wait_ready() == f"ready 127.0.0.1:{port}\n"
+        assert "greetings" in run("topic", "list", "--command-config", str(java))
+        assert "security.protocol" in run("topic", "list", "-b", f"127.0.0.1:{port}", code=1)
+    finally:
+        again.end()
 
 
 def test_cert_create_makes_what_a_secure_node_serves(tmp_path: Path) -> None:

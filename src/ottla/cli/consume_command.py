@@ -56,6 +56,13 @@ app = typer.Typer(add_completion=False)
 COMMIT_EVERY_MS: Final = 1000
 
 
+_TopicsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        help="The topics; a name that begins with ^ is a pattern.",
+        autocompletion=complete_topics,
+    ),
+]
 _OffsetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -96,13 +103,7 @@ class _Wanted:
 @app.command("consume")
 def consume(  # noqa: PLR0913 - one per option
     context: typer.Context,
-    topics: Annotated[
-        list[str],
-        typer.Argument(
-            help="The topics; a name that begins with ^ is a pattern.",
-            autocompletion=complete_topics,
-        ),
-    ],
+    topics: _TopicsArgument,
     *,
     offset: _OffsetOption = None,
     partition: Annotated[

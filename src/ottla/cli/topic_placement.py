@@ -92,9 +92,7 @@ def moved(changes: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartitio
 
 def reassign(  # noqa: PLR0913 - one per option
     context: typer.Context,
-    names: Annotated[
-        list[str] | None, typer.Argument(help="The topics.", autocompletion=complete_topics)
-    ] = None,
+    names: OptionalNames = None,
     *,
     to: Annotated[str | None, typer.Option("--to", "-t", help="Target brokers: 1,2,3.")] = None,
     replication_factor: Annotated[
