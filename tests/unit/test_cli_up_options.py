@@ -69,6 +69,15 @@ def test_impossible_options_are_refused(given: GivenOptions, says: str) -> None:
             merged(GivenOptions(is_secure=True), UpOptions(nodes=1))
 
 
+def test_keys_that_a_node_knows_outside_its_table_are_accepted() -> None:
+    settings = {
+        "super.users": "User:alice",
+        "rsm.config.directory": "/tier",
+        "listener.name.plaintext.max.connections": "10",
+    }
+    assert merged(GivenOptions(settings=settings)).settings == settings
+
+
 def test_settings_of_the_user_count_more_than_planned_ones() -> None:
     nodes = plan_nodes(3, 9092, "/data", lambda port: True, ("0.0.0.0", "box"))
     text = settings_of(nodes[1], nodes, None, {"min.insync.replicas": "1"})

@@ -4,14 +4,12 @@ A cluster keeps its options in DATA/up.json, so that the next start needs none o
 """
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final
 
 import msgspec
 
 from ottla.cli.up_plan import HOST, BadPlan
-from ottla.config.key_definition import Scope
-from ottla.config.key_table import KEYS
+from ottla.config.loading import unknown_key
 
 PORT_DEFAULT: Final = 9092
 ANY_HOSTS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
@@ -96,10 +94,8 @@ def check_settings(settings: Mapping[str, str]) -> None:
     for key in settings:
         if key in _PLANNED:
             raise BadPlan(f"-c {key}: is set by `ottla up`; see --nodes, --port, --host and --data")
-        if key not in KEYS[Scope.BROKER] and not key.startswith("listener.name."):
-            close = get_close_matches(key, KEYS[Scope.BROKER], n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise BadPlan(f"-c {key}: there is no such setting{hint}")
+        if (reason := unknown_key(key, settings)) is not None:
+            raise BadPlan(f"-c {key}: {reason}")
 
 
 def describe_options(options: UpOptions) -> Sequence[str]:

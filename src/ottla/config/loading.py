@@ -161,10 +161,11 @@ def _warnings(
             message = f"given on {seen[setting.key]} and {setting.origin}; the last one is used"
             yield ConfigWarning(setting.key, message)
         seen[setting.key] = setting.origin
+    values = {name: setting.value for name, setting in merged.items()}
     for name, setting in merged.items():
         if name in UNSUPPORTED_KEYS:
             yield from _warn_unsupported(_BROKER[name], setting)
-        elif name not in _BROKER and (remark := _unknown(name, merged)):
+        elif remark := unknown_key(name, values):
             yield ConfigWarning(name, f"{remark} ({setting.origin})")
 
 
@@ -174,14 +175,19 @@ def _warn_unsupported(key: Key, setting: Setting) -> Iterable[ConfigWarning]:
         yield ConfigWarning(key.name, f"has no effect here: {unsupported.reason}")
 
 
-def _unknown(name: str, merged: Mapping[str, Setting]) -> str | None:
-    """Return the warning for a key that is not in the table; None if it is a known prefix."""
-    if base_of_listener_key(name) is not None or name in (ALLOW_EVERYONE, SUPER_USERS):
+def unknown_key(name: str, values: Mapping[str, str]) -> str | None:
+    """Return what is wrong with a key that means nothing to a node; None if it means something.
+
+    ``values`` are all settings: they may name the prefixes of remote storage's own keys.
+    """
+    if name in _BROKER or name in (ALLOW_EVERYONE, SUPER_USERS):
+        return None
+    if base_of_listener_key(name) is not None:
         return None
     for owner in ("remote.log.metadata.manager", "remote.log.storage.manager"):
         prefix = f"{owner}.impl.prefix"
         default = to_text(_BROKER[prefix].default_value) or ""
-        given = merged[prefix].value.strip() if prefix in merged else default
+        given = values[prefix].strip() if prefix in values else default
         if given and name.startswith(given):
             return None
     if (reason := reason_of_removal(name)) is not None:
