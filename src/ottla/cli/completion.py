@@ -9,11 +9,10 @@ from typing import Final
 
 import typer
 
-from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
-from ottla.cli.session import client_ports, parse_bootstrap
+from ottla.cli.session import client_options, client_ports
 from ottla.client.admin import list_topics
 from ottla.client.admin_groups import list_groups
-from ottla.client.cluster import ClientOptions, Cluster, Refused
+from ottla.client.cluster import Cluster, Refused
 from ottla.protocol.faults import Fault
 from ottla.security.sasl.credentials import LoginFailed
 
@@ -46,10 +45,7 @@ def _complete(
     context: typer.Context, incomplete: str, ask: Callable[[Cluster], Awaitable[list[str]]]
 ) -> list[str]:
     async def names() -> list[str]:
-        properties = client_properties()
-        given = context.params.get("bootstrap")
-        addresses = parse_bootstrap(resolve_bootstrap(given, properties))
-        options = ClientOptions(client_id="ottla-cli", connection=options_of(properties))
+        addresses, options = client_options(context.params.get("bootstrap"))
         async with asyncio.timeout(SECONDS_MAX):
             async with await Cluster.open(client_ports(), addresses, options) as cluster:
                 return await ask(cluster)

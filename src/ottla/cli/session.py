@@ -64,13 +64,17 @@ def client_ports() -> ClientPorts:
     return ClientPorts(TcpNetwork(), SystemClock(), SystemRandom())
 
 
-def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Run ``work`` with a cluster and return its result; exit 1 if it fails."""
+def client_options(bootstrap: str | None) -> tuple[list[Address], ClientOptions]:
+    """Return the brokers and the options of a client; bad settings are a usage error."""
     properties = client_properties()
     addresses = parse_bootstrap(resolve_bootstrap(bootstrap, properties))
-    options = ClientOptions(
-        client_id=properties.get("client.id") or "ottla-cli", connection=options_of(properties)
-    )
+    client_id = properties.get("client.id") or "ottla-cli"
+    return addresses, ClientOptions(client_id=client_id, connection=options_of(properties))
+
+
+def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
+    """Run ``work`` with a cluster and return its result; exit 1 if it fails."""
+    addresses, options = client_options(bootstrap)
 
     async def main() -> T:
         async with await Cluster.open(client_ports(), addresses, options) as cluster:

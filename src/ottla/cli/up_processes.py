@@ -1,6 +1,7 @@
 """The processes of a local cluster: start them, restart those that die, stop them all."""
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from ottla.cli.host.supervision import restart_delay_s
 from ottla.cli.options import say
 from ottla.cli.session import client_ports
 from ottla.cli.up_options import ANY_HOSTS
@@ -20,8 +22,6 @@ from ottla.runtime.ports import Address
 READY_S_MAX: Final = 120.0
 STOP_S_MAX: Final = 20.0
 """A node that has not stopped after this time is killed."""
-BACK_OFF_S: Final = 0.5
-BACK_OFF_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.05
 _TAIL_LINES: Final = 15
 
@@ -75,8 +75,7 @@ class Processes:
 
     async def _keep(self, node: PlannedNode) -> None:
         """Start a node again whenever it dies, after a back-off that doubles."""
-        delay_s = BACK_OFF_S
-        while True:
+        for exits in itertools.count():
             code = await self._running[node.node_id].wait()
             if self._stop.is_set():
                 return
@@ -86,9 +85,9 @@ class Processes:
             )
             if not self._is_ready:
                 raise NodeDied(ending)
+            delay_s = restart_delay_s(exits)
             say(f"{ending}\nstarting node {node.node_id} again in {delay_s:g} s")
             await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, BACK_OFF_S_MAX)
             self._running[node.node_id] = await _start(node)
 
     async def _wait_ready(self) -> bool:

@@ -31,6 +31,14 @@ ROLL_S_MAX: Final = 600.0
 """A rolling restart that waits longer than this for a node is given up."""
 
 
+def restart_delay_s(exits: int) -> float:
+    """Return how long to wait before a node that exited is started again.
+
+    ``exits`` counts its exits in a row before this one.
+    """
+    return min(BACK_OFF_S * float(1 << min(exits, 16)), BACK_OFF_S_MAX)
+
+
 class Start(msgspec.Struct, frozen=True):
     """Start the process of a node."""
 
@@ -152,8 +160,8 @@ class Supervision:
             reason = f"{text} before it was ready; stopping the others"
             return [Report(reason, True), *self._stop_all_at_once(now)]
         node.exits = 0 if now - node.started_at >= STABLE_S else node.exits
-        delay = min(BACK_OFF_S * 2**node.exits, BACK_OFF_S_MAX)
-        node.exits = min(node.exits + 1, 16)
+        delay = restart_delay_s(node.exits)
+        node.exits += 1
         node.state, node.due = State.WAITING, now + delay
         effects: list[Effect] = [Report(f"{text}; starting it again in {delay:g} s", True)]
         if self._rolling == node_id:
