@@ -422,6 +422,7 @@ class TestFollow:
             self.stop(following)
         finally:
             following.kill()
+            following.communicate()
 
     def test_running_count_is_printed_when_it_changes(self, bootstrap: str) -> None:
         self.produce(bootstrap, "sql-run", "a", "b")
@@ -433,3 +434,4 @@ class TestFollow:
             self.stop(following)
         finally:
             following.kill()
+            following.communicate()

@@ -9,7 +9,6 @@ Every scan of one query covers the same offsets: those of the snapshot that was 
 """
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -23,6 +22,7 @@ from ottla.pipeline.decode import Chunk
 from ottla.pipeline.fetch import DataLost, fetch_batches
 from ottla.pipeline.plan import Range
 from ottla.pipeline.sql_pushdown import Expression, TopicFilter
+from ottla.pipeline.stop_flag import StopFlag
 from ottla.protocol.types import TopicPartition
 from ottla.protocol.uuids import parse_uuid
 
@@ -82,7 +82,7 @@ class ScanContext(msgspec.Struct):
     late_ms_max: int | None
     """How late records may be by their timestamps; None: unknown, "before T" is not pushed down."""
     stats: ScanStats
-    stop: threading.Event
+    stop: StopFlag
     note: Callable[[str], None]
     watch: Callable[[ScanStats], None]
     failure: BaseException | None = None

@@ -13,7 +13,6 @@ import difflib
 import json
 import re
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -31,6 +30,7 @@ from ottla.pipeline.registry import RegistryFailed
 from ottla.pipeline.sql_scan import ScanContext, ScanStats, Stopped, TopicTable
 from ottla.pipeline.sql_topics import BadFormatOption, TopicFormats, TopicSpec
 from ottla.pipeline.sql_values import Bad, literal, quoted, view_of
+from ottla.pipeline.stop_flag import StopFlag
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import TopicPartition
 from ottla.protocol.uuids import uuid_text
@@ -74,7 +74,7 @@ class SqlSession:
         self._note = note
         self._spill = tempfile.TemporaryDirectory(prefix="ottla-sql-")
         self._db = duckdb.connect(":memory:")
-        self._stop = threading.Event()
+        self._stop = StopFlag()
         self._scan = ScanContext(
             client=client,
             committed=options.is_committed_only,
@@ -114,6 +114,7 @@ class SqlSession:
     ) -> None:
         with suppress(duckdb.Error):
             self._db.close()
+        self._stop.close()
         self._spill.cleanup()
 
     @property
@@ -122,7 +123,7 @@ class SqlSession:
         return self._scan.stats
 
     @property
-    def stopping(self) -> threading.Event:
+    def stopping(self) -> StopFlag:
         """Set by `stop`."""
         return self._stop
 
