@@ -3,10 +3,11 @@
     make kills FLOW=delta KILLS=25 SEED=7
 
 Kills the driver with all of its processes, a Python worker, the process that plans the stream, an
-executor (on a standalone cluster), or the broker. A driver that has ended for any reason is started
-again, with other options than before. While this happens a producer writes numbers, some of them
-unreadable; at the end the result must have each number once, and the dead-letter topic each
-unreadable record once.
+executor (a process of its own with the master ``local-cluster``), or the broker. A driver that has
+ended for any reason is started again, with other options than before. While this happens a producer
+writes numbers, some of them unreadable; at the end the result must have each number once, and the
+dead-letter topic each unreadable record once. Every kill is a line of a journal: its number, kind,
+moment, and the micro-batch before it.
 """
 
 import argparse
@@ -35,9 +36,15 @@ HERE = Path(__file__).parent
 PARTITIONS = 3
 POISON_EVERY = 17
 START_S = 600.0
-KINDS = ("driver", "worker", "planner", "broker")
+KINDS = ("driver", "worker", "executor", "planner", "broker")
+WEIGHTS = (1, 2, 2, 1, 2)
+"""Of random kills: a driver takes longest to start again, after its own kill or its planner's."""
+LOCAL = "local[2,8]"
+CLUSTER = "local-cluster[2,1,768]"
+"""Two executors with one core and 768 MiB each, as processes of their own."""
 WORKER = b"pyspark.daemon\0pyspark.worker\0"
 PLANNER = b"python_streaming_source_runner"
+EXECUTOR = b"CoarseGrainedExecutorBackend"
 # Every Spark partition is a transaction of its own: few hundreds in a batch, not thousands.
 OPTIONS: tuple[dict[str, str], ...] = (
     {"maxOffsetsPerTrigger": "1000"},
@@ -79,8 +86,8 @@ class Harness:
         seed: int,
         *,
         python: str = sys.executable,
-        master: str = "local[2,8]",
-        more: Callable[[], list[int]] | None = None,
+        master: str = CLUSTER,
+        journal: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.node = node
         self.root = root
@@ -88,7 +95,7 @@ class Harness:
         self.random = random.Random(seed)
         self.python = python
         self.master = master
-        self.executors = more
+        self._journal = journal
         self.outcome = Outcome(flow)
         self.driver: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
@@ -110,6 +117,7 @@ class Harness:
                 "enable.idempotence": True,
                 "delivery.timeout.ms": 600_000,
                 "linger.ms": 5,
+                "log_level": 0,
             }
         )
         while not self._stopped.wait(PAUSE_S):
@@ -133,6 +141,7 @@ class Harness:
                 env=environment,
             )
         self.outcome.starts += 1
+        self._journal(f"start {self.outcome.starts} with {options}")
 
     def ensure_driver(self) -> None:
         """Start the driver again if it has ended."""
@@ -170,22 +179,26 @@ class Harness:
                 self.node.kill(1)
                 self.node.start(1)
             case "executor":
-                victims = self.executors() if self.executors is not None else []
-                return self._kill_one(victims, kind)
+                if not self._kill_one(self._members(EXECUTOR)):
+                    return False
             case "worker":
                 daemons = self._members(WORKER)
-                return self._kill_one(daemons[1:] or daemons, kind)
+                if not self._kill_one(daemons[1:] or daemons):
+                    return False
             case "planner":
-                return self._kill_one(self._members(PLANNER), kind)
+                if not self._kill_one(self._members(PLANNER)):
+                    return False
         self.outcome.kills[kind] += 1
         return True
 
-    def _kill_one(self, victims: list[int], kind: str) -> bool:
+    def _random_kind(self) -> str:
+        return self.random.choices(KINDS, WEIGHTS)[0]
+
+    def _kill_one(self, victims: list[int]) -> bool:
         if not victims:
             return False
         with suppress(ProcessLookupError):
             os.kill(self.random.choice(victims), signal.SIGKILL)
-            self.outcome.kills[kind] += 1
             return True
         return False
 
@@ -216,8 +229,11 @@ class Harness:
         steps = sorted(str(each.name) for each in (self.root / "checkpoint").glob("*/[0-9]*"))
         return "\n".join([*found, f"checkpoint: {steps}, {self.outcome}"])
 
-    def run(self, kills: int, kinds: tuple[str, ...] = KINDS, seconds: float = 1e9) -> Outcome:
-        """Kill until the number or the time is reached, then let the stream finish and compare."""
+    def run(self, kills: int, order: tuple[str, ...] = (), seconds: float = 1e9) -> Outcome:
+        """Kill until the number or the time is reached, then let the stream finish and compare.
+
+        ``order`` has the kinds of the first kills; the others are random.
+        """
         began = time.monotonic()
         self.prepare()
         self._producing.start()
@@ -229,8 +245,13 @@ class Harness:
                 self.wait_for(lambda before=before: self.last_batch() > before, "a batch")
                 time.sleep(self.random.random() * 1.5)
                 index = self.outcome.kills.total()
-                kind = kinds[index] if index < len(kinds) else self.random.choice(kinds)
-                self.kill(kind)
+                kind = order[index] if index < len(order) else self._random_kind()
+                if self.kill(kind):
+                    since = time.monotonic() - began
+                    self._journal(
+                        f"kill {index + 1}: {kind} at {since:.1f} s, after batch {before}, "
+                        f"{self.outcome.produced} records"
+                    )
         finally:
             self._stopped.set()
             self._producing.join(600)
@@ -319,6 +340,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=25)
     parser.add_argument("--seconds", type=float, default=1e9, help="stop killing after this time")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--master", default=CLUSTER)
     parser.add_argument("--python", help="with a Spark that fits the flow; default: made for it")
     asked = parser.parse_args()
     python = asked.python or sys.executable
@@ -329,12 +351,20 @@ def main() -> None:
     with TemporaryDirectory(prefix="kills-") as place:
         root = Path(place)
         with run_node(processes=True, directory=root / "node") as node:
-            harness = Harness(node, root, asked.flow, asked.seed, python=python)
+            harness = Harness(
+                node,
+                root,
+                asked.flow,
+                asked.seed,
+                python=python,
+                master=asked.master,
+                journal=lambda line: print(line, flush=True),
+            )
             try:
                 outcome = harness.run(asked.kills, seconds=asked.seconds)
             finally:
                 harness.kill_driver()
-    print(outcome)
+    print(f"seed {asked.seed}: {'exact' if outcome.is_exact else 'NOT EXACT'}: {outcome}")
     sys.exit(not outcome.is_exact)
 
 

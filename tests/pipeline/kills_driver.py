@@ -14,6 +14,7 @@ from ottla.pipeline.runner import table_session
 from ottla.pipeline.table_job import TableJob, parse_job
 
 TRIGGER = "200 milliseconds"
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def job_of(flow: str, bootstrap: str, root: Path, options: dict[str, str]) -> TableJob:
@@ -57,8 +58,11 @@ def main() -> None:
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
+        "spark.executor.memory": "512m",
+        "spark.task.maxFailures": "8",
         "spark.sql.streaming.metricsEnabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.sql.warehouse.dir": str(root / "warehouse"),
     }
     if flow != "topic":
