@@ -130,6 +130,19 @@ def test_stream_is_started_again_if_a_process_did_not_start_in_time(
         assert len(seen) == starts
 
 
+def test_table_job_behind_spark_connect_is_rejected_in_one_line():
+    from pyspark.sql.connect.session import SparkSession
+
+    from ottla.pipeline.table_job import BadJob, parse_job
+    from ottla.pipeline.tables import run_table
+
+    remote = object.__new__(SparkSession)
+    with pytest.raises(BadJob, match="do not run behind Spark Connect") as raised:
+        run_table(remote, parse_job({"topic": "t", "table": {"path": "x"}}))
+    assert "--master" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
 # -- completed and failed ----------------------------------------------------------
 
 

@@ -96,8 +96,10 @@ def start_table(spark: SparkSession, job: TableJob) -> StreamingQuery:
     """Start or resume the stream of a table.
 
     Raises:
-        BadJob: the schema cannot be read or used, or the trigger is invalid.
+        BadJob: the schema cannot be read or used, the trigger is invalid, or the session is one of
+            Spark Connect.
     """
+    _check_session(spark)
     rows = spark.readStream.format("ottla").options(**job.source_options).load()
     columns = _table_columns(decode(rows, job), job)
     if job.table.format is TableFormat.PARQUET:
@@ -108,6 +110,15 @@ def start_table(spark: SparkSession, job: TableJob) -> StreamingQuery:
     if job.trigger == AVAILABLE_NOW:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=job.trigger).start()
+
+
+def _check_session(spark: SparkSession) -> None:
+    """Reject a session of Spark Connect: files and the number of a batch are read in the JVM."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise BadJob(
+            "table jobs do not run behind Spark Connect: use `ottla pipeline table --master "
+            "spark://host:7077`, or a pipeline with `ottla pipeline run --remote`"
+        )
 
 
 def run_table(spark: SparkSession, job: TableJob) -> None:
