@@ -1,7 +1,6 @@
 """The processes of a local cluster: start them, restart those that die, stop them all."""
 
 import asyncio
-import itertools
 import os
 import signal
 import sys
@@ -9,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from ottla.cli.host.supervision import restart_delay_s
+from ottla.cli.host.supervision import BackOff
 from ottla.cli.options import say
 from ottla.cli.session import client_ports
 from ottla.cli.up_options import ANY_HOSTS
@@ -17,7 +16,8 @@ from ottla.cli.up_plan import HOST, PlannedNode
 from ottla.client.cluster import ClientOptions, Cluster, NoBroker
 from ottla.client.connection import Options
 from ottla.protocol.faults import Fault
-from ottla.runtime.ports import Address
+from ottla.runtime.clock import SystemClock
+from ottla.runtime.ports import Address, Clock
 
 READY_S_MAX: Final = 120.0
 STOP_S_MAX: Final = 20.0
@@ -34,11 +34,16 @@ class Processes:
     """The nodes of one cluster and their processes."""
 
     def __init__(
-        self, nodes: Sequence[PlannedNode], connection: Options, ready: Callable[[], None]
+        self,
+        nodes: Sequence[PlannedNode],
+        connection: Options,
+        ready: Callable[[], None],
+        clock: Clock,
     ) -> None:
         self._nodes = nodes
         self._connection = connection
         self._ready = ready
+        self._clock = clock
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._stop = asyncio.Event()
         self._is_ready = False
@@ -74,8 +79,10 @@ class Processes:
             await _stop_all(list(self._running.values()))
 
     async def _keep(self, node: PlannedNode) -> None:
-        """Start a node again whenever it dies, after a back-off that doubles."""
-        for exits in itertools.count():
+        """Start a node again whenever it exits, after the back-off of `host.supervision`."""
+        back_off = BackOff()
+        while True:
+            started_ms = self._clock.monotonic()
             code = await self._running[node.node_id].wait()
             if self._stop.is_set():
                 return
@@ -85,7 +92,7 @@ class Processes:
             )
             if not self._is_ready:
                 raise NodeDied(ending)
-            delay_s = restart_delay_s(exits)
+            delay_s = back_off.next_delay_s((self._clock.monotonic() - started_ms) / 1000)
             say(f"{ending}\nstarting node {node.node_id} again in {delay_s:g} s")
             await asyncio.sleep(delay_s)
             self._running[node.node_id] = await _start(node)
@@ -116,7 +123,7 @@ async def run_cluster(
     Raises:
         NodeDied: a node exited before all were ready.
     """
-    processes = Processes(nodes, connection, ready)
+    processes = Processes(nodes, connection, ready, SystemClock())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, processes.stop, number)

@@ -31,12 +31,18 @@ ROLL_S_MAX: Final = 600.0
 """A rolling restart that waits longer than this for a node is given up."""
 
 
-def restart_delay_s(exits: int) -> float:
-    """Return how long to wait before a node that exited is started again.
+class BackOff(msgspec.Struct):
+    """How long to wait before one node is started again. ``exits`` counts exits in a row."""
 
-    ``exits`` counts its exits in a row before this one.
-    """
-    return min(BACK_OFF_S * float(1 << min(exits, 16)), BACK_OFF_S_MAX)
+    exits: int = 0
+
+    def next_delay_s(self, ran_s: float) -> float:
+        """Count an exit of a node that ran for ``ran_s``, and return how long to wait."""
+        if ran_s >= STABLE_S:
+            self.exits = 0
+        delay_s = min(BACK_OFF_S * float(1 << min(self.exits, 16)), BACK_OFF_S_MAX)
+        self.exits += 1
+        return delay_s
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -90,7 +96,7 @@ class _Node(msgspec.Struct):
     state: State = State.STOPPED
     started_at: float = 0.0
     due: float = 0.0
-    exits: int = 0
+    back_off: BackOff = msgspec.field(default_factory=BackOff)
     was_ready: bool = False
     is_settled: bool = False
 
@@ -159,9 +165,7 @@ class Supervision:
             node.state = State.STOPPED
             reason = f"{text} before it was ready; stopping the others"
             return [Report(reason, True), *self._stop_all_at_once(now)]
-        node.exits = 0 if now - node.started_at >= STABLE_S else node.exits
-        delay = restart_delay_s(node.exits)
-        node.exits += 1
+        delay = node.back_off.next_delay_s(now - node.started_at)
         node.state, node.due = State.WAITING, now + delay
         effects: list[Effect] = [Report(f"{text}; starting it again in {delay:g} s", True)]
         if self._rolling == node_id:
