@@ -405,7 +405,8 @@ def tables(  # noqa: PLR0913 - one per option
         Path, typer.Option("--state", help="Directory for the state of the tables and Spark's log.")
     ] = Path("tables-state"),
     once: Annotated[
-        bool, typer.Option("--once", help="End when every table is up to date.")
+        bool,
+        typer.Option("--once", help="End when every table is up to date; exit 1 if one failed."),
     ] = False,
     status: Annotated[
         bool, typer.Option("--status", help="Show the last state of each table, and end.")
@@ -431,4 +432,8 @@ def tables(  # noqa: PLR0913 - one per option
         once=once,
         verbose=verbose,
     )
-    answer(context, output, run_tables(request))
+    rows = run_tables(request)
+    answer(context, output, rows)
+    failed = [f"{each['topic']}: {each['error']}" for each in rows if each["error"]]
+    if once and failed:
+        fail(f"{len(failed)} of {len(rows)} tables failed:\n" + "\n".join(failed))
