@@ -37,8 +37,8 @@ from ottla.cli.message_input import (
     parse_line,
 )
 from ottla.cli.output import Output
-from ottla.cli.progress import human
 from ottla.cli.rendering import render, render_line
+from ottla.cli.sizes import human
 from ottla.cli.up_plan import BadPlan, plan_nodes, settings_of
 from ottla.config.loading import load
 from ottla.node.gauges import ScrubCounts, scrub_families
@@ -139,7 +139,7 @@ def test_one_of_many_is_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 50, "5120.0 TiB")]
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 60, "5120.0 PiB")]
 )
 def test_sizes_for_people(size: int, text: str) -> None:
     assert human(size) == text
@@ -366,7 +366,7 @@ def test_directories_must_belong_together() -> None:
     assert worst(Directory("/a", False, 1 << 40)) == ["directory"]
     assert worst(Directory("/a", True, 1 << 40, refusal="bad")) == ["directory"]
     (full,) = check_directories([Directory("/a", True, 5 << 20)], None, None)
-    assert full.state is State.WARNING and "5 MiB" in full.detail
+    assert full.state is State.WARNING and "5.0 MiB" in full.detail
 
 
 def test_doctor_names_brokers_with_damaged_replicas() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.cli.sizes import human
+
 OPEN_FILES_MIN: Final = 4096
 """Each segment and each connection needs one; Debian's default of 1024 is used up quickly."""
 FREE_BYTES_MIN: Final = 1 << 30
@@ -119,7 +121,7 @@ def _check_directory(directory: Directory) -> list[Checked]:
             Checked(
                 "directory",
                 State.WARNING,
-                f"{path} has {directory.free_bytes >> 20} MiB left",
+                f"{path} has {human(directory.free_bytes)} left",
                 "Free space, or set `retention.bytes` on large topics.",
             )
         ]

@@ -11,7 +11,7 @@ import typer
 from ottla.cli.failures import fail
 from ottla.cli.log_dump import DAMAGE, NotDumpable, dump_file
 from ottla.cli.log_verify import verify
-from ottla.cli.options import OutputOption, answer, chosen, say
+from ottla.cli.options import OutputOption, answer, chosen, say, terminal_width
 from ottla.cli.output import Output
 from ottla.cli.rendering import Row, render, render_line
 from ottla.runtime.disk import RealDisk
@@ -65,7 +65,7 @@ def _print(rows: Iterable[Row], form: Output) -> None:
     rows = iter(rows)
     while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
         if form is Output.TABLE:
-            sys.stdout.write(render(some, form))
+            sys.stdout.write(render(some, form, terminal_width()))
         else:
             sys.stdout.write("".join(render_line(row, form) for row in some))
 

@@ -7,9 +7,16 @@ import typer
 
 from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
-from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
-from ottla.cli.rendering import Row
+from ottla.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    BootstrapOption,
+    BytesOption,
+    OutputOption,
+    answer,
+)
+from ottla.cli.rendering import Row, exact_bytes
 from ottla.cli.session import with_cluster
+from ottla.cli.sizes import ByteCount, byte_count
 from ottla.cli.topic_placement import POLL_S, Partitions, Wait, accepted_rows, serving_brokers
 from ottla.client.admin import describe_topics
 from ottla.client.admin_replicas import alter_log_dirs, describe_log_dirs
@@ -39,6 +46,7 @@ def show_list(
     partitions: Annotated[
         bool, typer.Option("--partitions", "-p", help="Show every partition.")
     ] = False,
+    in_bytes: BytesOption = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
@@ -51,7 +59,8 @@ def show_list(
                 rows += _partitions(broker, found) if partitions else [_summary(broker, found)]
         return rows
 
-    answer(context, output, with_cluster(bootstrap, work))
+    rows = with_cluster(bootstrap, work)
+    answer(context, output, exact_bytes(rows) if in_bytes else rows)
 
 
 def _summary(broker: int, found: DescribeLogDirsResult) -> Row:
@@ -62,9 +71,9 @@ def _summary(broker: int, found: DescribeLogDirsResult) -> Row:
         "state": _state(found),
         "partitions": sum(not row.is_future_key for row in held.values()),
         "arriving": sum(row.is_future_key for row in held.values()),
-        "size": sum(row.partition_size for row in held.values()),
-        "usable": found.usable_bytes if found.usable_bytes >= 0 else None,
-        "total": found.total_bytes if found.total_bytes >= 0 else None,
+        "size": ByteCount(sum(row.partition_size for row in held.values())),
+        "usable": byte_count(found.usable_bytes),
+        "total": byte_count(found.total_bytes),
     }
 
 
@@ -89,7 +98,7 @@ def _partitions(broker: int, found: DescribeLogDirsResult) -> list[Row]:
             "directory": found.log_dir,
             "topic": name.topic,
             "partition": name.partition,
-            "size": row.partition_size,
+            "size": ByteCount(row.partition_size),
             "lag": row.offset_lag if row.offset_lag >= 0 else None,
             "arriving": row.is_future_key,
         }

@@ -12,9 +12,9 @@ from ottla.cli.connection_settings import BOOTSTRAP, options_of, read_properties
 from ottla.cli.failures import fail
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
-from ottla.cli.progress import human
 from ottla.cli.rendering import Row, render_line
 from ottla.cli.session import client_ports, parse_bootstrap
+from ottla.cli.sizes import human
 from ottla.client.admin import DEFAULT
 from ottla.client.cluster import ClientOptions, Cluster, Refused
 from ottla.mirror.appender import ForeignWrite

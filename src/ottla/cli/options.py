@@ -1,5 +1,6 @@
 """Options that commands share, and functions to print answers."""
 
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ RegistryOption = Annotated[
         "schema.registry.basic.auth.user.info=... and others.",
     ),
 ]
+BytesOption = Annotated[
+    bool, typer.Option("--bytes", help="Print sizes in a table as exact numbers of bytes.")
+]
 BootstrapOption = Annotated[
     str,
     typer.Option(
@@ -56,7 +60,12 @@ def chosen(context: typer.Context, output: Output | None) -> Output:
 
 def answer(context: typer.Context, output: Output | None, found: Answer) -> None:
     """Print an answer on stdout, in the requested format."""
-    sys.stdout.write(render(found, chosen(context, output)))
+    sys.stdout.write(render(found, chosen(context, output), terminal_width()))
+
+
+def terminal_width() -> int | None:
+    """Return how many columns stdout has; None if it is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def answer_each(context: typer.Context, output: Output | None, found: Sequence[Row]) -> None:

@@ -3,10 +3,10 @@
 import sys
 from typing import Final
 
+from ottla.cli.sizes import human
 from ottla.runtime.ports import Clock
 
 _EVERY_MS: Final = 200
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Progress:
@@ -40,12 +40,3 @@ class Progress:
         if self._is_shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-
-
-def human(size: float) -> str:
-    """Return a number of bytes in a suitable unit."""
-    for unit in _UNITS:
-        if size < 1024 or unit == _UNITS[-1]:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError("unreachable")

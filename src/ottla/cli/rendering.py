@@ -1,7 +1,7 @@
 """Render an answer as a table for people, or as JSON or YAML for programs.
 
 An answer is a list of rows or one document, both made of names and plain values. The first row
-determines the columns of a table.
+determines the columns of a table. A `ByteCount` is in a suitable unit in a table.
 """
 
 import json
@@ -10,23 +10,28 @@ from typing import Final, TypeAlias
 
 from ottla.cli.escaping import escape
 from ottla.cli.output import Output
+from ottla.cli.sizes import ByteCount, human
+from ottla.cli.table_layout import fit, is_wide, pair_lines, row_lines
 
 Plain: TypeAlias = "str | int | float | bool | Sequence[Plain] | Mapping[str, Plain] | None"
 Row: TypeAlias = Mapping[str, Plain]
 Answer: TypeAlias = Sequence[Row] | Row
 
-_GAP: Final = "  "
+_INDENT: Final = "  "
 
 
-def render(answer: Answer, output: Output) -> str:
-    """Return an answer as text that ends with a newline, or is empty."""
+def render(answer: Answer, output: Output, width: int | None = None) -> str:
+    """Return an answer as text that ends with a newline, or is empty.
+
+    Tables are made to fit into ``width``; None: each row is one line, however long.
+    """
     if output is Output.JSON:
         return json.dumps(answer, indent=2, ensure_ascii=False) + "\n"
     if output is Output.YAML:
         return "\n".join(_yaml(answer)) + "\n"
     if isinstance(answer, Mapping):
-        return _pairs(answer)
-    return _table(answer)
+        return _text(_pairs(answer, width))
+    return _text(_table(answer, width))
 
 
 def render_line(row: Row, output: Output) -> str:
@@ -39,46 +44,60 @@ def render_line(row: Row, output: Output) -> str:
 # -- tables ------------------------------------------------------------------------
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _text(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _table(rows: Sequence[Row], width: int | None) -> list[str]:
     if not rows:
-        return ""
+        return []
     names = list(rows[0])
     cells = [[name.upper().replace("_", "-") for name in names]]
     cells += [[_cell(row.get(name)) for name in names] for row in rows]
-    numeric = [all(_is_number(row.get(name)) for row in rows) for name in names]
-    widths = [max(len(line[at]) for line in cells) for at in range(len(names))]
-    lines = [
-        _GAP.join(
-            cell.rjust(width) if is_number else cell.ljust(width)
-            for cell, width, is_number in zip(line, widths, numeric, strict=True)
-        ).rstrip()
-        for line in cells
-    ]
-    return "\n".join(lines) + "\n"
+    numeric = [_is_numeric([row.get(name) for row in rows]) for name in names]
+    widths = fit(cells, numeric, width)
+    if is_wide(widths, width):
+        return _blocks(rows, width)
+    return [line for row in cells for line in row_lines(row, widths, numeric)]
 
 
-def _is_number(value: Plain) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _blocks(rows: Sequence[Row], width: int | None) -> list[str]:
+    """Return a table with too many columns: each row as pairs, after an empty line."""
+    lines: list[str] = []
+    for row in rows:
+        lines += [*([""] if lines else []), *_pairs(row, width)]
+    return lines
 
 
-def _pairs(document: Row) -> str:
-    width = max((len(name) for name in document), default=0)
+def _is_numeric(column: Sequence[Plain]) -> bool:
+    """Return whether a column has numbers alone, where they are known."""
+    known = [each for each in column if each is not None]
+    return bool(known) and all(
+        isinstance(each, int | float) and not isinstance(each, bool) for each in known
+    )
+
+
+def _pairs(document: Row, width: int | None) -> list[str]:
+    name_width = max((len(name) for name in document), default=0)
     lines = []
     for name, value in document.items():
         if isinstance(value, Sequence) and value and isinstance(value[0], Mapping):
-            inner = _table([each for each in value if isinstance(each, Mapping)])
-            lines += ["", f"{name}:"] + [f"  {line}" for line in inner.splitlines()]
+            rows = [each for each in value if isinstance(each, Mapping)]
+            inner = _table(rows, None if width is None else width - len(_INDENT))
+            lines += ["", f"{name}:"] + [f"{_INDENT}{line}".rstrip() for line in inner]
         else:
-            lines.append(f"{name.ljust(width)}{_GAP}{_cell(value)}".rstrip())
-    return "\n".join(lines) + "\n"
+            lines += pair_lines(name, _cell(value), name_width, width)
+    return lines
 
 
-def _cell(value: Plain) -> str:
+def _cell(value: Plain) -> str:  # noqa: PLR0911 - one per kind
     match value:
         case None:
             return "-"
         case bool():
             return "yes" if value else "no"
+        case ByteCount():
+            return human(value)
         case str():
             return escape(value)
         case Mapping():
@@ -87,6 +106,14 @@ def _cell(value: Plain) -> str:
             return ",".join(map(_cell, value))
         case _:
             return str(value)
+
+
+def exact_bytes(rows: Sequence[Row]) -> list[Row]:
+    """Return rows whose sizes are printed as numbers in a table, too."""
+    return [
+        {name: int(each) if isinstance(each, ByteCount) else each for name, each in row.items()}
+        for row in rows
+    ]
 
 
 # -- YAML --------------------------------------------------------------------------

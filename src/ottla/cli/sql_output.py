@@ -1,7 +1,8 @@
 """Print the result of a query, batch by batch: as a table, JSON lines, YAML, CSV or parquet.
 
-A table's widths are those of its first rows; later cells that are wider move their line. Bytes are
-printed as text, and what is not UTF-8 in them as ``\\xff``; parquet keeps them.
+A table's widths are those of its first rows; later cells that are wider move their line, or, on a
+terminal that has space for all columns, continue on the next one. Bytes are printed as text, and
+what is not UTF-8 in them as ``\\xff``; parquet keeps them.
 """
 
 import csv
@@ -11,6 +12,7 @@ import enum
 import io
 import json
 import math
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, Final, Protocol
@@ -20,9 +22,9 @@ import pyarrow as pa
 from ottla.cli.escaping import escape, readable
 from ottla.cli.output import Output
 from ottla.cli.rendering import Plain, render_line
+from ottla.cli.table_layout import fit, is_wide, row_lines
 
 _MEASURED_ROWS: Final = 1000
-_GAP: Final = "  "
 _PLAN: Final = ["explain_key", "explain_value"]
 
 
@@ -56,7 +58,8 @@ def open_writer(output: SqlOutput, out: BinaryIO, *, is_terminal: bool) -> Write
     """Return a writer to ``out``, which stays open."""
     match output:
         case SqlOutput.TABLE:
-            return _TableWriter(out)
+            width = shutil.get_terminal_size().columns if is_terminal else None
+            return _TableWriter(out, width)
         case SqlOutput.CSV:
             return _CsvWriter(out)
         case SqlOutput.PARQUET:
@@ -110,8 +113,9 @@ def _text(value: object) -> str:
 class _TableWriter:
     """Aligned columns, with their names above."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: BinaryIO, width: int | None) -> None:
         self._out = out
+        self._width = width
         self._held: list[list[str]] | None = None
         self._widths: list[int] = []
         self._names: list[str] = []
@@ -153,16 +157,19 @@ class _TableWriter:
     def _measure(self) -> None:
         held, self._held = self._held or [], None
         head = [escape(each) for each in self._names]
-        self._widths = [max(map(len, column)) for column in zip(head, *held, strict=True)]
+        self._widths = fit([head, *held], self._is_number, self._width)
+        if is_wide(self._widths, self._width):
+            self._width = None
+            self._widths = fit([head, *held], self._is_number, None)
         for cells in [head, *held]:
             self._line(cells)
 
     def _line(self, cells: Sequence[str]) -> None:
-        text = _GAP.join(
-            cell.rjust(width) if is_number else cell.ljust(width)
-            for cell, width, is_number in zip(cells, self._widths, self._is_number, strict=True)
-        )
-        self._out.write(text.rstrip().encode("utf-8", "surrogateescape") + b"\n")
+        widths = self._widths
+        if self._width is None:
+            widths = [max(len(cell), width) for cell, width in zip(cells, widths, strict=True)]
+        for line in row_lines(cells, widths, self._is_number):
+            self._out.write(line.encode("utf-8", "surrogateescape") + b"\n")
 
 
 class _LinesWriter:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ottla.cli.failures import fail
 from ottla.cli.options import say
-from ottla.cli.progress import human
+from ottla.cli.sizes import human
 from ottla.cli.sql_output import SqlOutput, Writer, open_writer
 from ottla.client.client_security import BadClientSecurity
 from ottla.client.cluster import NoBroker, Refused

@@ -6,10 +6,17 @@ from typing import Annotated
 import typer
 
 from ottla.cli.failures import fail
-from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
-from ottla.cli.rendering import Row
+from ottla.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    BootstrapOption,
+    BytesOption,
+    OutputOption,
+    answer,
+)
+from ottla.cli.rendering import Row, exact_bytes
 from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import load_settings
+from ottla.cli.sizes import ByteCount
 from ottla.client.cluster import Cluster
 from ottla.config.problems import ConfigError
 from ottla.node.tiering_config import tiering_settings
@@ -45,6 +52,7 @@ def status(
     context: typer.Context,
     topics: Topics = None,
     *,
+    in_bytes: BytesOption = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
@@ -58,7 +66,8 @@ def status(
             key=lambda row: (str(row["topic"]), row["partition"]),
         )
 
-    answer(context, output, with_cluster(bootstrap, work))
+    rows = with_cluster(bootstrap, work)
+    answer(context, output, exact_bytes(rows) if in_bytes else rows)
 
 
 def _is_wanted(metadata: SegmentMetadata, topics: list[str] | None) -> bool:
@@ -73,7 +82,7 @@ def _summary(cache: MetadataCache) -> Row:
         "partition": segments[0].partition.partition,
         "topic_id": uuid_text(segments[0].partition.topic_id),
         "segments": len(done),
-        "size": sum(each.size for each in done),
+        "size": ByteCount(sum(each.size for each in done)),
         "first_offset": min((each.start_offset for each in done), default=None),
         "last_offset": max((each.end_offset for each in done), default=None),
         "unfinished": len(segments) - len(done),
@@ -85,6 +94,7 @@ def show_list(
     context: typer.Context,
     topics: Topics = None,
     *,
+    in_bytes: BytesOption = False,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
@@ -97,7 +107,8 @@ def show_list(
         wanted = [each for each in segments if _is_wanted(each, topics)]
         return [_row(each) for each in sorted(wanted, key=_place)]
 
-    answer(context, output, with_cluster(bootstrap, work))
+    rows = with_cluster(bootstrap, work)
+    answer(context, output, exact_bytes(rows) if in_bytes else rows)
 
 
 def _place(metadata: SegmentMetadata) -> tuple[str, int, int]:
@@ -110,7 +121,7 @@ def _row(metadata: SegmentMetadata) -> Row:
         "partition": metadata.partition.partition,
         "first_offset": metadata.start_offset,
         "last_offset": metadata.end_offset,
-        "size": metadata.size,
+        "size": ByteCount(metadata.size),
         "max_timestamp": metadata.max_timestamp,
         "leader_epochs": ",".join(str(entry.epoch) for entry in metadata.epochs),
         "state": metadata.state.name,

@@ -8,7 +8,13 @@ import typer
 
 from ottla.cli.failures import INTERRUPTED
 from ottla.cli.group_lag import measured
-from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, chosen
+from ottla.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    BootstrapOption,
+    OutputOption,
+    chosen,
+    terminal_width,
+)
 from ottla.cli.output import Output
 from ottla.cli.rendering import Row, render, render_line
 from ottla.cli.session import with_cluster
@@ -67,7 +73,7 @@ def _print(found: Row, output: Output) -> None:
     else:
         # On a terminal a view replaces the last one.
         head = "\x1b[H\x1b[2J" if sys.stdout.isatty() else ""
-        sys.stdout.write(f"{head}{render(found, output)}\n")
+        sys.stdout.write(f"{head}{render(found, output, terminal_width())}\n")
     sys.stdout.flush()
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from ottla.cli.migration.cluster_facts import ClusterFacts, PartitionFacts
 from ottla.cli.migration.findings import Area, Finding, State
+from ottla.cli.sizes import human
 from ottla.config.key_definition import Scope
 from ottla.config.key_table import KEYS
 from ottla.config.layers import parse_checked
@@ -153,7 +154,7 @@ def _check_disks(facts: ClusterFacts) -> Iterator[Finding]:
         if disk.error:
             yield _problem(subject, "the directory is offline", "Repair the disk first.")
         elif 0 <= disk.free_bytes < disk.total_bytes * FREE_FRACTION_MIN:
-            detail = f"{disk.free_bytes >> 20} MiB of {disk.total_bytes >> 20} MiB are free"
+            detail = f"{human(disk.free_bytes)} of {human(disk.total_bytes)} are free"
             yield _finding(subject, State.WARNING, detail, "Free space before the migration.")
 
 

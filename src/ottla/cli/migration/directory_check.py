@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from ottla.cli.migration.findings import Area, Finding, State
+from ottla.cli.sizes import human
 
 FREE_FRACTION_MIN: Final = 0.05
 """Below this a recovery or a roll of segments may fill the disk."""
@@ -61,7 +62,7 @@ def _check_directory(
     yield from _check_owner(facts, node_id, cluster_id)
     yield from _check_files(facts)
     if facts.total_bytes and facts.free_bytes < facts.total_bytes * FREE_FRACTION_MIN:
-        detail = f"{facts.free_bytes >> 20} MiB of {facts.total_bytes >> 20} MiB are free"
+        detail = f"{human(facts.free_bytes)} of {human(facts.total_bytes)} are free"
         yield _finding(path, State.WARNING, detail, "Free space before the migration.")
     if not facts.is_clean:
         detail = "Kafka is running, or was not shut down cleanly: logs are recovered at the start"
