@@ -1,6 +1,7 @@
 """Moves of replicas between brokers and directories, by the command line, on whole nodes."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,10 +19,12 @@ class Ottla:
 
     def __init__(self, cluster: Cluster) -> None:
         self.bootstrap = cluster.bootstrap
+        self.said = ""
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
         done = CliRunner().invoke(app, arguments, env={"OTTLA_BOOTSTRAP": self.bootstrap})
         assert done.exit_code == code, f"{done.output}\n{done.exception!r}"
+        self.said = done.stderr
         return done.stdout if code == 0 else done.stderr
 
     def json(self, *arguments: str) -> list[dict]:
@@ -51,6 +54,7 @@ def test_partitions_move_between_directories(tmp_path: Path) -> None:
                 "logdir", "move", "orders", "--broker", "1", "--to", str(target), "-w"
             )
             assert [row["partition"] for row in moved] == [0, 1]
+            assert re.search(r"^moved 2 replicas, [\d.]+ [KM]?i?B, in ", ottla.said), ottla.said
             rows = ottla.json("logdir", "list", "1", "-p")
             held = {(r["topic"], r["partition"]): r["directory"] for r in rows}
             assert held[("orders", 0)] == held[("orders", 1)] == str(target)
@@ -71,13 +75,17 @@ def test_replicas_move_between_brokers(tmp_path: Path) -> None:
         ottla("topic", "create", "orders", "-p", "3", "-r", "1")
         ottla.produce(tmp_path, "orders", 300)
         ottla("topic", "reassign", "orders", "--to", "2,3", "-r", "2", "-w")
+        assert re.search(r"^moved \d partitions, [\d.]+ KiB, in [\d.]+ s$", ottla.said), ottla.said
         assert all(sorted(p["replicas"]) == [2, 3] for p in ottla.partitions("orders"))
+        ottla("topic", "reassign", "orders", "--to", "2,3", "-r", "2", "-w")
+        assert ottla.said == "every partition has these replicas already\n"
         ottla("topic", "reassign", "orders", "--to", "1,2,3", "-r", "3", "-w")
         assert all(sorted(p["isr"]) == [1, 2, 3] for p in ottla.partitions("orders"))
         assert len(ottla.consume("orders")) == 300
         assert "every other broker" in ottla("cluster", "drain", "3", code=1)
         ottla("topic", "reassign", "orders", "-r", "2", "-w")
         ottla("cluster", "drain", "3", "-w")
+        assert ottla.said.startswith("moved "), ottla.said
         assert all(sorted(p["replicas"]) == [1, 2] for p in ottla.partitions("orders"))
         assert len(ottla.consume("orders")) == 300
         assert ottla("topic", "reassign") == ""
@@ -101,6 +109,9 @@ def test_throttled_move_is_slowed_and_leaves_no_throttle(tmp_path: Path) -> None
         ottla("produce", "orders", str(lines))
         to = ",".join(str(each) for each in (partition["leader"], *others[:1]))
         ottla("topic", "reassign", "orders", "--to", to, "-r", "2", "--throttle", "1000")
+        assert (
+            ottla.said == "1 partition is being moved; `ottla topic reassign` shows what is left\n"
+        )
         (moving,) = ottla.json("topic", "reassign", "--verify")
         assert moving["adding"] == others[:1], "two megabytes at a kilobyte a second"
         assert len(throttles()) == 6, "two of each of the brokers, two of the topic"

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.cli.pipeline_progress import duration
+from ottla.cli.progress import duration
 from ottla.pipeline import history
 from ottla.pipeline.history import Sample, rates, seconds_to_catch_up
 from ottla.pipeline.project import Project, write_project

@@ -1,6 +1,7 @@
 """`ottla log` on files that are right, and on files that were damaged on purpose."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from ottla.cli.app import app
 from ottla.cli.log_verify import LogProblem, verify
+from ottla.cli.sizes import human
 from ottla.protocol.records.batch import patch_crc, read_header
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record
@@ -74,6 +76,17 @@ def test_what_a_log_wrote_is_right(partition: Path) -> None:
     for path in segments(partition):
         assert found(path) == []
     assert json.loads(run("log", "verify", str(partition.parent), "-o", "json")) == []
+
+
+def test_verify_ends_with_a_summary(partition: Path) -> None:
+    count = len(segments(partition))
+    done = CliRunner().invoke(app, ["log", "verify", str(partition.parent)])
+    size = sum(path.stat().st_size for path in segments(partition))
+    start = f"verified {count} segments, {human(size)}, in "
+    assert done.stderr.startswith(start) and done.stderr.endswith(": no problems found\n")
+    rewrite(segments(partition)[0], lambda data: data[:-1])
+    done = CliRunner().invoke(app, ["log", "verify", str(partition.parent)])
+    assert re.search(r" in .* s: \d+ problems? found$", done.stderr), done.stderr
 
 
 def test_batches_and_records_are_shown(partition: Path) -> None:

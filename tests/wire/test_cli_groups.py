@@ -25,10 +25,12 @@ class Ottla:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
+        self.said = ""
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
         done = CliRunner().invoke(app, arguments, env={"OTTLA_BOOTSTRAP": self.bootstrap})
         assert done.exit_code == code, f"{done.output}\n{done.exception!r}"
+        self.said = done.stderr
         return done.stdout if code == 0 else done.stderr
 
     def json(self, *arguments: str) -> Any:
@@ -126,8 +128,11 @@ def test_reset_offsets_changes_offsets_only_with_execute(
     reset = ("group", "reset-offsets", "plan")
     planned = ottla.json(*reset, "-t", "words", "--to-earliest")
     assert [(row["current"], row["new"]) for row in planned] == [(2, 0), (5, 0)]
+    assert ottla.said.startswith("plan: 2 partitions to set: 2 back by 7 offsets\n"), ottla.said
+    assert "nothing was changed; use --execute" in ottla.said
     assert committed(ottla, "plan") == [2, 5], "a plan changes nothing"
     ottla(*reset, "-t", "words:0", "--to-earliest", "--execute")
+    assert ottla.said == "plan: 1 partition set: 1 back by 2 offsets\n"
     assert committed(ottla, "plan") == [0, 5]
     ottla(*reset, "--all-topics", "--shift-by", "-1", "--execute")
     assert committed(ottla, "plan") == [0, 4]

@@ -1,7 +1,9 @@
-"""Every block of the README and the examples runs against a node."""
+"""Every block of the README and the examples runs against a node, in this environment.
+
+`tests/conformance/test_readme_clone.py` runs the same blocks as typed, from a fresh clone.
+"""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,17 +13,16 @@ from pathlib import Path
 
 import pytest
 from tests.free_ports import free_ports
+from tests.readme_blocks import ROOT, Block, readme_blocks
 from up_process import Up
 
-ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"```(sh|python)\n(.*?)```", re.S)
-# Blocks that start a node themselves, or test everything.
+# Blocks that start a node themselves, or test everything; what they install is here already.
 NOT_RUN = ("make run",)
 
 
-def blocks() -> list[tuple[str, str]]:
-    found = BLOCK.findall((ROOT / "README.md").read_text())
-    return [each for each in found if not each[1].startswith(NOT_RUN)]
+def blocks() -> list[Block]:
+    found = [each for each in readme_blocks() if not each.text.startswith(NOT_RUN)]
+    return [each for each in found if not each.is_install]
 
 
 @pytest.fixture
@@ -46,13 +47,14 @@ def run(address: str, command: list[str]) -> str:
     return done.stdout
 
 
-def run_block(address: str, language: str, text: str) -> str:
-    text = text.replace("localhost:9092", address)
-    if "def test_" in text:
+def run_block(address: str, block: Block) -> str:
+    text = block.text.replace("localhost:9092", address)
+    if block.is_test:
         return run_as_test(address, text)
-    if language == "python":
+    if block.language == "python":
         return run(address, [sys.executable, "-c", text])
-    return run(address, ["bash", "-euo", "pipefail", "-c", text])
+    lines = [line for line in text.splitlines() if not line.startswith("pip install")]
+    return run(address, ["bash", "-euo", "pipefail", "-c", "\n".join(lines)])
 
 
 def run_as_test(address: str, text: str) -> str:
@@ -65,16 +67,26 @@ def run_as_test(address: str, text: str) -> str:
 
 def test_readme_commands_work(address: str) -> None:
     """In its order: later blocks read what earlier ones wrote."""
-    texts = [text for _, text in blocks()]
-    for name in ("ottla produce", "kcat -C", "confluent_kafka", "aiokafka", "import KafkaConsumer"):
+    texts = [each.text for each in blocks()]
+    for name in (
+        "ottla produce",
+        "ottla sql",
+        "kcat -C",
+        "confluent_kafka",
+        "aiokafka",
+        "import KafkaConsumer",
+    ):
         assert any(name in text for text in texts), f"README shows no {name}"
-    for language, text in blocks():
-        if "kcat" in text and shutil.which("kcat") is None:
+    for block in blocks():
+        if "kcat" in block.text and shutil.which("kcat") is None:
             continue  # tests/clients has it where it is installed; the others must not wait for it
-        said = run_block(address, language, text)
-        if "greetings" in text:
-            assert "good morning" in said or "good" in said.splitlines()[-1], text
-    assert "lars:good morning" in run_block(address, "sh", "ottla consume greetings -e -K :\n")
+        said = run_block(address, block)
+        if "ottla sql" in block.text:
+            assert said.split()[-2:] == ["lars", "1"], said
+        elif "greetings" in block.text:
+            assert "good morning" in said or "good" in said.splitlines()[-1], block.text
+    last = Block("sh", "ottla consume greetings -e -K :\n")
+    assert "lars:good morning" in run_block(address, last)
 
 
 def test_first_topic_example_runs(address: str) -> None:

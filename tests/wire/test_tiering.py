@@ -1,6 +1,7 @@
 """Tiered storage on one node: copy, local deletion, reads across the border, deletion."""
 
 import json
+import re
 import urllib.request
 from pathlib import Path
 
@@ -277,6 +278,14 @@ def test_tier_commands_show_and_verify_segments(tmp_path: Path) -> None:
         segments = json.loads(ottla("list", "t")[1])
         assert len(segments) == row["segments"] > 1
         assert ottla("verify", "--settings", str(settings)) == (0, "[]\n")
+        env = {"OTTLA_BOOTSTRAP": str(node.address)}
+        done = CliRunner().invoke(app, ["tier", "verify", "--settings", str(settings)], env=env)
+        assert done.stderr.startswith(f"verified {row['segments']} segments, "), done.stderr
+        assert done.stderr.endswith(": no problems found\n")
+        table = CliRunner().invoke(app, ["tier", "status"], env=env).stdout
+        assert re.search(r" [\d.]+ [KM]iB ", table), table
+        exact = CliRunner().invoke(app, ["tier", "status", "--bytes"], env=env).stdout
+        assert str(row["size"]) in exact.split()
         # A changed object and one without metadata are found.
         log = next(path for path in objects(tmp_path) if path.suffix == ".log")
         data = log.read_bytes()

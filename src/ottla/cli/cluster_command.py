@@ -9,6 +9,7 @@ from ottla.cli.failures import fail
 from ottla.cli.health import Problem, find_problems
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.reassign_plan import BadPlan, plan_drain
+from ottla.cli.reassign_throttle import Move
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
 from ottla.cli.topic_placement import (
@@ -143,7 +144,8 @@ def drain(
         changes = plan_drain(current, locations, broker)
         if not changes:
             say(f"broker {broker} has no replicas")
-        return accepted_rows(await carry_out(cluster, changes, is_waiting=wait), moved(changes))
+        moves = {name: Move(current[name], then) for name, then in changes.items()}
+        return accepted_rows(await carry_out(cluster, moves, is_waiting=wait), moved(changes))
 
     try:
         rows, refusals = with_cluster(bootstrap, work)

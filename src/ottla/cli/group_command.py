@@ -21,6 +21,7 @@ from ottla.cli.options import (
     say,
 )
 from ottla.cli.output import Output
+from ottla.cli.progress import phase
 from ottla.cli.rendering import Row
 from ottla.cli.reset_options import (
     AllTopics,
@@ -35,7 +36,7 @@ from ottla.cli.reset_options import (
     target_of,
     topics_of,
 )
-from ottla.cli.reset_plan import PlannedOffset, written
+from ottla.cli.reset_plan import PlannedOffset, reset_summary, written
 from ottla.cli.resetting import Resetting, plan_of
 from ottla.cli.session import with_cluster
 from ottla.client.admin_groups import (
@@ -217,16 +218,16 @@ def reset_offsets(  # noqa: PLR0913 - one per option
         current = await committed_offsets(cluster, name)
         planned = await plan_of(cluster, resetting, current)
         if execute:
-            offsets = {each.place: each.new for each in planned}
-            _check_all(await commit_offsets(cluster, name, offsets))
+            with phase(cluster.ports.clock, f"committing {len(planned):,} offsets"):
+                offsets = {each.place: each.new for each in planned}
+                _check_all(await commit_offsets(cluster, name, offsets))
         return planned
 
     planned = with_cluster(bootstrap, work)
     answer(context, output, [planned_row(each) for each in planned])
     if export is not None:
         export.write_text(written(planned), encoding="utf-8")
-    if not execute:
-        say("this is only the plan, nothing was changed; use --execute to apply it")
+    say(reset_summary(name, planned, is_done=execute))
 
 
 async def _check_resettable(cluster: Cluster, name: str) -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,10 +10,12 @@ import typer
 
 from ottla.cli.failures import fail
 from ottla.cli.log_dump import DAMAGE, NotDumpable, dump_file
-from ottla.cli.log_verify import verify
+from ottla.cli.log_verify import segment_sizes, verify
 from ottla.cli.options import OutputOption, answer, chosen, say, terminal_width
 from ottla.cli.output import Output
+from ottla.cli.progress import WorkProgress
 from ottla.cli.rendering import Row, render, render_line
+from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.storage.files import Kind, State, parse_name
 
@@ -79,11 +81,35 @@ def check(
 ) -> None:
     """Check CRCs, offsets and indexes without changing anything; exit 1 if there is a problem."""
     disk = RealDisk()
+    names = [str(path.absolute()) for path in paths]
     try:
-        found = [each for path in paths for each in verify(disk, str(path.absolute()))]
+        sizes = [size for name in names for size in segment_sizes(disk, name)]
+        progress = _Verified(sizes)
+        try:
+            found = [each for name in names for each in verify(disk, name, progress)]
+        finally:
+            text = progress.work.end()
     except OSError as error:
         fail(str(error))
     answer(context, output, [each._asdict() for each in found])
     if found:
+        say(f"{text}: {len(found):,} problem{'s'[: len(found) > 1]} found")
         raise typer.Exit(1)
-    say("no problems found")
+    say(f"{text}: no problems found")
+
+
+class _Verified:
+    """Shows the progress of a verification."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.work = WorkProgress(SystemClock(), "verified", "segments", len(sizes))
+        self.work.bytes_total = sum(sizes)
+
+    def batch(self, size: int) -> None:
+        """Count a batch."""
+        self.work.bytes += size
+        self.work.show()
+
+    def segment(self) -> None:
+        """Count a segment."""
+        self.work.done += 1

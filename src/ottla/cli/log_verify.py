@@ -9,7 +9,7 @@ the last batch of the last segment are preallocated space, not a problem.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ottla.cli.log_dump import DAMAGE, TEXT_NAMES, NotDumpable, dump_file
 from ottla.protocol.faults import CorruptBatch, Fault, InvalidRecord, UnsupportedMagic
@@ -66,35 +66,80 @@ class _Segment:
             self.findings.append(LogProblem(path or self.path, where, problem))
 
 
-def verify(disk: Disk, path: str) -> Iterator[LogProblem]:
+class Verified(Protocol):
+    """Receives the progress of a verification."""
+
+    def batch(self, size: int) -> None:
+        """Count a batch of ``size`` bytes."""
+
+    def segment(self) -> None:
+        """Count a segment, with its indexes."""
+
+
+class _Uncounted:
+    """Progress that nobody watches."""
+
+    def batch(self, size: int) -> None:
+        """Ignore it."""
+
+    def segment(self) -> None:
+        """Ignore it."""
+
+
+_UNCOUNTED: Final = _Uncounted()
+
+
+def segment_sizes(disk: Disk, path: str) -> list[int]:
+    """Return the bytes of each segment that `verify` reads for the same path."""
+    if not disk.is_dir(path):
+        return [disk.size(path)] if _is_live_segment(path) else []
+    names = disk.list(path)
+    own = [disk.size(f"{path}/{name}") for name in names if _is_live_segment(name)]
+    inner = [f"{path}/{name}" for name in names if parse_directory(name) is not None]
+    return own + [size for each in inner if disk.is_dir(each) for size in _segments(disk, each)]
+
+
+def _segments(disk: Disk, directory: str) -> list[int]:
+    names = filter(_is_live_segment, disk.list(directory))
+    return [disk.size(f"{directory}/{name}") for name in names]
+
+
+def _is_live_segment(path: str) -> bool:
+    found = parse_name(path.rpartition("/")[2])
+    return found is not None and (found.kind, found.state) == (Kind.LOG, State.LIVE)
+
+
+def verify(disk: Disk, path: str, verified: Verified = _UNCOUNTED) -> Iterator[LogProblem]:
     """Yield the problems of a file, a partition directory, or a whole log directory.
 
     Raises:
         OSError: a file cannot be read.
     """
     if not disk.is_dir(path):
-        yield from _verify_file(disk, path)
+        yield from _verify_file(disk, path, verified)
         return
     names = disk.list(path)
     if any(parse_name(name) is not None for name in names):
-        yield from verify_partition(disk, path)
+        yield from verify_partition(disk, path, verified)
     for name in names:
         inner = f"{path}/{name}"
         if disk.is_dir(inner) and parse_directory(name) is not None:
-            yield from verify_partition(disk, inner)
+            yield from verify_partition(disk, inner, verified)
         elif name in TEXT_NAMES or name.endswith(".checkpoint"):
             yield from _verify_readable(disk, inner)
 
 
-def _verify_file(disk: Disk, path: str) -> Iterator[LogProblem]:
+def _verify_file(disk: Disk, path: str, verified: Verified) -> Iterator[LogProblem]:
     found = parse_name(path.rpartition("/")[2])
     if found is not None and found.kind is Kind.LOG:
-        yield from _verify_segment(disk, path, found, is_last=True).findings
+        yield from _verify_segment(disk, path, found, verified, is_last=True).findings
     else:
         yield from _verify_readable(disk, path)
 
 
-def verify_partition(disk: Disk, directory: str) -> Iterator[LogProblem]:
+def verify_partition(
+    disk: Disk, directory: str, verified: Verified = _UNCOUNTED
+) -> Iterator[LogProblem]:
     """Yield the problems of one log, segment by segment and across segments."""
     names = disk.list(directory)
     found = [(name, parse_name(name)) for name in names]
@@ -108,7 +153,7 @@ def verify_partition(disk: Disk, directory: str) -> Iterator[LogProblem]:
     yield from epochs.findings
     for at, each in enumerate(live):
         path = f"{directory}/{file_name(each.offset, Kind.LOG)}"
-        segment = _verify_segment(disk, path, each, is_last=at + 1 == len(live))
+        segment = _verify_segment(disk, path, each, verified, is_last=at + 1 == len(live))
         if before is not None and before.next_offset > segment.base:
             segment.tell(f"offset {segment.base}", f"{before.path} goes on to {before.next_offset}")
         epochs.check(segment, LeaderEpoch(-1 if before is None else before.epoch))
@@ -136,11 +181,13 @@ def _verify_readable(disk: Disk, path: str) -> Iterator[LogProblem]:
 # -- one segment -------------------------------------------------------------------
 
 
-def _verify_segment(disk: Disk, path: str, name: FileName, *, is_last: bool) -> _Segment:
+def _verify_segment(
+    disk: Disk, path: str, name: FileName, verified: Verified, *, is_last: bool
+) -> _Segment:
     segment = _Segment(path, name.offset, is_last, next_offset=name.offset)
     file = disk.open(path, OpenMode.READ)
     try:
-        _verify_batches(file, segment, lambda header: None)
+        _verify_batches(file, segment, lambda header: verified.batch(header.size))
     finally:
         file.close()
     stem = path.removesuffix(Kind.LOG.value)
@@ -154,6 +201,7 @@ def _verify_segment(disk: Disk, path: str, name: FileName, *, is_last: bool) -> 
             check(disk, index, segment)
         elif kind is not Kind.TXN_INDEX and segment.batches:
             segment.tell("", "is missing; it is rebuilt when the log is opened", index)
+    verified.segment()
     return segment
 
 

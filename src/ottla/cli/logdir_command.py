@@ -7,17 +7,21 @@ import typer
 
 from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
+from ottla.cli.move_progress import POLL_S, replica_sizes
 from ottla.cli.options import (
     BOOTSTRAP_DEFAULT,
     BootstrapOption,
     BytesOption,
     OutputOption,
     answer,
+    counted,
+    say,
 )
+from ottla.cli.progress import WorkProgress
 from ottla.cli.rendering import Row, exact_bytes
 from ottla.cli.session import with_cluster
 from ottla.cli.sizes import ByteCount, byte_count
-from ottla.cli.topic_placement import POLL_S, Partitions, Wait, accepted_rows, serving_brokers
+from ottla.cli.topic_placement import Partitions, Wait, accepted_rows, serving_brokers
 from ottla.client.admin import describe_topics
 from ottla.client.admin_replicas import alter_log_dirs, describe_log_dirs
 from ottla.client.cluster import Cluster, Refused
@@ -131,8 +135,15 @@ def move(
         ]
         refusals = await alter_log_dirs(cluster, broker, to, wanted)
         moving = {name for name, refused in refusals.items() if refused is None}
-        if wait:
-            await _wait_moved(cluster, broker, moving)
+        if wait and moving:
+            progress = WorkProgress(cluster.ports.clock, "moved", "replicas", len(moving))
+            try:
+                await _wait_moved(cluster, broker, moving, progress)
+            finally:
+                text = progress.end()
+            say(text)
+        elif moving:
+            say(f"{counted(len(moving), 'replica')} being moved; `ottla logdir list -p` shows them")
         rows: dict[TopicPartition, Row] = {
             name: {
                 "topic": name.topic,
@@ -150,7 +161,9 @@ def move(
         fail("\n".join(refusals))
 
 
-async def _wait_moved(cluster: Cluster, broker: int, moving: set[TopicPartition]) -> None:
+async def _wait_moved(
+    cluster: Cluster, broker: int, moving: set[TopicPartition], progress: WorkProgress
+) -> None:
     """Wait until all replicas are moved.
 
     Raises:
@@ -159,11 +172,16 @@ async def _wait_moved(cluster: Cluster, broker: int, moving: set[TopicPartition]
     while True:
         found = await describe_log_dirs(cluster, broker)
         failed = [each for each in found if each.error_code]
-        arriving = {
-            name for each in found for name, row in _held(each).items() if row.is_future_key
-        }
-        if not arriving & moving:
+        arriving = replica_sizes(found, is_future=True)
+        whole = replica_sizes(found)
+        left = arriving.keys() & moving
+        progress.done = len(moving) - len(left)
+        progress.bytes_total = sum(whole.get(name, 0) for name in moving)
+        missing = sum(max(0, whole.get(name, 0) - arriving[name]) for name in left)
+        progress.bytes = progress.bytes_total - missing
+        if not left:
             return
         if failed:
             raise Refused(failed[0].error_code, failed[0].log_dir)
+        progress.show()
         await asyncio.sleep(POLL_S)

@@ -12,6 +12,7 @@ from ottla.cli.connection_settings import BOOTSTRAP, options_of, read_properties
 from ottla.cli.failures import fail
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
+from ottla.cli.progress import LiveLine
 from ottla.cli.rendering import Row, render_line
 from ottla.cli.session import client_ports, parse_bootstrap
 from ottla.cli.sizes import human
@@ -112,14 +113,19 @@ def run(  # noqa: PLR0913 - one per option
     )
     how = chosen(context, output)
 
+    totals = ["nothing was copied"]
+
     async def work(clusters: Clusters) -> None:
         mirror = await open_mirror(clusters, options)
-        await mirror.run(lambda each: _report(each, how))
+        try:
+            await mirror.run(lambda each: _report(each, how))
+        finally:
+            totals[:] = [_progress_text(mirror)]
 
     try:
         _with_clusters(source, target, work)
     except KeyboardInterrupt:
-        say("stopped; run it again to go on")
+        say(f"stopped: {totals[0]}; run it again to go on")
         raise typer.Exit(130) from None
 
 
@@ -174,7 +180,16 @@ def switch_over(  # noqa: PLR0913 - one per option
             mirror = await open_mirror(clusters, options)
         except SwitchedOver:
             return await read_status(clusters, name, sample_s=0)
-        behind = await mirror.switch_over(lambda _: None, quiet_s=quiet, timeout_s=timeout)
+        line = LiveLine(clusters.source.ports.clock)
+
+        def report(each: Mirror) -> None:
+            if line.is_due():
+                line.show(_progress_text(each))
+
+        try:
+            behind = await mirror.switch_over(report, quiet_s=quiet, timeout_s=timeout)
+        finally:
+            line.clear()
         return behind, mirror
 
     done = _with_clusters(source, target, work)
@@ -243,10 +258,9 @@ def _client_of(path: str, option: str) -> tuple[list[Address], ClientOptions]:
 
 def _report(mirror: Mirror, output: Output) -> None:
     """Print a line about the progress; as JSON or YAML on stdout, for people on stderr."""
-    progress = mirror.progress()
-    lag = sum(each.lag for each in progress)
-    copied = mirror.copier.copied
     if output is not Output.TABLE:
+        progress, copied = mirror.progress(), mirror.copier.copied
+        lag = sum(each.lag for each in progress)
         row: Row = {
             "partitions": len(progress),
             "lag": lag,
@@ -258,12 +272,18 @@ def _report(mirror: Mirror, output: Output) -> None:
         sys.stdout.write(render_line(row, output))
         sys.stdout.flush()
         return
-    say(
+    say(_progress_text(mirror))
+    for subject, problem in mirror.problems.items():
+        say(f"warning: {subject}: {problem}")
+
+
+def _progress_text(mirror: Mirror) -> str:
+    progress, copied = mirror.progress(), mirror.copier.copied
+    lag = sum(each.lag for each in progress)
+    return (
         f"{len(progress)} partitions, lag {lag}, {copied.records:,} records "
         f"({human(copied.bytes)}) copied, offsets of {mirror.groups} groups"
     )
-    for subject, problem in mirror.problems.items():
-        say(f"warning: {subject}: {problem}")
 
 
 def _status_rows(found: MirrorStatus) -> list[Row]:

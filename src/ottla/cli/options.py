@@ -80,3 +80,8 @@ def answer_each(context: typer.Context, output: Output | None, found: Sequence[R
 def say(message: str) -> None:
     """Print a message, which is not part of the answer, on stderr."""
     typer.echo(message, err=True)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 partition is, 3 partitions are."""
+    return f"{count:,} {noun} is" if count == 1 else f"{count:,} {noun}s are"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ottla.cli.connection_settings import client_properties
+from ottla.cli.progress import duration
 from ottla.cli.rendering import Row
 from ottla.client.client_security import BadClientSecurity
 from ottla.client.cluster import NoBroker, Refused
@@ -105,10 +106,3 @@ class Lags:
             return line
         left = seconds_to_catch_up(sample.lag, before.lag, sample.at - before.at)
         return line if not left else f"{line}, caught up in {duration(left)}"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration for people: 45 s, 12 min, 3 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"

@@ -8,7 +8,7 @@ An offset out of range is moved into it, with a note. Nothing is changed here.
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -194,3 +194,25 @@ def _wanted(
         case FromFile(offsets):
             wanted = offsets.get(place)
     return wanted, note
+
+
+def reset_summary(group_id: str, planned: Sequence[PlannedOffset], *, is_done: bool) -> str:
+    """Return what a plan changes, in a line, and whether it was carried out."""
+    steps = [each.new - each.current for each in planned if each.current is not None]
+    back = [-each for each in steps if each < 0]
+    forward = [each for each in steps if each > 0]
+    parts = [
+        f"{len(found):,} {text}{f' by {sum(found):,} offsets' if sum(found) else ''}"
+        for text, found in (
+            ("back", back),
+            ("forward", forward),
+            ("unchanged", [each for each in steps if each == 0]),
+            ("without an offset before", [0 for each in planned if each.current is None]),
+        )
+        if found
+    ]
+    count = f"{len(planned):,} partition{'s'[: len(planned) != 1]}"
+    text = f"{group_id}: {count} {'set' if is_done else 'to set'}: {', '.join(parts) or 'none'}"
+    if is_done:
+        return text
+    return f"{text}\nthis is only the plan, nothing was changed; use --execute to apply it"

@@ -28,7 +28,7 @@ from ottla.cli.reset_options import (
     target_of,
     topics_of,
 )
-from ottla.cli.reset_plan import PlannedOffset
+from ottla.cli.reset_plan import PlannedOffset, reset_summary
 from ottla.cli.resetting import Resetting, plan_of
 from ottla.cli.session import with_cluster
 from ottla.client.admin_groups import SHARE, delete_groups, find_group, list_groups
@@ -141,8 +141,7 @@ def reset_offsets(  # noqa: PLR0913 - one per option
 
     planned = with_cluster(bootstrap, work)
     answer(context, output, [planned_row(each) for each in planned])
-    if not execute:
-        say("this is only the plan, nothing was changed; use --execute to apply it")
+    say(reset_summary(name, planned, is_done=execute))
 
 
 @app.command("delete-offsets")

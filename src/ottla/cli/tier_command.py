@@ -12,7 +12,9 @@ from ottla.cli.options import (
     BytesOption,
     OutputOption,
     answer,
+    say,
 )
+from ottla.cli.progress import WorkProgress
 from ottla.cli.rendering import Row, exact_bytes
 from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import load_settings
@@ -149,21 +151,31 @@ def verify(
     """
     place = _store_of(settings)
 
-    async def work(cluster: Cluster) -> tuple[int, list[Finding]]:
+    async def work(cluster: Cluster) -> tuple[str, list[Finding]]:
         caches = await read_metadata(cluster)
         segments = [each for cache in caches.values() for each in cache.all()]
+        finished = [each for each in segments if each.state is SegmentState.COPY_SEGMENT_FINISHED]
+        progress = WorkProgress(cluster.ports.clock, "verified", "segments", len(finished))
+        progress.bytes_total = sum(each.size for each in finished)
         objects = open_store(place)
         ports = StorePorts(objects, RealDisk(), InlineWorker(), SystemRandom())
-        count, findings = 0, []
-        async for _, finding in verify_segments(SegmentStore(ports, place.prefix), segments):
-            count += 1
-            findings += [] if finding is None else [finding]
-        return count, findings + await find_orphans(objects, place.prefix, segments)
+        findings: list[Finding] = []
+        try:
+            async for read, finding in verify_segments(SegmentStore(ports, place.prefix), finished):
+                progress.done += 1
+                progress.bytes += read.size
+                progress.show()
+                findings += [] if finding is None else [finding]
+            findings += await find_orphans(objects, place.prefix, segments)
+        finally:
+            text = progress.end()
+        return text, findings
 
-    count, findings = with_cluster(bootstrap, work)
+    text, findings = with_cluster(bootstrap, work)
     answer(context, output, [{"object": each.key, "problem": each.problem} for each in findings])
     if findings:
-        fail(f"{len(findings)} problems in {count} segments")
+        fail(f"{text}: {len(findings)} problem{'s'[: len(findings) > 1]} found")
+    say(f"{text}: no problems found")
 
 
 def _store_of(path: Path) -> StoreSettings:

@@ -1,15 +1,16 @@
 """``ottla topic reassign`` and ``elect``: move replicas and elect leaders."""
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
-from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
-from ottla.cli.reassign_plan import Assignment, BadPlan, Brokers, Location, plan_onto
+from ottla.cli.move_progress import wait_reassigned
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, counted, say
+from ottla.cli.progress import WorkProgress
+from ottla.cli.reassign_plan import BadPlan, Brokers, Location, plan_onto
 from ottla.cli.reassign_throttle import Changed, Move, limits, no_limits, rates
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
@@ -24,8 +25,6 @@ from ottla.client.cluster import Cluster, Refused
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.types import TopicPartition
-
-POLL_S: Final = 0.25
 
 Partitions = Annotated[
     list[int] | None, typer.Option("--partition", "-p", help="Only these partitions.")
@@ -57,16 +56,27 @@ def accepted_rows(
     return granted, [str(refused) for refused in refusals.values() if refused is not None]
 
 
-async def carry_out(cluster: Cluster, changes: Assignment, *, is_waiting: bool) -> Refusals:
-    """Submit a plan, and wait until it is done if requested."""
-    if not changes:
+async def carry_out(
+    cluster: Cluster, moves: Mapping[TopicPartition, Move], *, is_waiting: bool
+) -> Refusals:
+    """Submit a plan, wait until it is done if requested, and print a summary."""
+    if not moves:
         return {}
-    refusals = await alter_reassignments(cluster, changes)
-    asked = {name for name, refused in refusals.items() if refused is None}
-    while is_waiting:
-        if not asked & set(await list_reassignments(cluster)):
-            break
-        await asyncio.sleep(POLL_S)
+    targets = {name: tuple(move.wanted) for name, move in moves.items()}
+    refusals = await alter_reassignments(cluster, targets)
+    accepted = {name: moves[name] for name, refused in refusals.items() if refused is None}
+    if is_waiting and accepted:
+        progress = WorkProgress(cluster.ports.clock, "moved", "partitions", len(accepted))
+        try:
+            await wait_reassigned(cluster, accepted, progress)
+        finally:
+            text = progress.end()
+        say(text)
+    elif accepted:
+        say(
+            f"{counted(len(accepted), 'partition')} being moved; `ottla topic reassign` shows "
+            "what is left"
+        )
     return refusals
 
 
@@ -134,10 +144,12 @@ def reassign(  # noqa: PLR0913 - one per option
         changes = plan_onto(
             wanted, await _brokers(cluster, brokers, everywhere), replication_factor
         )
+        moves = {name: Move(current[name], then) for name, then in changes.items()}
+        if not moves:
+            say("every partition has these replicas already")
         if throttle is not None:
-            moves = {name: Move(current[name], then) for name, then in changes.items()}
             await hold_back(cluster, limits(moves, throttle))
-        refusals = await carry_out(cluster, changes, is_waiting=wait)
+        refusals = await carry_out(cluster, moves, is_waiting=wait)
         if throttle is not None and wait:
             await _verify(cluster, names)
         return accepted_rows(refusals, moved(changes))

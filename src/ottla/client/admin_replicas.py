@@ -21,6 +21,7 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from ottla.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
@@ -127,9 +128,19 @@ async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
     _check(response.error_code, f"broker {broker_id}", response.error_message)
 
 
-async def describe_log_dirs(cluster: Cluster, broker_id: int) -> list[DescribeLogDirsResult]:
-    """Return a broker's log directories with their replicas. Raises `Refused`."""
-    request = DescribeLogDirsRequest(topics=None)
+async def describe_log_dirs(
+    cluster: Cluster, broker_id: int, partitions: Iterable[TopicPartition] | None = None
+) -> list[DescribeLogDirsResult]:
+    """Return a broker's log directories with their replicas, all or some. Raises `Refused`."""
+    topics = (
+        None
+        if partitions is None
+        else [
+            DescribableLogDirTopic(topic, [each.partition for each in found])
+            for topic, found in _by_topic(partitions)
+        ]
+    )
+    request = DescribeLogDirsRequest(topics=topics)
     response = await cluster.send_to(NodeId(broker_id), request, DescribeLogDirsResponse)
     _check(response.error_code, f"broker {broker_id}")
     return sorted(response.results, key=lambda each: each.log_dir)

@@ -1,0 +1,32 @@
+"""The blocks of the README, in their order, for the tests that run them."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
+
+
+class Block(NamedTuple):
+    """A block as it is written."""
+
+    language: str
+    text: str
+
+    @property
+    def is_install(self) -> bool:
+        """Whether it only installs something into the environment of the user."""
+        return all(line.startswith("pip install") for line in self.text.splitlines())
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it is a file for pytest."""
+        return "def test_" in self.text
+
+
+def readme_blocks(root: Path = ROOT) -> list[Block]:
+    """Return every block of the README. Fails if one has a language that no test runs."""
+    found = [Block(*each) for each in _BLOCK.findall((root / "README.md").read_text())]
+    assert {each.language for each in found} <= {"sh", "python"}, "a block that no test runs"
+    return found
