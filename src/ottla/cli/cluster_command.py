@@ -144,6 +144,7 @@ def drain(
         changes = plan_drain(current, locations, broker)
         if not changes:
             say(f"broker {broker} has no replicas")
+            return [], []
         moves = {name: Move(current[name], then) for name, then in changes.items()}
         return accepted_rows(await carry_out(cluster, moves, is_waiting=wait), moved(changes))
 

@@ -61,6 +61,7 @@ async def carry_out(
 ) -> Refusals:
     """Submit a plan, wait until it is done if requested, and print a summary."""
     if not moves:
+        say("every partition has these replicas already")
         return {}
     targets = {name: tuple(move.wanted) for name, move in moves.items()}
     refusals = await alter_reassignments(cluster, targets)
@@ -145,8 +146,6 @@ def reassign(  # noqa: PLR0913 - one per option
             wanted, await _brokers(cluster, brokers, everywhere), replication_factor
         )
         moves = {name: Move(current[name], then) for name, then in changes.items()}
-        if not moves:
-            say("every partition has these replicas already")
         if throttle is not None:
             await hold_back(cluster, limits(moves, throttle))
         refusals = await carry_out(cluster, moves, is_waiting=wait)
