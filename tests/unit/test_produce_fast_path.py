@@ -58,7 +58,7 @@ def send_both(
 # -- served by the fast path ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", range(9, 14))
+@pytest.mark.parametrize("version", range(3, 14))
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_plain_request_takes_the_fast_path(version: int, acks: int) -> None:
     asked = [frame(PLAIN, version=version, acks=acks, number=n) for n in (1, -2, 3)]
@@ -98,23 +98,28 @@ def test_new_client_id_takes_the_general_path_once() -> None:
 # -- declined ------------------------------------------------------------
 
 UNUSUAL = {
-    "version 8": frame(PLAIN, version=8),
-    "version 3": frame(PLAIN, version=3),
-    "two partitions": frame(PLAIN, PLAIN),
-    "a transaction": frame(PLAIN, transactional_id="t"),
-    "acks 2": frame(PLAIN, acks=2),
-    "acks -2": frame(PLAIN, acks=-2),
-    "no records": frame(None),
-    "no bytes": frame(b""),
-    "unknown topic": frame(PLAIN, topic="nobody"),
-    "a long name": frame(PLAIN, topic="n" * 200),
-    "an empty name": frame(PLAIN, topic=""),
-    "an internal topic": frame(PLAIN, topic="__consumer_offsets"),
+    **{
+        f"{what}, version {version}": frame(*batches, version=version, **fields)
+        for version in (7, 9)
+        for what, batches, fields in (
+            ("two partitions", (PLAIN, PLAIN), {}),
+            ("a transaction", (PLAIN,), {"transactional_id": "t"}),
+            ("acks 2", (PLAIN,), {"acks": 2}),
+            ("acks -2", (PLAIN,), {"acks": -2}),
+            ("no records", (None,), {}),
+            ("no bytes", (b"",), {}),
+            ("unknown topic", (PLAIN,), {"topic": "nobody"}),
+            ("a long name", (PLAIN,), {"topic": "n" * 200}),
+            ("a longer name", (PLAIN,), {"topic": "n" * 300}),
+            ("an empty name", (PLAIN,), {"topic": ""}),
+            ("an internal topic", (PLAIN,), {"topic": "__consumer_offsets"}),
+            ("two batches", (bytes(PLAIN) * 2,), {}),
+            ("cut off", (bytes(PLAIN[:-1]),), {}),
+        )
+    },
     "compressed": frame(batch(b"a", codec=Compression.GZIP)),
     "a producer": frame(batch(b"a", producer=Producer(7, 0, 0))),
-    "two batches": frame(bytes(PLAIN) * 2),
     "half a batch behind": frame(bytes(PLAIN) + bytes(PLAIN[:30])),
-    "cut off": frame(bytes(PLAIN[:-1])),
     "CRC": frame(bytes(PLAIN).replace(b"a", b"b")),
     "base offset": frame(broken(PLAIN, ">q", 0, 5)),
     "magic 1": frame(broken(PLAIN, ">b", 16, 1)),
@@ -151,8 +156,9 @@ def test_request_with_tags_takes_the_general_path(at: int) -> None:
     assert send_both([frame(PLAIN), bytes(asked)]).taken == 0
 
 
-def test_bytes_after_the_body_are_ignored() -> None:
-    asked = frame(PLAIN) + b"xyz"
+@pytest.mark.parametrize("version", [7, 9])
+def test_bytes_after_the_body_are_ignored(version: int) -> None:
+    asked = frame(PLAIN, version=version) + b"xyz"
     asked = struct.pack(">i", len(asked) - 4) + asked[4:]
     broker = send_both([frame(PLAIN), asked])
     assert broker.taken == 0
@@ -359,7 +365,7 @@ def frames(draw: st.DrawFn) -> bytes:
     asked = bytearray(
         frame(
             *draw(st.lists(BATCHES, min_size=1, max_size=draw(st.sampled_from([1, 1, 1, 2])))),
-            version=draw(st.sampled_from([9, 10, 12, 13, 8, 3])),
+            version=draw(st.sampled_from([9, 10, 12, 13, 8, 7, 4, 3])),
             acks=draw(st.sampled_from([1, 1, 0, -1, 2])),
             client=draw(st.sampled_from(["c", "c", "d", None])),
             number=draw(st.integers(-(2**31), 2**31 - 1)),

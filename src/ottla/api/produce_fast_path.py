@@ -3,7 +3,7 @@
 
 It serves requests of one form:
 
-    header     Produce, version 9 to 13, same client id as the previous request, no tags
+    header     Produce, version 3 to 13, same client id as the previous request, no tags
     body       no transaction, acks 0, 1 or all, one topic, one partition of it, no tags
     records    one batch, uncompressed, without a producer id, that is appended unchanged
     access     the general path has allowed the caller to write to the topic
@@ -25,6 +25,8 @@ from google_crc32c import value as crc32c
 
 from ottla.api.access_decisions import AccessDecisions
 from ottla.api.cluster import INTERNAL_TOPICS
+from ottla.api.produce_reply import LOG_START_VERSION_FIRST, PartitionResult, pack_produce
+from ottla.api.produce_request import FLEXIBLE_VERSION_FIRST, TOPIC_ID_VERSION_FIRST
 from ottla.api.record_validation import RecordRules, allows_records
 from ottla.api.routes import Caller
 from ottla.observability.topic_events import TopicEvents
@@ -53,21 +55,22 @@ FRAME_BYTES_MAX: Final = 16 << 10
 """Larger requests take the general path, whose overhead is small for them."""
 
 HANDLES_MAX: Final = 1000
-"""Partition handles cached by the bytes that name them; a full cache is dropped whole."""
+"""Partition handles cached by the bytes that name them, per version; a full cache is dropped."""
 
 # C integers: comparing with them creates no Python object.
 _FRAME_MAX: cython.Py_ssize_t = FRAME_BYTES_MAX
-_VERSION_FIRST: cython.int = 9  # from here on lengths are compact
-_VERSION_LAST: cython.int = 13  # and here topics are named by their id
+_VERSION_FIRST: cython.int = 3
+_VERSION_FLEXIBLE: cython.int = FLEXIBLE_VERSION_FIRST
+_VERSION_LAST: cython.int = TOPIC_ID_VERSION_FIRST
 
-# A reply without the topic between its two parts: length, correlation id, no tags, one topic;
-# one partition, its index, no error, offset, no append time, log start, no record errors, no
-# message, no tags, no tags of the topic, no throttling, no tags.
-_REPLY_HEAD: Final = Struct(">iiBB")
-_REPLY_TAIL: Final = Struct(">BihqqqBBBBiB")
+# A reply: length and correlation id, no tags from version 9 on, then the body.
+_REPLY_HEAD: Final = Struct(">ii")
+_REPLY_HEAD_FLEXIBLE: Final = Struct(">iiB")
 _CORRELATION_ID_AT: cython.Py_ssize_t = 4
-_OFFSET_AT: cython.Py_ssize_t = 7  # in the tail
-_LOG_START_AT: cython.Py_ssize_t = 23
+# In the body: the counts of topics and partitions around the topic, then index and error code.
+_FIELDS_BEFORE_OFFSET: Final = Struct(">iiih").size
+_FIELDS_BEFORE_OFFSET_FLEXIBLE: Final = Struct(">BBih").size
+_OFFSET_TO_LOG_START: Final = 16  # the offset and the append time
 
 
 @cython.cfunc
@@ -126,6 +129,7 @@ class _Plain:
     acks: cython.int
     topic_start: cython.Py_ssize_t  # with its length, as a reply repeats it
     topic_end: cython.Py_ssize_t
+    key_end: cython.Py_ssize_t  # after the count of partitions and the index of the only one
     start: cython.Py_ssize_t  # of the batch
     end: cython.Py_ssize_t
     offset_delta: cython.longlong
@@ -148,7 +152,8 @@ class PartitionHandle:
     rules: RecordRules
     size_max: cython.longlong  # of a batch; -1 if the topic changes every batch
     reply: bytearray
-    tail_at: cython.Py_ssize_t  # in the reply
+    offset_at: cython.Py_ssize_t  # in the reply
+    log_start_at: cython.Py_ssize_t  # 0 if the version has none
 
 
 @cython.cfunc
@@ -160,7 +165,10 @@ def _read_header(
     end: cython.Py_ssize_t,
     client: bytes,
 ) -> cython.bint:
-    """Return whether the header has the expected form and is followed by at least one byte."""
+    """Return whether the header has the expected form and is followed by at least one byte.
+
+    From version 9 on that byte is its number of tags, which has to be 0.
+    """
     if end - at < 10 + len(client) or end - at > _FRAME_MAX:
         return False
     plain.version = data[at + 3]
@@ -168,24 +176,59 @@ def _read_header(
         return False
     if plain.version < _VERSION_FIRST or plain.version > _VERSION_LAST:
         return False
-    return _is_at(data, at + 8, client) and data[at + 8 + len(client)] == 0
+    if plain.version >= _VERSION_FLEXIBLE and data[at + 8 + len(client)] != 0:
+        return False
+    return _is_at(data, at + 8, client)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_acks(plain: _Plain, data: bytearray, at: cython.Py_ssize_t) -> cython.bint:
+    plain.acks = data[at] << 8 | data[at + 1]
+    if plain.acks == 0xFFFF:
+        plain.acks = -1
+    return plain.acks <= 1
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _read_body(
+def _read_classic_body(
     plain: _Plain, data: bytearray, position: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.bint:
-    """Locate the fields of the body at ``position``; False if it has another form."""
+    """Locate the fields of a body of version 3 to 8; False if it has another form."""
+    length: cython.Py_ssize_t
+    # No transactional id, acks, timeout, one topic, the upper half of its name's length.
+    if end - position < 30 or data[position] != 0xFF or data[position + 1] != 0xFF:
+        return False
+    if _int32(data, position + 8) != 1 or data[position + 12] != 0:
+        return False
+    if not _read_acks(plain, data, position + 2):
+        return False
+    length = data[position + 13]
+    plain.topic_start = position + 12
+    plain.topic_end = position = position + 14 + length
+    # One partition, its index, the length of the batch, which is the rest.
+    if length < 1 or end - position < 12 or _int32(data, position) != 1:
+        return False
+    plain.key_end = position + 8
+    plain.start = position + 12
+    plain.end = end
+    return _int32(data, position + 8) == end - plain.start
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _read_flexible_body(
+    plain: _Plain, data: bytearray, position: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Locate the fields of a body of version 9 to 13; False if it has another form."""
     length: cython.Py_ssize_t
     shift: cython.int = 0
     # No transactional id, acks, timeout, one topic; the rest is located by its length.
     if end - position < 26 or data[position] != 0 or data[position + 7] != 2:
         return False
-    plain.acks = data[position + 1] << 8 | data[position + 2]
-    if plain.acks == 0xFFFF:
-        plain.acks = -1
-    elif plain.acks > 1:
+    if not _read_acks(plain, data, position + 1):
         return False
     plain.topic_start = position = position + 8
     length = 16
@@ -196,7 +239,7 @@ def _read_body(
     plain.topic_end = position = position + length
     if end - position < 9 or data[position] != 2:
         return False
-    position += 5  # one partition, its index
+    plain.key_end = position = position + 5  # one partition, its index
     length = 0
     while shift <= 21 and position < end:
         length |= (data[position] & 0x7F) << shift
@@ -210,6 +253,18 @@ def _read_body(
     if length < 1 or position != end - 3:
         return False
     return data[position] == 0 and data[position + 1] == 0 and data[position + 2] == 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_body(
+    plain: _Plain, data: bytearray, position: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Locate the fields of the body that follows the client id; False if it has another form."""
+    if plain.version < _VERSION_FLEXIBLE:
+        return _read_classic_body(plain, data, position, end)
+    return _read_flexible_body(plain, data, position + 1, end)  # after the header's tags
 
 
 @cython.cfunc
@@ -266,8 +321,7 @@ class ProduceFastPath:
     _events: TopicEvents
     _rules_of: "Callable[[TopicConfig], RecordRules]"
     _topic_writes: AccessDecisions
-    _named: "dict[bytes, PartitionHandle]"
-    _by_id: "dict[bytes, PartitionHandle]"
+    _handles: "list[dict[bytes, PartitionHandle]]"  # by version
 
     def __init__(
         self,
@@ -282,8 +336,7 @@ class ProduceFastPath:
         self._events = events
         self._rules_of = rules_of
         self._topic_writes = topic_writes
-        self._named = {}
-        self._by_id = {}
+        self._handles = [{} for _ in range(TOPIC_ID_VERSION_FIRST + 1)]
 
     @cython.locals(
         at=cython.Py_ssize_t, end=cython.Py_ssize_t, plain=_Plain, handle=PartitionHandle
@@ -301,7 +354,7 @@ class ProduceFastPath:
         plain = _Plain()
         if not _read_header(plain, data, at, end, client):
             return None
-        if not _read_body(plain, data, at + 9 + len(client), end) or not _read_batch(plain, data):
+        if not _read_body(plain, data, at + 8 + len(client), end) or not _read_batch(plain, data):
             return None
         handle = self._handle(plain, data)
         now = self._now()
@@ -311,7 +364,7 @@ class ProduceFastPath:
             return None
         if not self._topic_writes.is_allowed(caller, handle.topic):
             return None
-        return self._append(plain, data, handle, now, data[at + 4 : at + 8])
+        return self._append(plain, data, handle, now, data[start + 4 : start + 8])
 
     @cython.cfunc
     def _append(
@@ -337,16 +390,17 @@ class ProduceFastPath:
             return bytearray()
         reply = bytearray(handle.reply)
         reply[_CORRELATION_ID_AT : _CORRELATION_ID_AT + 4] = correlation_id
-        _put_int64(reply, handle.tail_at + _OFFSET_AT, first)
-        _put_int64(reply, handle.tail_at + _LOG_START_AT, handle.log.log_start_offset)
+        _put_int64(reply, handle.offset_at, first)
+        if handle.log_start_at:
+            _put_int64(reply, handle.log_start_at, handle.log.log_start_offset)
         return reply
 
     @cython.cfunc
     @cython.locals(handle=PartitionHandle)
     def _handle(self, plain: _Plain, data: bytearray) -> "PartitionHandle | None":
         """Return the handle of the partition; None if the general path has to return its error."""
-        handles = self._by_id if plain.version >= _VERSION_LAST else self._named
-        key = bytes(data[plain.topic_start : plain.topic_end + 5])
+        handles: dict[bytes, PartitionHandle] = self._handles[plain.version]
+        key = bytes(data[plain.topic_start : plain.key_end])
         handle = handles.get(key)
         if (
             handle is not None
@@ -357,7 +411,7 @@ class ProduceFastPath:
             return handle
         if len(handles) >= HANDLES_MAX:
             handles.clear()
-        handle = self._make_handle(key, plain.version)
+        handle = self._make_handle(key, plain.topic_end - plain.topic_start, plain.version)
         if handle is None:
             handles.pop(key, None)
         else:
@@ -365,28 +419,40 @@ class ProduceFastPath:
         return handle
 
     @cython.cfunc
-    def _make_handle(self, key: bytes, version: int) -> "PartitionHandle | None":
-        length = len(key) - 5
-        topic, index = key[:length], int.from_bytes(key[length + 1 :], "big", signed=True)
+    def _make_handle(self, key: bytes, length: int, version: int) -> "PartitionHandle | None":
+        """Return the handle of the partition that ``key`` names: the topic has ``length`` bytes."""
+        index = int.from_bytes(key[len(key) - 4 :], "big", signed=True)
+        topic: str | Uuid
         if version >= _VERSION_LAST:
-            partition = self._partitions.by_id(Uuid(topic), index)
+            topic = Uuid(key[:length])
+            partition = self._partitions.by_id(topic, index)
         else:
             try:
-                partition = self._partitions.get(topic[1:].decode(), index)
+                topic = key[1 if version >= _VERSION_FLEXIBLE else 2 : length].decode()
             except UnicodeDecodeError:
                 return None
+            partition = self._partitions.get(topic, index)
         if partition is None or not partition.is_leader or partition.topic in INTERNAL_TOPICS:
             return None
         handle = PartitionHandle()
         handle.partition, handle.log, handle.config = partition, partition.log, partition.config
         handle.topic = partition.topic
         self._set_rules(handle)
-        head = _REPLY_HEAD.pack(0, 0, 0, 2) + topic
-        tail = _REPLY_TAIL.pack(2, index, 0, -1, -1, -1, 1, 0, 0, 0, 0, 0)
-        handle.reply = bytearray(head + tail)
-        handle.reply[:4] = (len(handle.reply) - 4).to_bytes(4, "big")
-        handle.tail_at = len(head)
+        body = pack_produce(version, [(topic, [PartitionResult(index)])])
+        self._set_reply(handle, body, length, version)
         return handle
+
+    @cython.cfunc
+    def _set_reply(self, handle: PartitionHandle, body: bytes, length: int, version: int) -> None:
+        """Keep the reply with its positions; ``length`` is that of the topic in it."""
+        head, before = _REPLY_HEAD.pack(0, 0), _FIELDS_BEFORE_OFFSET
+        if version >= _VERSION_FLEXIBLE:
+            head, before = _REPLY_HEAD_FLEXIBLE.pack(0, 0, 0), _FIELDS_BEFORE_OFFSET_FLEXIBLE
+        handle.reply = bytearray(head + body)
+        handle.reply[:4] = (len(handle.reply) - 4).to_bytes(4, "big")
+        handle.offset_at = len(head) + before + length
+        has_log_start = version >= LOG_START_VERSION_FIRST
+        handle.log_start_at = handle.offset_at + _OFFSET_TO_LOG_START if has_log_start else 0
 
     @cython.cfunc
     def _set_rules(self, handle: PartitionHandle) -> None:

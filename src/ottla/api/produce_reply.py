@@ -30,7 +30,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Uuid
 
 CURRENT_LEADER_VERSION_FIRST: Final = 10
-_LOG_START_VERSION_FIRST: Final = 5
+LOG_START_VERSION_FIRST: Final = 5
 _RECORD_ERRORS_VERSION_FIRST: Final = 8
 
 _OLD: Final = Struct(">ihqq")
@@ -94,7 +94,7 @@ def pack_produce(
 
 
 def _classic(result: PartitionResult, version: int) -> bytes:
-    if version < _LOG_START_VERSION_FIRST:
+    if version < LOG_START_VERSION_FIRST:
         return _OLD.pack(*result[:4])
     if version < _RECORD_ERRORS_VERSION_FIRST:
         return _WITH_LOG_START.pack(*result[:5])
