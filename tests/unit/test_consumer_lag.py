@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.observability.consumer_lag import GroupLag, PartitionLag, lag_families
-from ottla.observability.exposition import Registry
+from ottla.observability.exposition import WALKED_PER_STEP, Registry
 from ottla.observability.offset_history import OBSERVATIONS_MAX, OffsetHistory
 
 
@@ -72,3 +72,10 @@ def test_families_have_the_names_of_kafka_exporter() -> None:
         'kafka_consumergroup_members{consumergroup="g"} 2',
     ):
         assert line in page.splitlines()
+
+
+def test_walk_over_many_groups_pauses() -> None:
+    rows = tuple(PartitionLag("t", number, 0, 0, 0, 0.0) for number in range(10))
+    groups = [GroupLag(f"g{number}", "classic", 0, rows) for number in range(100)]
+    pauses = sum(each is None for each in lag_families(groups))
+    assert pauses == 100 * len(rows) // WALKED_PER_STEP

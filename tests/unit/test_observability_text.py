@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from ottla.observability.exposition import Family, Kind, Registry, counter, gauge
+from ottla.observability.exposition import (
+    PIECE_LINES,
+    Column,
+    Family,
+    Kind,
+    Registry,
+    Sample,
+    counter,
+    gauge,
+)
 from ottla.observability.latency import BUCKETS, Latency, bucket_of, middle_of
 from ottla.observability.loop_watch import LoopWatch
 from ottla.observability.process_metrics import ProcessMetrics
@@ -52,6 +61,19 @@ def test_metric_name_has_one_source() -> None:
 
 def test_family_without_samples_is_left_out() -> None:
     assert Registry([lambda: [Family("a_total", Kind.COUNTER, "", ())]]).render() == b""
+
+
+def test_column_is_rendered_in_pieces_as_its_samples_are() -> None:
+    values = [*range(2 * PIECE_LINES), 0.25, math.inf, math.nan, True]
+    pairs = [(f'partition="{at}"', value) for at, value in enumerate(values)]
+
+    def pieces(samples: Iterable[Sample]) -> list[bytes]:
+        return list(Registry([lambda: [Family("a", Kind.GAUGE, "help", samples)]]).pieces())
+
+    by_column = pieces(Column(iter(pairs)))
+    assert len([piece for piece in by_column if piece]) == 3
+    assert b"".join(by_column) == b"".join(pieces(Sample(*pair) for pair in pairs))
+    assert list(Column(iter(pairs)))[:2] == [Sample(*pair) for pair in pairs[:2]]
 
 
 # -- topics ----------------------------------------------------------------------

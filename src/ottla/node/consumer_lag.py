@@ -20,13 +20,13 @@ from ottla.metadata.image import Image
 from ottla.metadata.topics import Topic
 from ottla.node.partition_ends import PartitionEnd
 from ottla.observability.consumer_lag import GroupLag, PartitionLag, lag_families
-from ottla.observability.exposition import Family, gauge
+from ottla.observability.exposition import WALKED_PER_STEP, Family, gauge
 from ottla.observability.offset_history import OffsetHistory
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.types import TopicIdPartition, TopicPartition
+from ottla.protocol.types import TopicIdPartition, TopicPartition, Uuid
 from ottla.runtime.ports import Clock
 
-GROUPS_PER_SLICE: Final = 100
+GROUPS_PER_SLICE: Final = 20
 SHARE_PARTITIONS_MAX: Final = 10_000
 """Share partitions whose state is requested in one round; the others have no lag."""
 
@@ -91,10 +91,9 @@ class ConsumerLag:
         """Measure the lag of all groups once."""
         began = self._sources.clock.monotonic()
         positions = await self._positions()
-        wanted = {(each.topic, each.partition): None for _, rows in positions for each in rows}
-        ends = await self._sources.ends.ends_of(wanted)
+        ends = await self._sources.ends.ends_of(await _partitions_of(positions))
         now = self._sources.clock.monotonic()
-        self._observe(ends, now)
+        await self._observe(ends, now)
         found = []
         for number, (group, rows) in enumerate(positions):
             if number % GROUPS_PER_SLICE == 0:
@@ -103,7 +102,7 @@ class ConsumerLag:
         self._groups = found
         self._round_s = (self._sources.clock.monotonic() - began) / 1000
 
-    def collect(self) -> Iterable[Family]:
+    def collect(self) -> Iterable[Family | None]:
         """Yield the lag as of the last round."""
         yield from lag_families(self._groups)
         text = "How long the last measurement of consumer lag took."
@@ -142,11 +141,15 @@ class ConsumerLag:
                 rows.append(GroupPosition(topic, index, start, max(0, finished)))
         return rows
 
-    def _observe(self, ends: Mapping[TopicPartition, PartitionEnd], now: int) -> None:
+    async def _observe(self, ends: Mapping[TopicPartition, PartitionEnd], now: int) -> None:
         """Record the ends; forget partitions that no group reads any more."""
-        self._histories = {name: self._histories.get(name) or OffsetHistory() for name in ends}
-        for name, (end, _) in ends.items():
-            self._histories[name].observe(now, end)
+        known: dict[TopicPartition, OffsetHistory] = {}
+        for number, (name, (end, _)) in enumerate(ends.items(), 1):
+            known[name] = self._histories.get(name) or OffsetHistory()
+            known[name].observe(now, end)
+            if number % WALKED_PER_STEP == 0:
+                await asyncio.sleep(0)
+        self._histories = known
 
     def _lag(
         self,
@@ -166,6 +169,19 @@ class ConsumerLag:
             seconds = self._histories[name].seconds_behind(row.offset, now) if behind else 0.0
             found.append(PartitionLag(*name, row.offset, behind, stable_behind, seconds))
         return msgspec.structs.replace(group, partitions=tuple(sorted(found, key=_order)))
+
+
+async def _partitions_of(
+    positions: Iterable[tuple[GroupLag, list[GroupPosition]]],
+) -> list[tuple[Topic, int]]:
+    """Return the partitions that any group reads, each once. Topics are compared by their ids."""
+    found: dict[tuple[Uuid, int], tuple[Topic, int]] = {}
+    for number, (_, rows) in enumerate(positions):
+        if number % GROUPS_PER_SLICE == 0:
+            await asyncio.sleep(0)
+        for each in rows:
+            found[each.topic.id, each.partition] = each.topic, each.partition
+    return list(found.values())
 
 
 def _order(row: PartitionLag) -> tuple[str, int]:

@@ -6,7 +6,8 @@ walks pause (`Walk`), so that thousands of partitions do not hold up requests.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from operator import attrgetter
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,13 +15,13 @@ from ottla.controller.probe_loop import ProbeCounts
 from ottla.metadata.image import Image
 from ottla.observability.exposition import (
     WALKED_PER_STEP,
+    Column,
     Family,
     Kind,
-    Labels,
     Sample,
     counter,
     gauge,
-    label_text,
+    partition_labels,
 )
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import NO_LEADER, NodeId, TopicPartition
@@ -174,12 +175,15 @@ class PartitionRow(NamedTuple):
     high_watermark: int
 
 
+_LABELS: Final = attrgetter("labels")
+
+
 def _row(partition: Hosted, log: HostedLog) -> PartitionRow:
     isr, replicas = partition.isr, partition.replicas
     return PartitionRow(
         partition.topic,
         partition.index,
-        label_text(_at(partition)),
+        partition_labels(partition.topic, partition.index),
         partition.is_leader,
         len(replicas),
         len(isr),
@@ -204,12 +208,12 @@ def partition_families(rows: Sequence[PartitionRow]) -> Iterable[Family]:
     def family(
         name: str, help_text: str, of: Sequence[PartitionRow], value: Callable[[PartitionRow], int]
     ) -> Family:
-        samples = (Sample(row.labels, value(row)) for row in of)
-        return Family(name, Kind.GAUGE, help_text, samples)
+        pairs = zip(map(_LABELS, of), map(value, of), strict=True)
+        return Family(name, Kind.GAUGE, help_text, Column(pairs))
 
     name = "kafka_cluster_partition_"
-    yield family(f"{name}replicascount", "Replicas.", led, lambda p: p.replicas)
-    yield family(f"{name}insyncreplicascount", "In-sync replicas.", led, lambda p: p.in_sync)
+    yield family(f"{name}replicascount", "Replicas.", led, attrgetter("replicas"))
+    yield family(f"{name}insyncreplicascount", "In-sync replicas.", led, attrgetter("in_sync"))
     lacking = "1 if replicas are not in sync."
     yield family(f"{name}underreplicated", lacking, led, lambda p: int(p.in_sync < p.replicas))
     refused = "1 if acks=all is refused."
@@ -217,18 +221,18 @@ def partition_families(rows: Sequence[PartitionRow]) -> Iterable[Family]:
     barely = "1 if one more lost replica has acks=all refused."
     yield family(f"{name}atminisr", barely, led, lambda p: int(p.is_at_min_isr))
     name = "kafka_log_log_"
-    yield family(f"{name}size", "Bytes of batches on disk.", rows, lambda p: p.size)
+    yield family(f"{name}size", "Bytes of batches on disk.", rows, attrgetter("size"))
     first = "The first offset that can be read."
-    yield family(f"{name}logstartoffset", first, rows, lambda p: p.log_start)
+    yield family(f"{name}logstartoffset", first, rows, attrgetter("log_start"))
     following = "The offset of the next record."
-    yield family(f"{name}logendoffset", following, rows, lambda p: p.log_end)
+    yield family(f"{name}logendoffset", following, rows, attrgetter("log_end"))
     name = "kafka_topic_partition_"
     current = "The high watermark: consumers can read up to here."
-    yield family(f"{name}current_offset", current, led, lambda p: p.high_watermark)
-    yield family(f"{name}oldest_offset", first, led, lambda p: p.log_start)
-    yield family(f"{name}in_sync_replica", "In-sync replicas.", led, lambda p: p.in_sync)
-    yield family(f"{name}replicas", "Replicas.", led, lambda p: p.replicas)
-    yield family(f"{name}leader", "The broker that leads it.", led, lambda p: p.leader)
+    yield family(f"{name}current_offset", current, led, attrgetter("high_watermark"))
+    yield family(f"{name}oldest_offset", first, led, attrgetter("log_start"))
+    yield family(f"{name}in_sync_replica", "In-sync replicas.", led, attrgetter("in_sync"))
+    yield family(f"{name}replicas", "Replicas.", led, attrgetter("replicas"))
+    yield family(f"{name}leader", "The broker that leads it.", led, attrgetter("leader"))
     preferred = "1 if its preferred replica leads it."
     yield family(f"{name}leader_is_preferred", preferred, led, lambda p: int(p.is_led_by_preferred))
     under = f"{name}under_replicated_partition"
@@ -311,12 +315,9 @@ def recovery_families(errors: int, warnings: int, lost_bytes: int) -> Iterable[F
 
 def disk_families(sizes: Mapping[TopicPartition, int]) -> Iterable[Family]:
     """Yield the bytes on disk of all files of each partition; nothing before the first scan."""
-    samples = (
-        Sample((("topic", name.topic), ("partition", str(name.partition))), size)
-        for name, size in sizes.items()
-    )
+    pairs = ((partition_labels(*name), size) for name, size in sizes.items())
     if sizes:
-        yield Family("partition_disk_bytes", Kind.GAUGE, "Bytes of all its files.", samples)
+        yield Family("partition_disk_bytes", Kind.GAUGE, "Bytes of all its files.", Column(pairs))
 
 
 class Directory(Protocol):
@@ -350,10 +351,6 @@ def directory_families(directories: Iterable[Directory], lost: Iterable[str]) ->
         )
         text = f"1 if the log directory is {kind}, else 0."
         yield Family(f"{name}logdirectory{kind}", Kind.GAUGE, text, samples)
-
-
-def _at(partition: Hosted) -> Labels:
-    return (("topic", partition.topic), ("partition", str(partition.index)))
 
 
 # -- controller and quorum ---------------------------------------------------------

@@ -21,6 +21,7 @@ from ottla.replication.hosted_partitions import Partitions
 LATEST: Final = -1
 CONSUMER: Final = -1
 READ_COMMITTED: Final = 1
+PARTITIONS_PER_SLICE: Final = 256
 
 
 PartitionEnd = tuple[int, int]
@@ -36,7 +37,7 @@ class LeaderHighWatermarks(msgspec.Struct, frozen=True):
 
     async def ends(self, topic: Topic, indexes: Iterable[int]) -> Mapping[int, int]:
         """Return the high watermarks by partition; unknown ones are left out."""
-        found, elsewhere = self._split((topic, index) for index in indexes)
+        found, elsewhere = await self._split((topic, index) for index in indexes)
         answers = await asyncio.gather(
             *(self._ask(leader, each) for leader, each in elsewhere.items())
         )
@@ -48,7 +49,7 @@ class LeaderHighWatermarks(msgspec.Struct, frozen=True):
         self, wanted: Iterable[tuple[Topic, int]]
     ) -> Mapping[TopicPartition, PartitionEnd]:
         """Return the ends of partitions of any topics; unknown ones are left out."""
-        found, elsewhere = self._split(wanted)
+        found, elsewhere = await self._split(wanted)
         for leader, each in elsewhere.items():
             ends, stable = await asyncio.gather(
                 self._ask(leader, each), self._ask(leader, each, READ_COMMITTED)
@@ -56,13 +57,15 @@ class LeaderHighWatermarks(msgspec.Struct, frozen=True):
             found.update({name: (end, stable.get(name, end)) for name, end in ends.items()})
         return found
 
-    def _split(
+    async def _split(
         self, wanted: Iterable[tuple[Topic, int]]
     ) -> tuple[dict[TopicPartition, PartitionEnd], dict[int, list[TopicPartition]]]:
-        """Return the ends of partitions led here, and the others by their leaders."""
+        """Return the ends of partitions led here, and the others by their leaders, in slices."""
         found: dict[TopicPartition, PartitionEnd] = {}
         elsewhere: dict[int, list[TopicPartition]] = {}
-        for topic, index in wanted:
+        for number, (topic, index) in enumerate(wanted, 1):
+            if number % PARTITIONS_PER_SLICE == 0:
+                await asyncio.sleep(0)
             here = self.partitions.by_id(topic.id, index)
             registered = topic.partitions.get(index)
             name = TopicPartition(topic.name, index)

@@ -6,10 +6,18 @@ kafka_consumergroup_members                  consumergroup
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 import msgspec
 
-from ottla.observability.exposition import Family, Kind, Sample, label_text
+from ottla.observability.exposition import (
+    WALKED_PER_STEP,
+    Column,
+    Family,
+    Kind,
+    label_text,
+    partition_labels,
+)
 
 
 class PartitionLag(msgspec.Struct, frozen=True, gc=False):
@@ -38,49 +46,61 @@ class GroupLag(msgspec.Struct, frozen=True):
     partitions: tuple[PartitionLag, ...]
 
 
-def lag_families(groups: Sequence[GroupLag]) -> Iterable[Family]:
-    """Yield the metrics of groups, rendered piece by piece."""
+def lag_families(groups: Sequence[GroupLag]) -> Iterable[Family | None]:
+    """Yield the metrics of groups, rendered piece by piece, and None after every few groups."""
+    rows: list[PartitionLag] = []
+    labels: list[str] = []
+    for group in groups:
+        name = _group_label(group)
+        walked = len(rows)
+        for row in group.partitions:
+            labels.append(f"{name},{partition_labels(row.topic, row.partition)}")
+            rows.append(row)
+        if len(rows) // WALKED_PER_STEP > walked // WALKED_PER_STEP:
+            yield None
 
     def each(name: str, text: str, value: Callable[[PartitionLag], float]) -> Family:
-        samples = (
-            Sample(_partition_labels(group.group, row), value(row))
-            for group in groups
-            for row in group.partitions
-        )
-        return Family(name, Kind.GAUGE, text, samples)
+        pairs = zip(labels, map(value, rows), strict=True)
+        return Family(name, Kind.GAUGE, text, Column(pairs))
+
+    name = "kafka_consumergroup_"
+    yield each(f"{name}current_offset", "The committed offset.", attrgetter("offset"))
+    yield each(f"{name}lag", "Records not yet read.", attrgetter("lag"))
+    seconds = "The age of the first record not yet read."
+    yield each(f"{name}lag_seconds", seconds, attrgetter("seconds"))
+    stable = "Records of decided transactions not yet read."
+    yield each("ottla_consumergroup_stable_lag", stable, attrgetter("stable_lag"))
+    yield from _group_families(groups)
+
+
+def _group_families(groups: Sequence[GroupLag]) -> Iterable[Family]:
+    """Yield what is shown of each group and of each topic that it reads."""
 
     def summed(name: str, text: str, value: Callable[[PartitionLag], float]) -> Family:
-        samples = (
-            Sample(_topic_labels(group.group, topic), total)
+        pairs = (
+            (_topic_labels(group, topic), total)
             for group in groups
             for topic, total in _totals(group.partitions, value)
         )
-        return Family(name, Kind.GAUGE, text, samples)
+        return Family(name, Kind.GAUGE, text, Column(pairs))
 
     name = "kafka_consumergroup_"
-    yield each(f"{name}current_offset", "The committed offset.", lambda row: row.offset)
-    yield each(f"{name}lag", "Records not yet read.", lambda row: row.lag)
-    seconds = "The age of the first record not yet read."
-    yield each(f"{name}lag_seconds", seconds, lambda row: row.seconds)
-    stable = "Records of decided transactions not yet read."
-    yield each("ottla_consumergroup_stable_lag", stable, lambda row: row.stable_lag)
     offsets = "The sum of the committed offsets of a topic."
-    yield summed(f"{name}current_offset_sum", offsets, lambda row: row.offset)
-    yield summed(f"{name}lag_sum", "Records of a topic not yet read.", lambda row: row.lag)
-    members = (Sample((("consumergroup", each.group),), each.members) for each in groups)
-    yield Family(f"{name}members", Kind.GAUGE, "Members of the group.", members)
-    kinds = (Sample((("consumergroup", each.group), ("type", each.kind)), 1) for each in groups)
-    yield Family("ottla_consumergroup_type", Kind.GAUGE, "1 for the type of the group.", kinds)
+    yield summed(f"{name}current_offset_sum", offsets, attrgetter("offset"))
+    yield summed(f"{name}lag_sum", "Records of a topic not yet read.", attrgetter("lag"))
+    members = ((_group_label(group), group.members) for group in groups)
+    yield Family(f"{name}members", Kind.GAUGE, "Members of the group.", Column(members))
+    kinds = ((f'{_group_label(group)},type="{group.kind}"', 1) for group in groups)
+    text = "1 for the type of the group."
+    yield Family("ottla_consumergroup_type", Kind.GAUGE, text, Column(kinds))
 
 
-def _partition_labels(group: str, row: PartitionLag) -> str:
-    return label_text(
-        (("consumergroup", group), ("topic", row.topic), ("partition", str(row.partition)))
-    )
+def _group_label(group: GroupLag) -> str:
+    return label_text((("consumergroup", group.group),))
 
 
-def _topic_labels(group: str, topic: str) -> str:
-    return label_text((("consumergroup", group), ("topic", topic)))
+def _topic_labels(group: GroupLag, topic: str) -> str:
+    return label_text((("consumergroup", group.group), ("topic", topic)))
 
 
 def _totals(

@@ -1,0 +1,249 @@
+"""The latency of a producer while its broker copies other topics to remote storage.
+
+Three processes: the node (``ottla server``), the producer, and this one, which starts the copies and
+waits for them. The rounds alternate: nothing is copied; the node copies; and, for comparison, a process
+that has nothing to do with the node uploads the same segments, which is what the machine itself costs.
+
+    python -m benchmarks.copy_latency
+"""
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from benchmarks.report import Row, render, spread
+from ottla.runtime.objects import ObstoreObjects
+from ottla.runtime.randomness import SystemRandom
+from ottla.testing import run_node
+from ottla.tiering.store_settings import DIRECTORY
+
+AREA = "tiering"
+ROUNDS = 5
+MIB = 1 << 20
+SEGMENT_BYTES = 32 * MIB
+RATE = 1000
+BULK_BYTES = 512 * MIB
+QUIET_S = 4.0
+WAIT_S_MAX = 120.0
+RATIO_MAX = 1.2
+
+
+# -- the producer, a process of its own --------------------------------------------------
+
+
+def produce(bootstrap: str) -> None:
+    """Send `RATE` records per second; for each line of standard input print the latencies since.
+
+    A line is a JSON list of milliseconds. The end of standard input ends the process.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    taken: list[float] = []
+    asked: list[str] = []
+
+    def listen() -> None:
+        asked.extend(iter(sys.stdin.readline, ""))
+
+    def note(began: float, error: object, message: object) -> None:
+        taken.append((time.perf_counter() - began) * 1000)
+
+    def watch() -> None:
+        for line in sys.stdin:
+            asked.append(line)
+        asked.append("")
+
+    threading.Thread(target=watch, daemon=True).start()
+    due = time.perf_counter()
+    while True:
+        began = time.perf_counter()
+        producer.produce("hot", b"x" * 200, on_delivery=partial(note, began))
+        due = max(due + 1 / RATE, time.perf_counter() - 1)
+        producer.poll(max(0.0, due - time.perf_counter()))
+        if asked:
+            if not asked.pop(0):
+                return
+            print(json.dumps(taken), flush=True)
+            taken.clear()
+
+
+class ProducerProcess:
+    """The process of `produce`."""
+
+    def __init__(self, bootstrap: str) -> None:
+        command = [sys.executable, "-m", "benchmarks.copy_latency", "produce", bootstrap]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def take(self) -> list[float]:
+        """Return the latencies since the last call, in milliseconds."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("take\n")
+        self._process.stdin.flush()
+        found: list[float] = json.loads(self._process.stdout.readline())
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait(30)
+
+
+# -- the copies --------------------------------------------------------------------------
+
+
+def upload(source: str, target: str) -> None:
+    """Upload all segments below a directory to another one, as a store without a broker."""
+    objects = ObstoreObjects.in_directory(target)
+
+    async def all_segments() -> None:
+        for path in sorted(Path(source).glob("*.log"))[:-1]:
+            await objects.put_file(path.name, str(path))
+
+    asyncio.run(all_segments())
+
+
+def fill(admin: AdminClient, bootstrap: str, topic: str) -> None:
+    """Write a topic that is tiered, but not copied yet."""
+    config = {
+        "remote.storage.enable": "true",
+        "remote.log.copy.disable": "true",
+        "segment.bytes": str(SEGMENT_BYTES),
+    }
+    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap, "batch.size": MIB, "linger.ms": 5})
+    value = SystemRandom().bytes(100_000)
+    for _ in range(BULK_BYTES // len(value)):
+        producer.produce(topic, value)
+        producer.poll(0)
+        if len(producer) > 300:
+            producer.flush(30)
+    producer.flush(60)
+
+
+def begin_copies(admin: AdminClient, topic: str) -> None:
+    """Let the node copy a topic."""
+    entry = ConfigEntry(
+        "remote.log.copy.disable", "false", incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def wait_for(is_done: Callable[[], bool]) -> None:
+    """Wait for a condition, without using much of a core."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    while not is_done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+class Found(NamedTuple):
+    """The p50 and p99 of a round in milliseconds, and its megabytes per second copied."""
+
+    p50: float
+    p99: float
+    speed: float
+
+
+def found(taken: list[float], copied: int, elapsed: float) -> Found:
+    """Return the figures of a round."""
+    ordered = sorted(taken)
+    p99 = ordered[int(len(ordered) * 0.99)]
+    return Found(statistics.median(ordered), p99, copied / 1e6 / elapsed)
+
+
+def one_round(root: Path, number: int, admin: AdminClient, bootstrap: str,
+              producer: ProducerProcess) -> dict[str, Found]:  # fmt: skip
+    """Measure without copies, with the upload of another process, and with copies by the node."""
+    topic, segments = f"bulk-{number}", BULK_BYTES // SEGMENT_BYTES - 1
+    fill(admin, bootstrap, topic)
+    subprocess.run(["sync", "-f", str(root)], check=True)
+    time.sleep(1)
+    result = {}
+
+    def measure(name: str, work: Callable[[], object]) -> None:
+        producer.take()
+        began = time.perf_counter()
+        work()
+        elapsed = time.perf_counter() - began
+        result[name] = found(producer.take(), segments * SEGMENT_BYTES, elapsed)
+        subprocess.run(["sync", "-f", str(root)], check=True)
+        time.sleep(0.5)
+
+    measure("quiet", lambda: time.sleep(QUIET_S))
+    log = next((root / "node").rglob(f"{topic}-0"))
+    bare = [sys.executable, "-m", "benchmarks.copy_latency", "upload", str(log)]
+    measure("bare", lambda: subprocess.run([*bare, str(root / f"bare-{number}")], check=True))
+    store, wanted = root / "tier", (number + 1) * segments
+
+    def copy() -> None:
+        begin_copies(admin, topic)
+        wait_for(lambda: sum(1 for _ in store.rglob("*.manifest")) >= wanted)
+
+    measure("copy", copy)
+    print(
+        " ".join(
+            f"{n} p50={f.p50:.2f} p99={f.p99:.2f} {f.speed:.0f}MB/s" for n, f in result.items()
+        ),
+        file=sys.stderr,
+        flush=True,
+    )
+    return result
+
+
+def rounds(root: Path, extra: dict[str, object] | None = None) -> list[dict[str, Found]]:
+    """Run a node and a producer, and measure `ROUNDS` times."""
+    config = {
+        "remote.log.storage.system.enable": True,
+        "remote.log.storage.manager.class.name": DIRECTORY,
+        "rsm.config.directory": str(root / "tier"),
+        "remote.log.metadata.manager.class.name": "memory",
+        **(extra or {}),
+    }
+    with run_node(processes=True, config=config, directory=root / "node") as node:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        admin.create_topics([NewTopic("hot", 1, 1)])["hot"].result(30)
+        producer = ProducerProcess(node.bootstrap)
+        try:
+            time.sleep(2)
+            return [one_round(root, n, admin, node.bootstrap, producer) for n in range(ROUNDS)]
+        finally:
+            producer.close()
+
+
+def run() -> list[Row]:
+    """Measure everything."""
+    with tempfile.TemporaryDirectory(prefix="ottla-tier-") as temporary:
+        taken = rounds(Path(temporary))
+    return []
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["produce"]:
+        produce(sys.argv[2])
+    elif sys.argv[1:2] == ["upload"]:
+        upload(*sys.argv[2:])
+    else:
+        if len(sys.argv) > 1:
+            ROUNDS = int(sys.argv[1])
+        print(render(run()))
