@@ -1,8 +1,8 @@
 """Compare copies to remote storage, and reads from it, with the store's bare speed, in one run.
 
 The store is a directory, and an S3 server of another process (moto). Copying a segment computes its
-checksum, uploads it and reads it back. Reading is sequential, a fetch of 1 MiB at a time. The third
-claim is the latency of a producer while its broker copies other topics.
+checksum, uploads it and reads it back. Reading is sequential, a fetch of 1 MiB at a time. The
+latency of a producer while its broker copies other topics is measured by `copy_latency`.
 
     python -m benchmarks.tiering
 """
@@ -15,22 +15,13 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator
-from functools import partial
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
 from tests.free_ports import free_ports
 
+from benchmarks import copy_latency
 from benchmarks.report import Row, render, spread
 from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
 from ottla.protocol.records.batch import batches
@@ -45,7 +36,6 @@ from ottla.runtime.trusted_time import TrustedClock
 from ottla.runtime.worker import ThreadWorker
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.testing import run_node
 from ottla.tiering.metadata_manager import InMemoryMetadata
 from ottla.tiering.read_cache import BLOCK_BYTES, BLOCKS_BYTES_MAX, INDEX_BYTES_MAX, ReadCache
 from ottla.tiering.remote_log_manager import ManagerPorts, ManagerSettings, RemoteLogManager
@@ -60,8 +50,6 @@ ROUNDS = 5
 MIB = 1 << 20
 SEGMENT_BYTES = 32 * MIB
 SEGMENTS = 4
-RATE = 1000
-BULK_BYTES = 256 * MIB
 
 
 class BenchReplica:
@@ -212,105 +200,6 @@ def _s3_server() -> Iterator[StoreSettings]:
         server.wait(30)
 
 
-# -- the latency of a producer ---------------------------------------------------------
-
-
-class Paced:
-    """A producer that sends `RATE` records per second; latencies in seconds."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
-        self.taken: list[float] = []
-
-    def run(self, until: Callable[[], bool]) -> list[float]:
-        """Send until a condition holds; return the latencies of these records."""
-        self.taken = []
-        due = time.perf_counter()
-        while not until():
-            began = time.perf_counter()
-            note = partial(self._note, began)
-            self._producer.produce("hot", b"x" * 200, on_delivery=note)
-            due += 1 / RATE
-            self._producer.poll(max(0.0, due - time.perf_counter()))
-        self._producer.flush(30)
-        return self.taken
-
-    def _note(self, began: float, error: object, message: object) -> None:
-        self.taken.append(time.perf_counter() - began)
-
-
-def _fill(admin: AdminClient, bootstrap: str, topic: str) -> None:
-    """Write a topic that is tiered, but not copied yet."""
-    config = {
-        "remote.storage.enable": "true",
-        "remote.log.copy.disable": "true",
-        "segment.bytes": str(SEGMENT_BYTES),
-    }
-    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": bootstrap, "batch.size": MIB, "linger.ms": 5})
-    value = SystemRandom().bytes(100_000)
-    for _ in range(BULK_BYTES // len(value)):
-        producer.produce(topic, value)
-        producer.poll(0)
-        if len(producer) > 300:
-            producer.flush(30)
-    producer.flush(60)
-
-
-def _under_copies(root: Path) -> Row:
-    """Compare the latency of a producer while other topics are copied, and while none is."""
-    store = root / "tier"
-    config = {
-        "remote.log.storage.system.enable": True,
-        "remote.log.storage.manager.class.name": DIRECTORY,
-        "rsm.config.directory": str(store),
-        "remote.log.metadata.manager.class.name": "memory",
-    }
-    idle: list[float] = []
-    busy: list[float] = []
-    with run_node(processes=True, config=config, directory=root / "node") as node:
-        admin = AdminClient({"bootstrap.servers": node.bootstrap})
-        admin.create_topics([NewTopic("hot", 1, 1)])["hot"].result(30)
-        producer = Paced(node.bootstrap)
-        producer.run(_for_seconds(2))
-        for turn in range(ROUNDS):
-            _fill(admin, node.bootstrap, f"bulk-{turn}")
-            time.sleep(1)
-            idle.append(_p99(producer.run(_for_seconds(3))))
-            wanted = (turn + 1) * (BULK_BYTES // SEGMENT_BYTES - 1)
-            entry = ConfigEntry(
-                "remote.log.copy.disable", "false", incremental_operation=AlterConfigOpType.SET
-            )
-            resource = ConfigResource(
-                ResourceType.TOPIC, f"bulk-{turn}", incremental_configs=[entry]
-            )
-            admin.incremental_alter_configs([resource])[resource].result(30)
-            busy.append(_p99(producer.run(partial(_is_copied, store, wanted))))
-    ratio = statistics.median(mine / theirs for mine, theirs in zip(busy, idle, strict=True))
-    return Row(
-        AREA,
-        f"produce p99 at {RATE:,} per s while {BULK_BYTES // MIB} MiB are copied",
-        f"{statistics.median(busy) * 1000:.2f} ms",
-        f"without copying, {statistics.median(idle) * 1000:.2f} ms",
-        ratio,
-        "at most 1.2",
-        ratio <= 1.2,
-    )
-
-
-def _for_seconds(seconds: float) -> Callable[[], bool]:
-    end = time.monotonic() + seconds
-    return lambda: time.monotonic() >= end
-
-
-def _is_copied(store: Path, wanted: int) -> bool:
-    return sum(1 for _ in store.rglob("*.manifest")) >= wanted
-
-
-def _p99(taken: list[float]) -> float:
-    return sorted(taken)[int(len(taken) * 0.99)]
-
-
 def run() -> list[Row]:
     """Measure everything."""
     with tempfile.TemporaryDirectory(prefix="ottla-tier-") as temporary:
@@ -320,8 +209,7 @@ def run() -> list[Row]:
         rows = asyncio.run(_against_store(log, place, "a directory"))
         with _s3_server() as server:
             rows += asyncio.run(_against_store(log, server, "an S3 server"))
-        rows.append(_under_copies(root))
-    return rows
+    return rows + copy_latency.run()
 
 
 if __name__ == "__main__":
