@@ -307,6 +307,17 @@ def test_export_is_given_up_after_its_attempts() -> None:
     assert counts.retries == ATTEMPTS_MAX - 1
 
 
+def test_flush_sends_each_export_once_and_stops_at_a_failure() -> None:
+    collector = Collector(Delivered(), Failed("away", is_retryable=True))
+    box = outbox(collector)
+    for body in (b"a", b"b", b"c"):
+        box.offer(Export("metrics", body))
+    asyncio.run(box.flush())
+    assert collector.received == [b"a", b"b"]
+    assert (box.of("metrics").delivered, box.of("metrics").dropped) == (1, 2)
+    assert box.bytes == 0
+
+
 def test_full_queue_drops_the_newest_export() -> None:
     box = outbox(Collector())
     half = bytes(QUEUE_BYTES_MAX // 2)

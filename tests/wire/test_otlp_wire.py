@@ -178,6 +178,21 @@ def test_part_of_the_requests_on_the_fast_path_is_traced(tmp_path: Path) -> None
     assert not sampled.metrics, "only traces have an endpoint"
 
 
+def test_stopping_node_exports_its_last_values_and_traces(tmp_path: Path) -> None:
+    with collector() as last:
+        loaded = settings(
+            tmp_path,
+            f"ottla.otlp.endpoint={last.url}/",
+            "ottla.otlp.metrics.interval.ms=86400000",
+            "ottla.otlp.traces.sample.ratio=1",
+        )
+        with one_node(loaded) as node:
+            produce(node, "last")
+            assert not last.metrics, "a day has not passed"
+        assert "kafka_server_brokertopicmetrics_messagesin_total" in last.metric_names()
+        assert any(span.name == "Produce" for span in last.spans())
+
+
 def test_span_of_a_failed_request_has_its_error(node: OneNode, collected: Collected) -> None:
     topics = [MetadataRequestTopic(name="no such topic")]
     ask(node, MetadataRequest(topics, allow_auto_topic_creation=False))

@@ -6,6 +6,7 @@ metrics of the last round still wait, a round is skipped and counted as dropped.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -26,10 +27,14 @@ from ottla.observability.request_traces import RequestTracer, spans_of
 from ottla.protocol.types import Buffer, Millis
 from ottla.runtime.ports import Random
 
+log = logging.getLogger(__name__)
+
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
 """About the size of one request; collectors refuse more than some megabytes."""
 SLICE_S: Final = 0.004
 TRACES_S: Final = 1.0
+FLUSH_S: Final = 3.0
+"""How long a node that stops waits for its last exports."""
 TRACES_PER_ROUND: Final = 512
 METRICS, CLIENT_METRICS, TRACES = "metrics", "client_metrics", "traces"
 _NANOS: Final = 1_000_000
@@ -78,16 +83,34 @@ class OtlpExporter:
         self._left_out = left_out
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Export until cancelled."""
+        """Export until cancelled, and then the last values and traces within `FLUSH_S`."""
         ready()
-        async with asyncio.TaskGroup() as tasks:
-            for outbox in (self._metrics, self._traces):
-                if outbox is not None:
-                    tasks.create_task(outbox.run())
-            if self._metrics is not None and self._registry is not None:
-                tasks.create_task(self._export_metrics(self._metrics, self._registry))
-            if self._traces is not None and self._tracer is not None:
-                tasks.create_task(self._export_traces(self._traces, self._tracer))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for outbox in (self._metrics, self._traces):
+                    if outbox is not None:
+                        tasks.create_task(outbox.run())
+                if self._metrics is not None and self._registry is not None:
+                    tasks.create_task(self._export_metrics(self._metrics, self._registry))
+                if self._traces is not None and self._tracer is not None:
+                    tasks.create_task(self._export_traces(self._traces, self._tracer))
+        except asyncio.CancelledError:
+            await self._flush()
+            raise
+
+    async def _flush(self) -> None:
+        """Export what has happened since the last round: the collector would never see it."""
+        try:
+            async with asyncio.timeout(FLUSH_S), asyncio.TaskGroup() as tasks:
+                if self._metrics is not None and self._registry is not None:
+                    await self._export_values(self._metrics, self._registry)
+                if self._traces is not None and self._tracer is not None:
+                    await self._export_taken(self._traces, self._tracer)
+                for outbox in (self._metrics, self._traces):
+                    if outbox is not None:
+                        tasks.create_task(outbox.flush())
+        except TimeoutError:
+            log.warning("otlp export lost at stop: not sent within %.0f s", FLUSH_S)
 
     def prepare(self, data: Buffer, labels: Mapping[str, str]) -> Callable[[], None]:
         """Return what forwards metrics of a client, on the event loop. Runs on any thread.
@@ -108,10 +131,14 @@ class OtlpExporter:
             if outbox.has_queued(METRICS):
                 outbox.of(METRICS).dropped += 1
             else:
-                times = MetricTimes(timing.start_ms * _NANOS, timing.now() * _NANOS)
-                families = await self._collect(registry)
-                await self._pack(outbox, METRICS, metric_pieces(families, times))
+                await self._export_values(outbox, registry)
             await asyncio.sleep(timing.interval_s)
+
+    async def _export_values(self, outbox: Outbox, registry: Registry) -> None:
+        timing = self._timing
+        times = MetricTimes(timing.start_ms * _NANOS, timing.now() * _NANOS)
+        families = await self._collect(registry)
+        await self._pack(outbox, METRICS, metric_pieces(families, times))
 
     async def _collect(self, registry: Registry) -> list[Family]:
         """Return all families; pause after every slice."""
@@ -129,9 +156,12 @@ class OtlpExporter:
     async def _export_traces(self, outbox: Outbox, tracer: RequestTracer) -> None:
         while True:
             await asyncio.sleep(TRACES_S)
-            while found := tracer.take(TRACES_PER_ROUND):
-                spans = (span for each in found for span in spans_of(each, self._random))
-                await self._pack(outbox, TRACES, map(span_piece, spans))
+            await self._export_taken(outbox, tracer)
+
+    async def _export_taken(self, outbox: Outbox, tracer: RequestTracer) -> None:
+        while found := tracer.take(TRACES_PER_ROUND):
+            spans = (span for each in found for span in spans_of(each, self._random))
+            await self._pack(outbox, TRACES, map(span_piece, spans))
 
     async def _pack(self, outbox: Outbox, signal: str, pieces: Iterator[bytes]) -> None:
         """Queue requests that have all pieces; pause after every slice."""

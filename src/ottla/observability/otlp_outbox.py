@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -80,7 +81,7 @@ class Outbox:
         return self.counts.setdefault(signal, SignalCounts())
 
     async def run(self) -> None:
-        """Send until cancelled; what is queued then is lost."""
+        """Send until cancelled; `flush` then sends what is queued."""
         while True:
             while not self._queue:
                 self._filled.clear()
@@ -89,6 +90,25 @@ class Outbox:
             await self._deliver(export)
             self._queue.popleft()
             self.bytes -= len(export.body)
+
+    async def flush(self) -> None:
+        """Send what is queued, each export once; the first failure drops the others.
+
+        An export that was being sent when `run` was cancelled may reach the collector twice.
+        """
+        while self._queue:
+            export = self._queue.popleft()
+            self.bytes -= len(export.body)
+            outcome = await self._worker.run(partial(self._post, export.body))
+            if isinstance(outcome, Failed):
+                log.warning("otlp export lost at stop to=%s exports=%d reason=%s", self._name,
+                            1 + len(self._queue), outcome.reason)  # fmt: skip
+                for lost in (export, *self._queue):
+                    self.of(lost.signal).dropped += 1
+                self._queue.clear()
+                self.bytes = 0
+                return
+            self.of(export.signal).delivered += 1
 
     async def _deliver(self, export: Export) -> None:
         counts = self.of(export.signal)
