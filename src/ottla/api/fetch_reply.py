@@ -29,7 +29,7 @@ from ottla.api.fetch_request import FLEXIBLE_SINCE, SESSIONS_SINCE, Topic
 from ottla.api.replies import Chunk, FileSlice
 from ottla.protocol.codec.primitives import uvarint
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.types import LeaderEpoch, Offset
+from ottla.protocol.types import Buffer, LeaderEpoch, Offset
 from ottla.storage.transaction_index import AbortedTxn
 
 UNKNOWN: Final = Offset(-1)
@@ -66,7 +66,7 @@ class Row(msgspec.Struct):
     preferred_replica: int = NO_REPLICA
     diverging: tuple[LeaderEpoch, Offset] | None = None
     leader: CurrentLeader | None = None
-    data: bytes = b""
+    data: Buffer = b""
 
     @property
     def size(self) -> int:

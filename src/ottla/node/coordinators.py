@@ -125,7 +125,7 @@ class Coordinators:
         )
         return consumer_lag.ConsumerLag(sources, interval_ms)
 
-    def collect(self) -> Iterable[Family]:
+    def collect(self) -> Iterable[Family | None]:
         """Yield the lag of groups, once a coordinator exists."""
         lag = self.get().lag if self._built.is_made else None
         return () if lag is None else lag.collect()

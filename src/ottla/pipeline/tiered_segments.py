@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from ottla.pipeline.decode import Chunk
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
 from ottla.protocol.records.batch import HEADER_BYTES, is_crc_valid, read_header
-from ottla.protocol.types import TopicIdPartition
+from ottla.protocol.types import Buffer, TopicIdPartition
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.blocking import LoopThread
 from ottla.runtime.disk import RealDisk
@@ -90,7 +90,7 @@ class TieredStore:
             return b""
         return self._loop.run(self._store.read(metadata, kind))
 
-    def begin_block(self, metadata: SegmentMetadata, start: int, length: int) -> "Future[bytes]":
+    def begin_block(self, metadata: SegmentMetadata, start: int, length: int) -> "Future[Buffer]":
         """Start to read batches; the future has fewer bytes only at the end."""
         return self._loop.begin(self._store.read_log(metadata, start, length))
 
@@ -204,7 +204,7 @@ def _chunks(
             block = reading.result()
             at += len(block)
             reading = store.begin_block(segment, at, BLOCK_BYTES)
-            data = rest + block
+            data = rest + block if rest else block
             whole = _checked(store, segment, data, at - len(data), upto)
             if whole.data:
                 yield _chunk(whole.data, aborted)
@@ -229,7 +229,7 @@ class _Whole(NamedTuple):
 
 
 def _checked(
-    store: TieredStore, segment: SegmentMetadata, data: bytes, at: int, upto: int
+    store: TieredStore, segment: SegmentMetadata, data: Buffer, at: int, upto: int
 ) -> _Whole:
     """Return the whole batches of ``data``; bytes that are not what was stored are read again."""
     try:
@@ -242,7 +242,7 @@ def _checked(
         raise ObjectDamaged(f"{segment.segment_id}: {error}") from error
 
 
-def _whole_batches(data: bytes, segment: SegmentMetadata, upto: int) -> _Whole:
+def _whole_batches(data: Buffer, segment: SegmentMetadata, upto: int) -> _Whole:
     """Find the whole batches that begin before ``upto``.
 
     Raises:

@@ -8,6 +8,7 @@ import errno
 import importlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ottla.protocol.types import Buffer
@@ -70,15 +71,22 @@ class ObstoreObjects:
             await self._obstore.put_async(self._store, key, bytes(data), use_multipart=False)
 
     async def put_file(self, key: str, path: str) -> None:
-        """Store a file, in parts if it is large."""
+        """Store a file, in parts if it is large.
+
+        obstore reads the file itself: reading a Python file object would copy every part while no
+        other thread of the interpreter runs.
+        """
         check_key(key)
-        with open(path, "rb") as file, _translated(key):  # noqa: ASYNC230 - read part by part
+        with _translated(key):
             await self._obstore.put_async(
-                self._store, key, file, chunk_size=PART_BYTES, max_concurrency=PARTS_MAX
+                self._store, key, Path(path), chunk_size=PART_BYTES, max_concurrency=PARTS_MAX
             )
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return part of an object; empty if ``start`` is at or after its end."""
+    async def get_range(self, key: str, start: int, length: int) -> Buffer:
+        """Return part of an object; empty if ``start`` is at or after its end.
+
+        A view of obstore's memory: copying megabytes here would hold up the event loop.
+        """
         check_key(key)
         if start < 0 or length < 0:
             raise ValueError(f"invalid range: {length} bytes from {start}")
@@ -97,7 +105,7 @@ class ObstoreObjects:
             if start >= (await self.head(key)).size:
                 return b""
             raise
-        return bytes(found)
+        return memoryview(found)
 
     async def head(self, key: str) -> ObjectMeta:
         """Describe an object."""

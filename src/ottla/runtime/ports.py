@@ -318,8 +318,11 @@ class ObjectStore(Protocol):
         """Store a local file's contents, in parts if the store requires it, in bounded memory."""
         ...
 
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return exactly ``length`` bytes from ``start``, fewer only at the object's end."""
+    async def get_range(self, key: str, start: int, length: int) -> Buffer:
+        """Return exactly ``length`` bytes from ``start``, fewer only at the object's end.
+
+        The bytes may belong to the store's library, so that they need not be copied.
+        """
         ...
 
     async def head(self, key: str) -> ObjectMeta:

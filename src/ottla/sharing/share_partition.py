@@ -11,7 +11,7 @@ from ottla.config.value_rules import duration_ms
 from ottla.protocol.faults import CorruptBatch, OffsetOutOfRange, UnsupportedMagic
 from ottla.protocol.records.batch import BatchHeader, batches, is_crc_valid
 from ottla.protocol.records.reader import Record, read_records
-from ottla.protocol.types import Millis, Offset
+from ottla.protocol.types import Buffer, Millis, Offset
 from ottla.replication.partition import Partition
 from ottla.replication.partition_reads import Isolation, ReadRequest, ReadResult
 from ottla.runtime.ports import File
@@ -106,7 +106,7 @@ class SharePartition:
         file: File = found.slice.file
         return self.dead_in(file.pread(found.slice.length, found.slice.position), dead)
 
-    def dead_in(self, data: bytes, dead: Sequence[DeadRecords]) -> DeadRecordsRead:
+    def dead_in(self, data: Buffer, dead: Sequence[DeadRecords]) -> DeadRecordsRead:
         """Return the records for the dead-letter topic in ``data``, read from the first on."""
         first, last = dead[0].first, dead[-1].last
         records: list[Record] = []
@@ -117,7 +117,7 @@ class SharePartition:
                 records += [each for each in read_records(data, position) if each.offset >= first]
         return DeadRecordsRead(records, Offset(min(until, last) if until >= first else last))
 
-    def _sound(self, data: bytes, offset: Offset) -> list[tuple[int, BatchHeader]]:
+    def _sound(self, data: Buffer, offset: Offset) -> list[tuple[int, BatchHeader]]:
         """Return the whole batches up to the first damaged one, which is checked at once.
 
         Raises:
@@ -188,7 +188,7 @@ def _minus(acquired: Acquired, header: BatchHeader) -> list[Acquired]:
     return [each for each in (left, right) if each.first <= each.last]
 
 
-def _covering(data: bytes, read: list[tuple[int, BatchHeader]], acquired: list[Acquired]) -> bytes:
+def _covering(data: Buffer, read: list[tuple[int, BatchHeader]], acquired: list[Acquired]) -> bytes:
     """Return the batches from the first to the last with acquired records."""
     if not acquired:
         return b""
@@ -198,4 +198,4 @@ def _covering(data: bytes, read: list[tuple[int, BatchHeader]], acquired: list[A
         for position, header in read
         if header.last_offset >= first and header.base_offset <= last
     ]
-    return data[inside[0][0] : inside[-1][1]] if inside else b""
+    return bytes(data[inside[0][0] : inside[-1][1]]) if inside else b""

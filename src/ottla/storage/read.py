@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
 from ottla.protocol.records.batch import is_crc_valid
 from ottla.protocol.records.reader import Record, read_records
-from ottla.protocol.types import LeaderEpoch, Millis, Offset
+from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
 from ottla.runtime.ports import File
 from ottla.storage.scan import LocatedBatch
 from ottla.storage.segment import Segment
@@ -51,7 +51,7 @@ class TimestampedOffset(NamedTuple):
 class RemoteRecords(NamedTuple):
     """Whole batches from remote storage; ``aborted`` is None unless read_committed."""
 
-    data: bytes
+    data: Buffer
     aborted: list[AbortedTxn] | None = None
 
 

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
+from ottla.protocol.types import Buffer
+
 BLOCK_BYTES: Final = 4 << 20
 """The size of a ranged GET. Four of a consumer's default fetches."""
 BLOCKS_BYTES_MAX: Final = 64 << 20
@@ -22,8 +24,8 @@ class ReadCache(Generic[Key]):
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self._values: OrderedDict[Key, bytes] = OrderedDict()
-        self._loading: dict[Key, asyncio.Future[bytes]] = {}
+        self._values: OrderedDict[Key, Buffer] = OrderedDict()
+        self._loading: dict[Key, asyncio.Future[Buffer]] = {}
         self.size = 0
         self.hits = 0
         self.misses = 0
@@ -31,7 +33,7 @@ class ReadCache(Generic[Key]):
     def __contains__(self, key: Key) -> bool:
         return key in self._values or key in self._loading
 
-    async def get(self, key: Key, load: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def get(self, key: Key, load: Callable[[], Awaitable[Buffer]]) -> Buffer:
         """Return a value; ``load`` is called once, however many readers wait for it.
 
         A failure of ``load`` is raised to all of them, and is not kept.
@@ -51,9 +53,9 @@ class ReadCache(Generic[Key]):
                 if not waiting.cancelled():
                     raise  # this reader was cancelled; the other one goes on
 
-    async def _load(self, key: Key, load: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _load(self, key: Key, load: Callable[[], Awaitable[Buffer]]) -> Buffer:
         self.misses += 1
-        loading: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        loading: asyncio.Future[Buffer] = asyncio.get_running_loop().create_future()
         self._loading[key] = loading
         try:
             value = await load()
@@ -70,7 +72,7 @@ class ReadCache(Generic[Key]):
         self._put(key, value)
         return value
 
-    def _put(self, key: Key, value: bytes) -> None:
+    def _put(self, key: Key, value: Buffer) -> None:
         self._values[key] = value
         self.size += len(value)
         while self.size > self.bytes_max and self._values:

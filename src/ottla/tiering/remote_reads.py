@@ -13,7 +13,7 @@ import msgspec
 
 from ottla.protocol.faults import OffsetOutOfRange
 from ottla.protocol.records.batch import read_header
-from ottla.protocol.types import Millis, Offset, TopicIdPartition, Uuid
+from ottla.protocol.types import Buffer, Millis, Offset, TopicIdPartition, Uuid
 from ottla.quotas.replication_throttle import Allowance
 from ottla.runtime.ports import Clock
 from ottla.storage.log import Log
@@ -241,7 +241,7 @@ def _place(partition: ReadablePartition) -> TopicIdPartition:
     return TopicIdPartition(partition.topic_id, partition.index)
 
 
-def _end_of(data: bytes) -> Offset:
+def _end_of(data: Buffer) -> Offset:
     """Return the offset after the last batch of ``data``, which holds whole batches."""
     position, end = 0, Offset(0)
     while position < len(data):

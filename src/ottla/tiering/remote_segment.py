@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
 from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, is_crc_valid, read_header
 from ottla.protocol.records.reader import read_records
-from ottla.protocol.types import Millis, Offset, Uuid
+from ottla.protocol.types import Buffer, Millis, Offset, Uuid
 from ottla.runtime.ports import Worker
 from ottla.storage.read import TimestampedOffset
 from ottla.storage.transaction_index import ENTRY_BYTES, AbortedTxn
@@ -54,7 +54,7 @@ class RemoteSegment:
 
     # -- batches -------------------------------------------------------------------
 
-    async def read(self, offset: Offset, bytes_max: int, *, minimum_one: bool) -> bytes:
+    async def read(self, offset: Offset, bytes_max: int, *, minimum_one: bool) -> Buffer:
         """Return whole batches from the one that holds ``offset`` on, or the next one.
 
         At most ``bytes_max``; a first batch that is larger is returned whole if ``minimum_one``.
@@ -69,7 +69,7 @@ class RemoteSegment:
                 self._reads.blocks.drop(lambda key: key[0] == self._id)
         raise AssertionError
 
-    async def _read(self, offset: Offset, bytes_max: int, minimum_one: bool) -> bytes:
+    async def _read(self, offset: Offset, bytes_max: int, minimum_one: bool) -> Buffer:
         first = await self._find(offset)
         if first is None:
             return b""
@@ -97,13 +97,13 @@ class RemoteSegment:
             if position == start:
                 raise CorruptBatch(f"no batch begins at {position}")
 
-    async def _bytes(self, position: int, length: int) -> bytes:
-        """Return part of the segment, from the cache of blocks."""
+    async def _bytes(self, position: int, length: int) -> Buffer:
+        """Return part of the segment, from the cache of blocks; copied only if it is of several."""
         end = min(position + length, self._size)
         parts = []
         while position < end:
             number, skip = divmod(position, BLOCK_BYTES)
-            block = await self._block(number)
+            block = memoryview(await self._block(number))
             part = block[skip : skip + end - position]
             if not part:
                 raise CorruptBatch(f"block {number} has {len(block)} bytes")
@@ -111,7 +111,7 @@ class RemoteSegment:
             position += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def _block(self, number: int) -> bytes:
+    async def _block(self, number: int) -> Buffer:
         reads, start = self._reads, number * BLOCK_BYTES
         load = partial(reads.store.read_log, self.metadata, start, BLOCK_BYTES)
         return await reads.blocks.get((self._id, number), load)
@@ -133,7 +133,7 @@ class RemoteSegment:
         if not reads.store.size(self.metadata, kind):
             return b""
         load = partial(reads.store.read, self.metadata, kind)
-        return await reads.indexes.get((self._id, kind), load)
+        return bytes(await reads.indexes.get((self._id, kind), load))
 
     async def _position_of(self, offset: Offset) -> int:
         data = await self._index(ObjectKind.OFFSET_INDEX)
@@ -193,7 +193,7 @@ def _transactions(data: bytes) -> Iterator[AbortedTxn]:
         yield AbortedTxn(*fields)
 
 
-def _whole_batches(data: bytes, metadata: SegmentMetadata) -> bytes:
+def _whole_batches(data: Buffer, metadata: SegmentMetadata) -> Buffer:
     """Return the whole batches at the start of ``data``, each with a valid CRC and offset.
 
     Raises:
@@ -214,7 +214,7 @@ def _whole_batches(data: bytes, metadata: SegmentMetadata) -> bytes:
 
 
 def _first_record(
-    batch: bytes, header: BatchHeader, timestamp: Millis, start: Offset
+    batch: Buffer, header: BatchHeader, timestamp: Millis, start: Offset
 ) -> TimestampedOffset | None:
     if not is_crc_valid(batch, 0, header):
         raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} is wrong")

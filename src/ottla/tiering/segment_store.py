@@ -147,7 +147,7 @@ class SegmentStore:
         """Return a whole object, compared with its checksum; for indexes, not for batches."""
         key, expected = self.key(metadata, kind), decode_objects(metadata.custom)[kind]
         for attempt in range(ATTEMPTS_MAX):
-            data = await self._get(key, 0, expected.size)
+            data = bytes(await self._get(key, 0, expected.size))
             if len(data) == expected.size and _crc(0, data) == expected.crc:
                 return data
             await self._pause(attempt)
@@ -163,7 +163,8 @@ class SegmentStore:
         for attempt in range(ATTEMPTS_MAX):
             try:
                 size = (await self._retry(key, lambda: self._objects.head(key))).size
-                return decode_manifest(await self._get(key, 0, min(size, MANIFEST_BYTES_MAX)))
+                found = await self._get(key, 0, min(size, MANIFEST_BYTES_MAX))
+                return decode_manifest(bytes(found))
             except FileNotFoundError as error:
                 raise ObjectMissing(f"{key}: no such object") from error
             except CorruptCustomMetadata as error:
@@ -184,17 +185,17 @@ class SegmentStore:
         stored = decode_objects(metadata.custom).get(kind)
         return 0 if stored is None else stored.size
 
-    async def read_log(self, metadata: SegmentMetadata, start: int, length: int) -> bytes:
+    async def read_log(self, metadata: SegmentMetadata, start: int, length: int) -> Buffer:
         """Return part of the batches; fewer bytes only at the end. The caller checks the CRCs."""
         length = min(length, self.size(metadata, ObjectKind.LOG) - start)
         return await self._get(self.key(metadata, ObjectKind.LOG), start, max(0, length))
 
-    async def _get(self, key: str, start: int, length: int) -> bytes:
+    async def _get(self, key: str, start: int, length: int) -> Buffer:
         """Return exactly ``length`` bytes; a shorter body is asked for again."""
         if length <= 0:
             return b""
 
-        async def get() -> bytes:
+        async def get() -> Buffer:
             found = await self._objects.get_range(key, start, length)
             if len(found) != length:
                 text = f"{len(found)} bytes instead of {length} from {start}"
@@ -247,8 +248,14 @@ class SegmentStore:
 
 
 def _crc(crc: int, data: Buffer) -> int:
-    found: int = google_crc32c.extend(crc, bytes(data))
-    return found
+    """Return the CRC32C of what ``crc`` is of, followed by ``data``.
+
+    Each piece is just large enough for google-crc32c to let other threads run meanwhile.
+    """
+    view = memoryview(data)
+    for start in range(0, len(view), _CRC_PIECE_BYTES):
+        crc = google_crc32c.extend(crc, view[start : start + _CRC_PIECE_BYTES].tobytes())
+    return crc
 
 
 def _crc_of_file(disk: Disk, path: str, length: int) -> int:
