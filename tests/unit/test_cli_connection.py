@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from ottla.cli import connection_settings
 from ottla.cli.app import COMMANDS, app
+from ottla.cli.connection_options import moved_after_command
 from ottla.cli.connection_settings import Given, client_properties, resolve_bootstrap
 from ottla.cli.session import parse_bootstrap
 from ottla.runtime.ports import Address
@@ -40,6 +41,10 @@ def run(*arguments: str, code: int = 0) -> str:
 )
 def test_port_of_a_broker_is_9092_unless_given(text: str, expected: list[Address]) -> None:
     assert parse_bootstrap(text) == expected
+
+
+def test_ipv6_address_without_brackets_is_refused_with_advice() -> None:
+    assert "needs brackets" in run("topic", "list", "-b", "::1", code=2)
 
 
 def test_stronger_sources_win(tmp_path: Path) -> None:
@@ -116,3 +121,32 @@ def test_every_command_with_bootstrap_takes_the_connection_options() -> None:
                 seen += 1
                 assert {"--command-config", "-X", "--profile"} <= options, name
     assert seen > 20
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("-b h:1 topic list", "topic list -b h:1"),
+        ("-o json --profile p topic list --internal", "-o json topic list --internal --profile p"),
+        ("--bootstrap=h consume t -- -x", "consume t --bootstrap=h -- -x"),
+        ("-X a=b -X c=d cluster info", "cluster info -X a=b -X c=d"),
+        ("topic list -b h", "topic list -b h"),
+        ("-o yaml topic list", "-o yaml topic list"),
+        ("--profile p", "--profile p"),
+        ("--help", "--help"),
+    ],
+)
+def test_connection_options_may_come_before_the_command(given: str, expected: str) -> None:
+    assert moved_after_command(given.split()) == expected.split()
+
+
+def test_early_bootstrap_reaches_the_command() -> None:
+    done = CliRunner().invoke(app, ["-b", "127.0.0.1:1", "-o", "json", "topic", "list"])
+    assert "127.0.0.1:1: connection refused" in json.loads(done.stderr)["error"]
+
+
+def test_misspelt_profile_and_setting_are_answered_with_the_closest_ones() -> None:
+    done = CliRunner().invoke(app, ["profile", "set", "staging", "bootstrap.server=s:1"])
+    assert "did you mean 'bootstrap.servers'?" in done.stderr
+    assert "did you mean 'staging'?" in run("profile", "show", "stagin", code=1)
+    assert "did you mean" in run("topic", "list", "--profile", "stagin", code=2)

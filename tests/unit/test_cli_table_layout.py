@@ -50,6 +50,15 @@ def test_numbers_are_never_broken_and_names_are_broken_after_separators() -> Non
     assert text.startswith("TOPIC")
 
 
+def test_columns_without_values_make_space_for_the_others() -> None:
+    rows = [{"topic": LONG, "lag": 3, "eta": None}, {"topic": LONG, "lag": None, "eta": None}]
+    assert render(rows, Output.TABLE, 80).startswith("TOPIC") and "ETA" not in render(
+        rows, Output.TABLE, 80
+    )
+    assert "ETA" in render(rows, Output.TABLE), "in a pipe columns are always the same"
+    assert "ETA" in render([{"topic": "t", "lag": 3, "eta": None}], Output.TABLE, 80)
+
+
 def test_table_with_too_many_columns_becomes_a_block_per_row() -> None:
     row = {f"column_{number}": f"value-{number}-of-this-row" for number in range(9)}
     text = render([row, row], Output.TABLE, 80)

@@ -197,8 +197,29 @@ def test_unknown_names_are_answered_with_the_closest_ones(ottla: Ottla) -> None:
         assert "did you mean 'invoices'?" in ottla(*arguments, "invoice", code=1)
     said = ottla("config", "set", "topic", "invoices", "retentoin.ms=1", code=1)
     assert "did you mean 'retention.ms'" in said
+    said = ottla("config", "set", "topic", "invoice", "retention.ms=1", code=1)
+    assert "did you mean 'invoices'?" in said
+    said = ottla("config", "get", "topic", "invoices", "retentoin.ms", code=1)
+    assert "no such key: retentoin.ms; did you mean 'retention.ms'" in said
+    said = ottla("config", "set", "group", "g", "consumer.sesion.timeout.ms=50000", code=1)
+    assert "did you mean 'consumer.session.timeout.ms'" in said
+    said = ottla("config", "set", "client-metrics", "m", "intrval.ms=100", code=1)
+    assert "did you mean 'interval.ms'?" in said
+    said = ottla("quota", "set", "--user", "u", "producer_byte_rat=1", "-o", "json", code=2)
+    assert "did you mean 'producer_byte_rate'" in json.loads(said)["error"]
     found = json.loads(ottla("topic", "describe", "invoice", "-o", "json", code=1))
     assert found["kafka_error"] == "UNKNOWN_TOPIC_OR_PARTITION" and found["exit_code"] == 1
+
+
+def test_unknown_broker_key_is_set_with_a_warning(ottla: Ottla) -> None:
+    """Brokers keep keys that they do not know, as Kafka's do; a misspelt one must not pass."""
+    arguments = ["config", "set", "broker", "1", "log.retntion.ms=5"]
+    done = CliRunner().invoke(app, arguments, env={"OTTLA_BOOTSTRAP": ottla.bootstrap})
+    assert done.exit_code == 0, done.output
+    assert "warning: log.retntion.ms is set, but no key of Ottla; did you mean 'log.ret" in (
+        done.stderr
+    )
+    assert ottla.json("config", "set", "broker", "1", "-d", "log.retntion.ms") == []
 
 
 def test_cluster_commands_describe_the_cluster(ottla: Ottla) -> None:

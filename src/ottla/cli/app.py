@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from ottla.cli.connection_options import add_connection_options
+from ottla.cli.connection_options import add_connection_options, moved_after_command
 from ottla.cli.failures import USAGE, error_text, report_errors_in, requested_output
 from ottla.cli.options import Common, OutputOption
 from ottla.cli.output import Output
@@ -81,7 +81,7 @@ class _Table(TyperGroup):
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:  # noqa: ANN401
         """Run a command line. Errors in it are printed in the output format that it asks for."""
-        given = list(sys.argv[1:] if args is None else args)
+        given = moved_after_command(sys.argv[1:] if args is None else args)
         output = requested_output(given)
         report_errors_in(output)
         if output is Output.TABLE or extra.get("standalone_mode") is False:

@@ -1,15 +1,17 @@
 """``ottla config``: configuration of topics, brokers, groups and client metrics."""
 
 import enum
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 from ottla.cli.failures import fail
-from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
+from ottla.cli.suggestions import did_you_mean
 from ottla.client.admin import (
     Change,
     ConfigChange,
@@ -19,6 +21,8 @@ from ottla.client.admin import (
     describe_configs,
 )
 from ottla.client.cluster import Cluster
+from ottla.config.key_definition import Scope
+from ottla.config.key_table import KEYS
 from ottla.protocol.messages.describe_configs import DescribeConfigsResourceResult
 
 app = typer.Typer(
@@ -69,7 +73,9 @@ def get(
     answer(context, output, [_row(each) for each in found])
     missing = [key for key in keys if key not in {each.name for each in found}]
     if missing:
-        fail(f"{kind} {name}: no such key: {', '.join(missing)}")
+        known = KEYS[Scope(kind.value)]
+        keys_text = ", ".join(f"{key}{did_you_mean(key, known)}" for key in missing)
+        fail(f"{kind} {name}: no such key: {keys_text}")
 
 
 @app.command("describe")
@@ -114,6 +120,17 @@ def change(
         return await describe_configs(cluster, kind.resource, name, [each.name for each in changes])
 
     answer(context, output, [_row(each) for each in with_cluster(bootstrap, work)])
+    if kind is Kind.BROKER:
+        _warn_unknown(pairs)
+
+
+def _warn_unknown(keys: Iterable[str]) -> None:
+    """Tell of keys that brokers keep, as Kafka does, but that mean nothing to them."""
+    known = KEYS[Scope.BROKER]
+    for key in keys:
+        # Keys of one listener begin with its name; keys of plug-ins are not known here.
+        if key not in known and not key.startswith("listener.name."):
+            say(f"warning: {key} is set, but no key of Ottla{did_you_mean(key, known)}")
 
 
 def _check_name(kind: Kind, name: str) -> None:

@@ -1,5 +1,6 @@
 """Connection options, added to every command that has ``--bootstrap``."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -8,6 +9,31 @@ from ottla.cli.connection_settings import Given, given_now, remember
 from ottla.cli.pairs import parse_pairs
 
 PANEL: Final = "Connection"
+
+
+# Options that users of other tools give before the command; each takes a value.
+_EARLY: Final = ("-b", "--bootstrap", "-X", "--property", "--command-config", "--profile")
+
+
+def moved_after_command(arguments: Sequence[str]) -> list[str]:
+    """Return a command line whose connection options, if given before the command, follow it.
+
+    ``ottla -b host topic list`` is ``ottla topic list -b host``.
+    """
+    early: list[str] = []
+    kept: list[str] = []
+    rest = list(arguments)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        word = rest.pop(0)
+        name, has_value, _ = word.partition("=")
+        into = early if name in _EARLY else kept
+        into.append(word)
+        if name in (*_EARLY, "-o", "--output") and not has_value and rest:
+            into.append(rest.pop(0))
+    if not early or not rest:
+        return list(arguments)
+    end = rest.index("--") if "--" in rest else len(rest)
+    return [*kept, *rest[:end], *early, *rest[end:]]
 
 
 def add_connection_options(command: Any) -> None:  # noqa: ANN401 - typer brings its own click

@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from ottla.cli.profiles import BadProfiles, read_profiles
+from ottla.cli.suggestions import did_you_mean
 from ottla.client.client_security import PREFIXES, BadClientSecurity, connection_options
 from ottla.client.connection import Options
 from ottla.config.properties import BadProperties, from_text
@@ -99,9 +100,8 @@ def _profile(name: str) -> dict[str, str]:
         raise typer.BadParameter(str(error), param_hint="--profile") from error
     if name not in profiles:
         known = ", ".join(sorted(profiles)) or "none; create one with `ottla profile set`"
-        raise typer.BadParameter(
-            f"there is no profile {name!r}; known: {known}", param_hint="--profile"
-        )
+        hint = did_you_mean(name, profiles) or f"; known: {known}"
+        raise typer.BadParameter(f"there is no profile {name!r}{hint}", param_hint="--profile")
     return dict(profiles[name])
 
 

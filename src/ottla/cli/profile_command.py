@@ -1,16 +1,17 @@
 """``ottla profile``: named client settings, for ``--profile`` of every other command."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from ottla.cli.connection_settings import BOOTSTRAP, options_of, read_properties
 from ottla.cli.failures import fail
-from ottla.cli.options import OutputOption, answer
+from ottla.cli.options import OutputOption, answer, say
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.profiles import BadProfiles, Profiles, profiles_path, read_profiles, write_profiles
 from ottla.cli.rendering import Row
+from ottla.cli.suggestions import did_you_mean
 from ottla.client.client_security import PROTOCOL, is_secret
 
 app = typer.Typer(
@@ -20,6 +21,9 @@ app = typer.Typer(
 )
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the profile.")]
+
+
+_KNOWN: Final = (BOOTSTRAP, PROTOCOL, "client.id")
 
 
 @app.command("list")
@@ -72,6 +76,9 @@ def change(
     profiles[name] = changed
     _write(profiles)
     answer(context, output, _rows(changed))
+    for key in changed:
+        if key not in _KNOWN and (hint := did_you_mean(key, _KNOWN)):
+            say(f"warning: {key} is kept, but no command uses it{hint}")
 
 
 @app.command("remove")
@@ -92,7 +99,8 @@ def _rows(settings: dict[str, str]) -> list[Row]:
 def _existing(name: str) -> dict[str, str]:
     profiles = _read()
     if name not in profiles:
-        fail(f"there is no profile {name!r} in {profiles_path()}")
+        hint = did_you_mean(name, profiles)
+        fail(f"there is no profile {name!r} in {profiles_path()}{hint}")
     return profiles[name]
 
 

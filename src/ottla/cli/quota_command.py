@@ -1,6 +1,6 @@
 """``ottla quota``: quotas of users, client ids and IP addresses."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -8,8 +8,17 @@ from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, 
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
+from ottla.cli.suggestions import did_you_mean
 from ottla.client.admin_security import Quota, alter_quota, list_quotas
 from ottla.client.cluster import Cluster
+
+QUOTAS: Final = (
+    "producer_byte_rate",
+    "consumer_byte_rate",
+    "request_percentage",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+)
 
 app = typer.Typer(
     help="Manage quotas of users, client ids and IP addresses.",
@@ -55,6 +64,9 @@ def change(  # noqa: PLR0913 - one per option
     entity = _entity(user, user_default, client, client_default, ip, ip_default)
     wanted: dict[str, float | None] = {}
     for key, text in parse_pairs(limits, "LIMITS").items():
+        if key not in QUOTAS:
+            hint = did_you_mean(key, QUOTAS) or f"; known: {', '.join(QUOTAS)}"
+            raise typer.BadParameter(f"there is no quota {key!r}{hint}")
         try:
             wanted[key] = float(text)
         except ValueError:
@@ -151,5 +163,7 @@ def _row(quota: Quota) -> Row:
         "user": shown("user"),
         "client": shown("client-id"),
         "ip": shown("ip"),
-        "limits": dict(quota.limits),
+        "limits": {
+            key: int(limit) if limit.is_integer() else limit for key, limit in quota.limits.items()
+        },
     }

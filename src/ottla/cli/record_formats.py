@@ -85,6 +85,13 @@ def decoder_of(topic: str, options: FormatOptions) -> Decode | None:
     settings = registry_settings(options.registry)
     if options.format in _TEXTUAL and (settings is None or options.format is not Format.JSON):
         return None
+    if options.format is Format.PROTOBUF and str(options.schema_file).endswith(".proto"):
+        name = str(options.schema_file)
+        compiled = f"{name.removesuffix('.proto')}.desc"
+        raise BadFormatOption(
+            f"{name}: is source text; compile it with `protoc --include_imports "
+            f"--descriptor_set_out={compiled} {name}` and give {compiled}"
+        )
     part = PartOptions(options.format, None, options.schema_file, options.message)
     if options.schema_file is not None or settings is None:
         return _as_json(values_of(topic, options.part, part))

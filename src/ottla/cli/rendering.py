@@ -52,13 +52,21 @@ def _table(rows: Sequence[Row], width: int | None) -> list[str]:
     if not rows:
         return []
     names = list(rows[0])
-    cells = [[name.upper().replace("_", "-") for name in names]]
-    cells += [[_cell(row.get(name)) for name in names] for row in rows]
+    cells = _cells(names, rows)
+    if is_wide([max(map(len, column)) for column in zip(*cells, strict=True)], width):
+        # Columns that say nothing make space for the others.
+        names = [name for name in names if any(row.get(name) is not None for row in rows)]
+        cells = _cells(names, rows)
     numeric = [_is_numeric([row.get(name) for row in rows]) for name in names]
     widths = fit(cells, numeric, width)
     if is_wide(widths, width):
         return _blocks(rows, width)
     return [line for row in cells for line in row_lines(row, widths, numeric)]
+
+
+def _cells(names: Sequence[str], rows: Sequence[Row]) -> list[list[str]]:
+    header = [name.upper().replace("_", "-") for name in names]
+    return [header, *([_cell(row.get(name)) for name in names] for row in rows)]
 
 
 def _blocks(rows: Sequence[Row], width: int | None) -> list[str]:

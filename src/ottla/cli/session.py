@@ -54,7 +54,9 @@ def parse_bootstrap(text: str) -> list[Address]:
 
 
 def _parse_broker(text: str) -> HostPort:
-    """Parse ``host:port`` or ``host``; an IPv6 address without a port needs brackets."""
+    """Parse ``host:port`` or ``host``; an IPv6 address needs brackets."""
+    if text.count(":") > 1 and "[" not in text and "/" not in text:
+        raise BadAddress(f"{text!r}: an IPv6 address needs brackets: [::1]:9092")
     has_port = ":" in text.rpartition("]")[2]
     return parse_host_port(text if has_port else f"{text}:{PORT_DEFAULT}")
 

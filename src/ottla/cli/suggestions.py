@@ -12,8 +12,14 @@ from ottla.config.key_table import KEYS
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 
-# What Ottla and Kafka say.
-_UNKNOWN_KEY: Final = re.compile(r"(\S+): unknown topic key|[Uu]nknown topic config name: (\S+)")
+# What Ottla and Kafka say about a key that does not exist, by the kind of resource.
+_UNKNOWN_KEY: Final = {
+    Scope.TOPIC: re.compile(r"(\S+): unknown topic key|[Uu]nknown topic config name: (\S+)"),
+    Scope.GROUP: re.compile(r"(\S+): unknown group key|[Uu]nknown group config name: (\S+)"),
+    Scope.CLIENT_METRICS: re.compile(r"[Uu]nknown client metrics configuration: ([^\s,]+)()"),
+}
+_KINDS: Final = ("topic ", "group ")
+"""Begin the subject of an error about the settings of a resource."""
 _PARTITION: Final = re.compile(r"-\d+$")
 
 
@@ -32,14 +38,25 @@ async def suggestion(cluster: Cluster, refused: Refused) -> str:
 
 
 async def _find(cluster: Cluster, refused: Refused) -> str:
+    subject = refused.subject
+    for kind in _KINDS:
+        subject = subject.removeprefix(kind)
     if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         topics = (await cluster.metadata(None)).topics
         known = [each.name for each in topics if each.name]
-        name = _PARTITION.sub("", refused.subject)
+        name = _PARTITION.sub("", subject)
         return "" if name in known else did_you_mean(name, known)
     if refused.code == ErrorCode.GROUP_ID_NOT_FOUND:
         known = [each.group_id for each in await list_groups(cluster, (), ())]
-        return "" if refused.subject in known else did_you_mean(refused.subject, known)
-    if refused.code == ErrorCode.INVALID_CONFIG and (key := _UNKNOWN_KEY.search(refused.message)):
-        return did_you_mean(key[1] or key[2], KEYS[Scope.TOPIC])
+        return "" if subject in known else did_you_mean(subject, known)
+    if refused.code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST):
+        return _meant_key(refused.message)
+    return ""
+
+
+def _meant_key(message: str) -> str:
+    """Return the suggestion for the key that an error message calls unknown."""
+    for scope, pattern in _UNKNOWN_KEY.items():
+        if found := pattern.search(message):
+            return did_you_mean(found[1] or found[2], KEYS[scope])
     return ""

@@ -13,7 +13,8 @@ _TEXT_MIN: Final = 10
 """Columns of text are not made narrower than this."""
 _VALUE_MIN: Final = 20
 """Values of pairs are not made narrower than this."""
-_SEPARATORS: Final = " ,;-._/:@="
+_SEPARATORS: Final = (" ,;", "-._/:@=")
+"""Those between items first, then those within names."""
 
 
 def fit(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int | None) -> list[int]:
@@ -73,9 +74,9 @@ def wrap(text: str, width: int) -> list[str]:
     """Cut a text into pieces of at most ``width``, after separators where there are some."""
     pieces = []
     while len(text) > width:
-        ends = [text.rfind(each, 0, width) + 1 for each in _SEPARATORS]
+        ends = [max(text.rfind(each, 0, width) + 1 for each in some) for some in _SEPARATORS]
         # A piece that is less than half full wastes lines.
-        at = max(ends) if max(ends) * 2 > width else width
+        at = next((end for end in ends if end * 2 > width), width)
         pieces.append(text[:at].rstrip())
         text = text[at:].lstrip() if text[at - 1] == " " else text[at:]
     return [*pieces, text]
