@@ -5,7 +5,7 @@ topic that is requested twice is described once, and one that is requested by id
 up by name. An unknown one may be created by the time the client retries: see `auto_create`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
@@ -62,8 +62,17 @@ def create_nothing(caller: Caller, topics: Iterable[str]) -> None:
     """Create no topic: the default of `ClusterHandlers`."""
 
 
+def none_fenced() -> Collection[int]:
+    """Return no broker: the default of `ClusterHandlers`."""
+    return ()
+
+
 class ClusterHandlers(msgspec.Struct, frozen=True):
-    """``controller_id`` returns any broker that forwards, as in Kafka with KRaft."""
+    """``controller_id`` returns any broker that forwards, as in Kafka with KRaft.
+
+    ``recently_fenced`` returns the brokers that Metadata lists although they are fenced: see
+    `ottla.api.fenced_brokers`.
+    """
 
     cluster_id: str
     image: Callable[[], Image]
@@ -71,6 +80,7 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
     kind: int = BROKERS
     create: Callable[[Caller, Iterable[str]], None] = create_nothing
     access: Access = OPEN
+    recently_fenced: Callable[[], Collection[int]] = none_fenced
 
     def metadata_steps(
         self, caller: Caller, request: MetadataRequest, version: int
@@ -82,8 +92,9 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
         """
         image = self.image()
         alive = _reachable(image, caller.listener)
+        listed = _with_fenced(alive, image, self.recently_fenced(), caller.listener)
         return MetadataResponse(
-            brokers=[_metadata_broker(broker, caller.listener) for broker in alive],
+            brokers=[_metadata_broker(broker, caller.listener) for broker in listed],
             cluster_id=self.cluster_id,
             controller_id=_any_broker(alive, self.controller_id()),
             topics=(yield from self._topics(image, caller, request, version)),
@@ -229,6 +240,20 @@ def _reachable(image: Image, listener: str) -> list[BrokerRegistration]:
     if not found:
         found = [image.cluster.brokers[each] for each in sorted(image.cluster.brokers)]
     return [broker for broker in found if listener in broker.listeners]
+
+
+def _with_fenced(
+    alive: list[BrokerRegistration], image: Image, fenced: Collection[int], listener: str
+) -> list[BrokerRegistration]:
+    """Return the reachable brokers and those of ``fenced``, by id."""
+    if not fenced:
+        return alive
+    found = {broker.id: broker for broker in alive}
+    for broker_id in fenced:
+        broker = image.cluster.brokers.get(broker_id)
+        if broker is not None and listener in broker.listeners:
+            found[broker_id] = broker
+    return [found[each] for each in sorted(found)]
 
 
 def _any_broker(alive: list[BrokerRegistration], preferred: int) -> int:

@@ -13,7 +13,7 @@ from ottla.metadata.image import EMPTY, Image
 # First to last. A node has those that its roles need.
 ORDER = (
     "features",  # levels determine what everything after may do
-    "metadata-cache",  # for Metadata and DescribeTopicPartitions responses
+    "metadata-cache",  # for Metadata responses
     "configs",  # before what they configure is created
     "client-quotas",
     "connection-limits",  # the number and rate of connections

@@ -17,6 +17,7 @@ from ottla.api.auto_create import TopicCreation
 from ottla.api.binding import Handlers
 from ottla.api.cluster import BROKERS, ClusterHandlers, create_nothing
 from ottla.api.envelope import Forwarder
+from ottla.api.fenced_brokers import FencedBrokers
 from ottla.api.fetch import FetchHandlers
 from ottla.api.fetch_read import ReadSources
 from ottla.api.fetch_sessions import EPOCH_MAX, Sessions
@@ -54,6 +55,7 @@ class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     listeners: ListenerChecks
     quotas: ClientQuotas
     telemetry: Telemetry
+    fenced_brokers: FencedBrokers
 
     @property
     def config(self) -> BrokerConfig:
@@ -102,6 +104,7 @@ def _cluster(broker: BrokerDependencies) -> object:
         BROKERS,
         broker.topic_creation.want if may_create else create_nothing,
         broker.access,
+        broker.fenced_brokers.recent,
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 from ottla.api.auto_create import TopicCreation, creatable_topic
 from ottla.api.binding import bind_routes
 from ottla.api.envelope import Forwarder
+from ottla.api.fenced_brokers import FencedBrokers
 from ottla.api.routes import ANONYMOUS, Caller, Routes
 from ottla.api.start_gate import StartGate
 from ottla.metadata.image_watch import ImageWatch
@@ -48,6 +49,7 @@ class BrokerParts(msgspec.Struct, frozen=True):
     topic_creation: TopicCreation
     listener: Server
     telemetry: Telemetry
+    fenced_brokers: FencedBrokers
 
     @property
     def publishers(self) -> tuple[Publisher, ...]:
@@ -55,7 +57,7 @@ class BrokerParts(msgspec.Struct, frozen=True):
         manager = self.replica_manager
         tiering = () if manager.tiering is None else (manager.tiering,)
         first = (manager.host.throttles, manager.replicas, self.coordinators)
-        return (*first, *tiering, self.telemetry)
+        return (self.fenced_brokers, *first, *tiering, self.telemetry)
 
     @property
     def metric_sources(self) -> tuple[Source, ...]:
@@ -112,6 +114,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     coordinators = _coordinators(inputs, replica_manager, topic_creation)
     open_listeners = OpenListeners(loaded.listeners)
     telemetry = Telemetry(context, watch.current, inputs.otlp)
+    fenced_brokers = FencedBrokers(ports.clock)
     handlers = broker_handlers(
         BrokerDependencies(
             context=context,
@@ -123,6 +126,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
             quotas=inputs.shared.throttling.quotas,
             listeners=ListenerChecks(loaded, ports, context.security, open_listeners),
             telemetry=telemetry,
+            fenced_brokers=fenced_brokers,
         )
     )
     gate = StartGate(watch.current, int(context.node_id))
@@ -153,7 +157,15 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     context.dynamic.follow(dynamic_listeners.apply)
     context.dynamic.follow(replica_manager.configure)
     context.dynamic.follow(Cordons(context.log_directories, lifecycle.report_soon).apply)
-    return BrokerParts(lifecycle, replica_manager, coordinators, topic_creation, server, telemetry)
+    return BrokerParts(
+        lifecycle,
+        replica_manager,
+        coordinators,
+        topic_creation,
+        server,
+        telemetry,
+        fenced_brokers,
+    )
 
 
 def _lifecycle(
