@@ -1,6 +1,6 @@
 """Run the benchmarks, print the table and write it into docs/benchmarks.md.
 
-python -m benchmarks [area ...] [--no-write]
+python -m benchmarks [area ...] [--no-write | --write]
 """
 
 import argparse
@@ -9,9 +9,8 @@ import os
 import platform
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
-from benchmarks.report import Row, render
+from benchmarks.report import PAGE, Row, render, write_rows
 
 AREAS = (
     "codec",
@@ -32,9 +31,9 @@ AREAS = (
     "coordinators",
     "cluster",
     "failover",
+    "two_nodes",
     "pipeline",
 )
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = """# Benchmarks
 
 Ratios within one run: on a shared machine, absolute times are not comparable, ratios are. Each row
@@ -59,6 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("areas", nargs="*", help=f"of {', '.join(AREAS)}; all by default")
     parser.add_argument("--no-write", action="store_true", help="print only")
+    parser.add_argument("--write", action="store_true", help="replace rows of the given areas")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.areas) - set(AREAS))
     if unknown:
@@ -72,6 +72,8 @@ def main() -> int:
     if not arguments.areas and not arguments.no_write:
         text = INTRODUCTION.format(areas="|".join(AREAS)) + f"{machine()}.\n\n{table}"
         PAGE.write_text(text)
+    elif arguments.write:
+        write_rows(rows)
     return 0 if all(row.met for row in rows) else 1
 
 

@@ -1,15 +1,19 @@
 """Measure fail-over with real processes: kill -9 of one of three nodes under load, many times.
 
 Each cluster has three combined nodes with default settings and one topic of twelve partitions with
-three replicas. One writer per partition writes with acks=all all the time, and a consumer group
-of librdkafka reads. Killed are, in turn, a leader that is not the active controller, and the active
-controller, which leads partitions as well. Measured from the kill:
+three replicas; `failover_load.py` writes and reads. Killed are, in turn, a leader that is not the
+active controller, the active controller while it leads nothing, and the active controller while it
+leads partitions as well. Measured from the kill:
 
-    writes    until every partition that the victim led has acknowledged a write
+    writes    until every partition that the victim led has acknowledged a write; if it led none,
+              until all have: acks=all waits until it has left the ISR
     changes   until a change of metadata is acknowledged, if the controller was killed
-    records   until the group has read a record of every partition that was written after the kill
+    records   until the group has read a record of each of them that was written after the kill
 
-Before the next kill the node is restarted, all replicas are in sync and preferred leaders lead.
+Before the next kill the node is restarted, all replicas are in sync, preferred leaders lead, and
+the group reads every partition. At the end the history of all clients is checked.
+
+    python -m benchmarks.failover --kinds leader controller both --kills 30 --kafka-kills 3 --write
 """
 
 import argparse
@@ -17,50 +21,38 @@ import asyncio
 import statistics
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
 from benchmarks.broker.brokers import Missing, fetch_jars
-from benchmarks.cluster import NODES, PRODUCE_VERSION, QUORUM, Three, running, three_of
-from benchmarks.report import Row, render
-from ottla.client.connection import Connection, Options
-from ottla.protocol.faults import Fault
+from benchmarks.cluster import NODES, QUORUM, Three, running, three_of
+from benchmarks.failover_load import LOOK_S, PARTITIONS, TOPIC, Load, read_all, reading
+from benchmarks.report import Row, render, write_rows
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from ottla.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
-from ottla.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponsePartition,
-)
-from ottla.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from ottla.protocol.records.reader import Record
-from ottla.protocol.records.writer import build_batch
-from ottla.protocol.schema import Message
-from ottla.protocol.types import Millis, Offset
-from ottla.runtime.network import TcpNetwork
-from ottla.runtime.ports import Address
+from ottla.testing.history.check import check
 
 AREA: Final = "failover"
-TOPIC: Final = "written"
-PARTITIONS: Final = 12
-WRITE_S: Final = 0.02
-LOOK_S: Final = 0.01
 SETTLE_S_MAX: Final = 120.0
-LEADER, CONTROLLER = "a leader", "the controller that leads, too"
-OPTIONS: Final = Options(connect_timeout_ms=2_000)
+STEADY_S: Final = 1.0
+LEADER, CONTROLLER, BOTH = "leader", "controller", "both"
+KINDS: Final = {
+    LEADER: "a leader",
+    CONTROLLER: "the active controller",
+    BOTH: "the active controller that also leads",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +61,10 @@ class Effort:
 
     kills: int
     kafka_kills: int
+    kinds: tuple[str, ...] = tuple(KINDS)
 
 
-FULL = Effort(30, 5)
+FULL = Effort(30, 3)
 QUICK = Effort(3, 1)
 
 
@@ -84,85 +77,6 @@ class FailOver:
     records: float | None = None
 
 
-class Load:
-    """Writers of every partition, and the leaders as the nodes that answer report them."""
-
-    def __init__(self, three: Three) -> None:
-        self.three = three
-        self.partitions: dict[int, MetadataResponsePartition] = {}
-        self.written_at = dict.fromkeys(range(PARTITIONS), 0.0)
-        self.read_at = dict.fromkeys(range(PARTITIONS), 0.0)
-        self._lines: dict[int, Connection] = {}
-        self._opening = {node: asyncio.Lock() for node in NODES}
-
-    async def run(self) -> None:
-        """Write and look until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._look())
-                for partition in range(PARTITIONS):
-                    tasks.create_task(self._write(partition))
-        finally:
-            for line in self._lines.values():
-                await line.close()
-
-    async def ask(self, node: int, request: Message, version: int | None = None) -> Message | None:
-        """Return the reply of a node, None if there is none within seconds."""
-        try:
-            async with self._opening[node]:
-                line = self._lines.get(node)
-                if line is None or not line.is_open:
-                    address = Address("127.0.0.1", self.three.nodes[node].port)
-                    line = await Connection.open(TcpNetwork(), address, options=OPTIONS)
-                    self._lines[node] = line
-            reply: Message = await line.send(request, version=version, timeout_ms=6_000)
-        except (OSError, Fault):
-            return None
-        return reply
-
-    async def _look(self) -> None:
-        """Ask the nodes for the leaders, in turn."""
-        request = MetadataRequest([MetadataRequestTopic(name=TOPIC)], False)
-        while True:
-            for node in NODES:
-                reply = await self.ask(node, request)
-                if reply is not None and reply.topics[0].partitions:  # type: ignore[attr-defined]
-                    found = reply.topics[0].partitions  # type: ignore[attr-defined]
-                    self.partitions = {each.partition_index: each for each in found}
-                await asyncio.sleep(LOOK_S)
-
-    async def _write(self, partition: int) -> None:
-        while True:
-            began = monotonic()
-            value = str(began).ljust(100).encode()
-            batch = build_batch([Record(Offset(0), Millis(1_700_000_000_000), None, value)])
-            rows = [PartitionProduceData(partition, memoryview(batch))]
-            data = TopicProduceData(name=TOPIC, partition_data=rows)
-            known = self.partitions.get(partition)
-            if known is not None and known.leader_id in NODES:
-                request = ProduceRequest(None, -1, 5_000, [data])
-                reply = await self.ask(known.leader_id, request, PRODUCE_VERSION)
-                if reply is not None:
-                    row = reply.responses[0].partition_responses[0]  # type: ignore[attr-defined]
-                    if not row.error_code:
-                        self.written_at[partition] = began
-            await asyncio.sleep(WRITE_S)
-
-    def led_by(self, node: int) -> list[int]:
-        """Return the partitions that a node leads."""
-        return [each for each, known in self.partitions.items() if known.leader_id == node]
-
-    def is_whole(self) -> bool:
-        """Say whether all replicas are in sync, preferred leaders lead and writes continue."""
-        recently = monotonic() - 1.0
-        return len(self.partitions) == PARTITIONS and all(
-            len(known.isr_nodes) == len(NODES)
-            and known.leader_id == known.replica_nodes[0]
-            and self.written_at[each] > recently
-            for each, known in self.partitions.items()
-        )
-
-
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition. Raises TimeoutError."""
     async with asyncio.timeout(SETTLE_S_MAX):
@@ -170,18 +84,13 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(LOOK_S)
 
 
-async def kill_once(
-    load: Load, kind: str, *, is_read: bool = True, is_restarted: bool = True
-) -> FailOver:
+async def kill_once(load: Load, kind: str, *, is_restarted: bool = True) -> FailOver:
     """Kill a node, and return what took how long."""
     three = load.three
-    await make_whole(load)
-    reply = await load.ask(1, QUORUM)
-    controller = int(reply.topics[0].partitions[0].leader_id)  # type: ignore[union-attr]
-    others = [node for node in NODES if node != controller]
-    victim = controller if kind == CONTROLLER else others[0]
+    victim = await prepare(load, kind)
     led = load.led_by(victim)
-    assert led, f"node {victim} leads nothing"
+    assert bool(led) is (kind != CONTROLLER), f"node {victim} leads {led}"
+    awaited = led or list(load.partitions)
     process = three.nodes[victim].process
     assert process is not None
     began = monotonic()
@@ -189,17 +98,61 @@ async def kill_once(
     async with asyncio.TaskGroup() as tasks:
         alive = next(node for node in NODES if node != victim)
         changing = tasks.create_task(_change(load, alive, began))
-        await until(lambda: all(load.written_at[each] > began for each in led))
+        await until(lambda: all(load.written_at[each] > began for each in awaited))
         found = FailOver(monotonic() - began)
-        if is_read:
-            await until(lambda: all(load.read_at[each] > began for each in led))
+        if load.is_read:
+            await until(lambda: all(load.read_at[each] > began for each in awaited))
             found.records = monotonic() - began
         changed_s = await changing
-    found.changes = changed_s if kind == CONTROLLER else None
+    found.changes = None if kind == LEADER else changed_s
     await asyncio.to_thread(process.wait)
     if is_restarted:
         await asyncio.to_thread(three.nodes[victim].start)
     return found
+
+
+async def prepare(load: Load, kind: str) -> int:
+    """Give the leaders their places; return the node to kill once the cluster is steady."""
+    async with asyncio.timeout(SETTLE_S_MAX):
+        while True:
+            await make_whole(load)
+            controller = await active_controller(load)
+            await arrange(load, without=controller if kind == CONTROLLER else None)
+            await make_whole(load)
+            # Clients that have just followed a leader to its place do so for a while.
+            steady_until = monotonic() + STEADY_S
+            while load.is_whole() and monotonic() < steady_until:  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_S)
+            if load.is_whole() and await active_controller(load) == controller:
+                others = [node for node in NODES if node != controller]
+                return others[0] if kind == LEADER else controller
+
+
+async def active_controller(load: Load) -> int:
+    """Return the id of the active controller."""
+    reply = None
+    while reply is None:
+        reply = await load.ask(1, QUORUM)
+    return int(reply.topics[0].partitions[0].leader_id)  # type: ignore[attr-defined]
+
+
+async def arrange(load: Load, *, without: int | None) -> None:
+    """Order the replicas of every partition: leaders are even, and ``without`` leads nothing."""
+    changed = []
+    for partition, known in load.partitions.items():
+        leading = [node for node in NODES if node != without]
+        first = partition % len(leading)
+        wanted = [*leading[first:], *leading[:first], *(() if without is None else (without,))]
+        if list(known.replica_nodes) != wanted:
+            changed.append(ReassignablePartition(partition, wanted))
+    if not changed:
+        return
+    topics = [ReassignableTopic(TOPIC, changed)]
+    await load.ask(1, AlterPartitionReassignmentsRequest(30_000, topics=topics))
+    orders = {each.partition_index: each.replicas for each in changed}
+    await until(
+        lambda: all(list(load.partitions[each].replica_nodes) == orders[each] for each in orders)
+    )
 
 
 async def _change(load: Load, node: int, began: float) -> float:
@@ -223,52 +176,18 @@ async def make_whole(load: Load) -> None:
             await asyncio.sleep(0.2)
 
 
-@contextmanager
-def reading(load: Load) -> Iterator[None]:
-    """Read with a consumer group of librdkafka, in a thread."""
-    from confluent_kafka import Consumer
-
-    stop = threading.Event()
-
-    def read() -> None:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": load.three.bootstrap,
-                "group.id": "failover",
-                "auto.offset.reset": "latest",
-                "auto.commit.interval.ms": 500,
-            }
-        )
-        consumer.subscribe([TOPIC])
-        try:
-            while not stop.is_set():
-                for message in consumer.consume(100, timeout=0.05):
-                    if message.error() is None:
-                        # The value is the time at which the record was written.
-                        load.read_at[int(message.partition() or 0)] = float(message.value() or 0)
-        finally:
-            consumer.close()
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(30)
-
-
-async def _kill_often(load: Load, kills: int) -> dict[str, list[FailOver]]:
-    found: dict[str, list[FailOver]] = {LEADER: [], CONTROLLER: []}
+async def _kill_often(load: Load, kills: int, kinds: Sequence[str]) -> dict[str, list[FailOver]]:
+    found: dict[str, list[FailOver]] = {kind: [] for kind in kinds}
     async with asyncio.TaskGroup() as tasks:
         running_load = tasks.create_task(load.run())
         with reading(load):
             await until(lambda: all(load.read_at.values()))
-            for number in range(kills):
-                for kind, taken in found.items():
+            for kind, taken in found.items():
+                for number in range(kills):
                     taken.append(await kill_once(load, kind))
                     text = f"{AREA}: {load.three.name}, {kind} {number}: {taken[-1]}"
                     print(text, file=sys.stderr, flush=True)
+            await make_whole(load)
         running_load.cancel()
     return found
 
@@ -280,13 +199,28 @@ def create(three: Three) -> None:
     three.ask(1, CreateTopicsRequest([topic], 30_000))
 
 
-def measured(name: str, kills: int) -> dict[str, list[FailOver]]:
-    """Run a cluster of one kind and kill its nodes."""
+@dataclass(slots=True)
+class Measured:
+    """The seconds of all kills by kind, and what the history shows."""
+
+    by_kind: dict[str, list[FailOver]]
+    events: int
+    anomalies: list[str]
+
+
+def measured(name: str, kills: int, kinds: Sequence[str]) -> Measured:
+    """Run a cluster of one kind, kill its nodes, and check the history."""
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
         three = three_of(name, Path(folder))
         with running(three):
             create(three)
-            return asyncio.run(_kill_often(Load(three), kills))
+            load = Load(three)
+            found = asyncio.run(_kill_often(load, kills, kinds))
+            read_all(load)
+    anomalies = [str(each) for each in check(load.events)]
+    for each in anomalies[:20]:
+        print(f"{AREA}: {name}: {each}", file=sys.stderr, flush=True)
+    return Measured(found, len(load.events), anomalies)
 
 
 # -- the report --------------------------------------------------------------------------
@@ -299,18 +233,22 @@ class Both:
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
 
-    def row(self, what: str, share: float, p50_max: float, p95_max: float) -> Row:
+    def row(
+        self, what: str, share: float, p50_max: float, p95_max: float, tail: float = 0.95
+    ) -> Row:
         """Return the row: medians compared, and ours within absolute limits."""
         ours, theirs = statistics.median(self.ours), statistics.median(self.theirs)
-        tail = percentile(self.ours, 0.95)
-        is_met = ours <= p50_max and tail <= p95_max and ours <= share * theirs
+        slow = percentile(self.ours, tail)
+        is_met = ours <= p50_max and slow <= p95_max and ours <= share * theirs
+        name = "max" if tail >= 1 else f"p{tail * 100:.0f}"
         return Row(
             AREA,
             what,
-            f"{ours:.2f} s (p95 {tail:.2f}, max {max(self.ours):.2f}, {len(self.ours)} kills)",
+            f"{ours:.2f} s (p95 {percentile(self.ours, 0.95):.2f}, max {max(self.ours):.2f}, "
+            f"{len(self.ours)} kills)",
             f"Kafka, {theirs:.1f} s ({len(self.theirs)} kills)",
             ours / theirs,
-            f"p50 at most {p50_max} s, p95 {p95_max} s, {share}x",
+            f"p50 at most {p50_max} s, {name} {p95_max} s, {share}x",
             is_met,
         )
 
@@ -328,15 +266,34 @@ def run(effort: Effort = FULL) -> list[Row]:
     except Missing as error:
         print(f"{AREA}: not measured, {error}", file=sys.stderr)
         return []
-    ours, theirs = measured("Ottla", effort.kills), measured("Kafka", effort.kafka_kills)
+    ours = measured("Ottla", effort.kills, effort.kinds)
+    theirs = measured("Kafka", effort.kafka_kills, effort.kinds)
     rows = []
-    for kind in (LEADER, CONTROLLER):
-        writes = Both([each.writes for each in ours[kind]], [each.writes for each in theirs[kind]])
-        rows.append(writes.row(f"kill of {kind} to writes to all partitions", 0.15, 0.6, 1.0))
-        records = Both(_some(ours[kind], "records"), _some(theirs[kind], "records"))
-        rows.append(records.row(f"kill of {kind} to records of a group", 1.0, 2.0, 2.0))
-    changes = Both(_some(ours[CONTROLLER], "changes"), _some(theirs[CONTROLLER], "changes"))
-    rows.append(changes.row("kill of the controller to a change of metadata", 1.0, 0.6, 1.0))
+    for kind in effort.kinds:
+        rows += _rows(KINDS[kind], ours.by_kind[kind], theirs.by_kind[kind])
+    kills = effort.kills * len(effort.kinds)
+    row = Row(
+        AREA,
+        f"anomalies in the history, kills of {', '.join(KINDS[each] for each in effort.kinds)}",
+        f"{len(ours.anomalies)} in {ours.events:,} events, {kills} kills",
+        f"Kafka, {len(theirs.anomalies)} in {theirs.events:,} events",
+        float(len(ours.anomalies)),
+        "none",
+        not ours.anomalies,
+    )
+    return [*rows, row]
+
+
+def _rows(what: str, ours: Sequence[FailOver], theirs: Sequence[FailOver]) -> list[Row]:
+    writes = Both([each.writes for each in ours], [each.writes for each in theirs])
+    records = Both(_some(ours, "records"), _some(theirs, "records"))
+    rows = [
+        writes.row(f"kill of {what} to writes to all its partitions", 0.15, 0.6, 1.0),
+        records.row(f"kill of {what} to records of a group, at most", 1.0, 2.0, 2.0, tail=1.0),
+    ]
+    changes = Both(_some(ours, "changes"), _some(theirs, "changes"))
+    if changes.ours:
+        rows.append(changes.row(f"kill of {what} to a change of metadata", 1.0, 0.6, 1.0))
     return rows
 
 
@@ -349,25 +306,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="fewer kills")
     parser.add_argument("--only", choices=("Ottla", "Kafka"), help="one broker")
-    parser.add_argument("--kills", type=int, default=None, help="how many of each kind")
+    parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
+    parser.add_argument("--kills", type=int, default=FULL.kills, help="how many of each kind")
+    parser.add_argument("--kafka-kills", type=int, default=FULL.kafka_kills, help="of Kafka")
+    parser.add_argument("--write", action="store_true", help="replace the rows of the page")
     arguments = parser.parse_args()
-    effort = QUICK if arguments.quick else FULL
-    if arguments.kills is not None:
-        effort = Effort(arguments.kills, arguments.kills)
     if arguments.only is None:
+        effort = Effort(arguments.kills, arguments.kafka_kills, tuple(arguments.kinds))
         rows = run(effort)
         print(render(rows))
+        if arguments.write:
+            write_rows(rows)
         return 0 if all(row.met for row in rows) else 1
-    for kind, found in measured(arguments.only, effort.kills).items():
+    result = measured(arguments.only, arguments.kills, arguments.kinds)
+    for kind, found in result.by_kind.items():
         for name in ("writes", "changes", "records"):
             if values := _some(found, name):
                 print(
                     f"{arguments.only}, kill of {kind}, {name}: p50 {statistics.median(values):.3f}"
                     f" p95 {percentile(values, 0.95):.3f} max {max(values):.3f} n {len(values)}"
                 )
-    return 0
+    print(f"{arguments.only}: {len(result.anomalies)} anomalies in {result.events:,} events")
+    return 1 if result.anomalies else 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,12 @@ from benchmarks.broker.brokers import CLIENT_CORE, ROOT, Missing, pinned
 
 HERE = Path(__file__).parent
 BUILT = ROOT / "build" / "bench"
-LIBRARIES = {"rdload": ["-lrdkafka", "-lpthread"], "requests": [], "bare_server": []}
+LIBRARIES = {
+    "rdload": ["-lrdkafka", "-lpthread"],
+    "requests": [],
+    "bare_server": [],
+    "pipelined": ["-lssl", "-lcrypto"],
+}
 SECONDS_MAX = 400
 
 
