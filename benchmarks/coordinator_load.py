@@ -27,6 +27,7 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.protocol.messages.incremental_alter_configs import (
@@ -211,8 +212,21 @@ def wait_coordinator(broker: Broker, key: str, kind: int) -> None:
     while line.ask(request, FindCoordinatorResponse).coordinators[0].error_code:
         assert perf_counter() < deadline, "nobody coordinates"
         sleep(0.1)
+    if kind == 0:
+        wait_groups(line, [key])
     line.close()
     sleep(0.5)
+
+
+def wait_groups(line: Line, groups: list[str]) -> None:
+    """Wait until the coordinators of groups are loaded: Kafka names them before that."""
+    deadline = perf_counter() + WAIT_S_MAX
+    while True:
+        reply = line.ask(DescribeGroupsRequest(groups), DescribeGroupsResponse)
+        if not any(ErrorCode(each.error_code) in LOADING for each in reply.groups):
+            return
+        assert perf_counter() < deadline, reply.groups[0]
+        sleep(0.1)
 
 
 # -- groups ------------------------------------------------------------------------------

@@ -104,7 +104,8 @@ static void consume(char **a) {
     int64_t began = 0; /* connecting is not reading: the clock runs from the first batch on */
     rd_kafka_queue_t *queue = reader(a[0], a[1], RD_KAFKA_OFFSET_BEGINNING, &rk);
     while (got < count) {
-        ssize_t n = rd_kafka_consume_batch_queue(queue, WAIT_MS, messages, BATCH);
+        long left = count - got; /* the call returns only with as many as it asks for, or after WAIT_MS */
+        ssize_t n = rd_kafka_consume_batch_queue(queue, WAIT_MS, messages, left < BATCH ? left : BATCH);
         if (n <= 0) die("consume", "nothing came");
         for (ssize_t i = 0; i < n; i++) {
             if (!messages[i]->err) got++, bytes += messages[i]->len;
