@@ -157,15 +157,8 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     context.dynamic.follow(dynamic_listeners.apply)
     context.dynamic.follow(replica_manager.configure)
     context.dynamic.follow(Cordons(context.log_directories, lifecycle.report_soon).apply)
-    return BrokerParts(
-        lifecycle,
-        replica_manager,
-        coordinators,
-        topic_creation,
-        server,
-        telemetry,
-        fenced_brokers,
-    )
+    hosted = (lifecycle, replica_manager, coordinators, topic_creation)
+    return BrokerParts(*hosted, server, telemetry, fenced_brokers)
 
 
 def _lifecycle(
