@@ -5,6 +5,10 @@ PLAIN   := build/plain
 JOBS    ?= 2
 INSTALL := @$(PYTHON) tools/install.py
 
+# Many images set this. Then every process compiles all modules anew: nodes, and above all Spark's
+# Python processes, take two to three times as long to start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench growth conformance differential docs dist clean
 
 help: ## show the targets

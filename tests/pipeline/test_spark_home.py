@@ -16,7 +16,8 @@ INSTALLED = Path(pyspark.__file__).parent
 @pytest.fixture
 def environ(monkeypatch):
     """An environment without variables of Spark."""
-    for name in ("SPARK_HOME", "PYSPARK_PYTHON"):
+    names = ("SPARK_HOME", "PYSPARK_PYTHON", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
+    for name in names:
         monkeypatch.setenv(name, "")  # so that monkeypatch restores it
         monkeypatch.delenv(name)
     return os.environ
@@ -61,3 +62,20 @@ def test_unwritable_home_falls_back_to_the_installation(environ, tmp_path):
     (tmp_path / "file").touch()
     use_installed_pyspark(tmp_path / "file")
     assert "SPARK_HOME" not in environ
+
+
+def test_modules_are_compiled_once_though_the_environment_forbids_it(environ, tmp_path):
+    environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    use_installed_pyspark(tmp_path / "home")
+    done = subprocess.run([sys.executable, "-c", "import this"], capture_output=True)
+    assert done.returncode == 0
+    assert list((tmp_path / "home" / "bytecode").rglob("this.*.pyc"))
+
+
+def test_bytecode_stays_where_the_environment_puts_it(environ, tmp_path):
+    use_installed_pyspark(tmp_path / "one")
+    assert "PYTHONPYCACHEPREFIX" not in environ
+    del environ["SPARK_HOME"]
+    environ.update(PYTHONDONTWRITEBYTECODE="1", PYTHONPYCACHEPREFIX="/chosen")
+    use_installed_pyspark(tmp_path / "two")
+    assert environ["PYTHONPYCACHEPREFIX"] == "/chosen"

@@ -6,6 +6,9 @@ and the first query of a session starts half a dozen. The reader of a stream mus
 seconds (not configurable), and on a busy machine this second can take longer. The same modules are
 installed as files, already compiled: with a home that links everything but ``python``, Python
 imports those.
+
+Many container images set ``PYTHONDONTWRITEBYTECODE``: then no module is ever compiled for the next
+process. In this case the compiled modules of Spark's processes are kept in the home.
 """
 
 import os
@@ -18,6 +21,8 @@ from typing import Final
 
 _HOME: Final = "SPARK_HOME"
 _PYTHON: Final = "PYSPARK_PYTHON"
+_NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
+_BYTECODE: Final = "PYTHONPYCACHEPREFIX"
 _IMPORTS: Final = (
     "import pyspark.worker, pyspark.daemon, ottla.pipeline.source, ottla.pipeline.writer;"
     "import pyspark.sql.streaming.python_streaming_source_runner"
@@ -67,9 +72,12 @@ def use_installed_pyspark(directory: Path) -> None:
     """Start the next Spark of this process from ``directory``, with this Python for its workers.
 
     A Spark or Python chosen by environment variables is kept: that Python may have no pyspark but
-    the archive. If the directory cannot be created, Spark starts from its installation.
+    the archive. If the directory cannot be created, Spark starts from its installation. Compiled
+    modules of processes started from now on are kept in the directory if they would be nowhere.
     """
     if _HOME in os.environ or os.environ.setdefault(_PYTHON, sys.executable) != sys.executable:
         return
     with suppress(OSError):
         os.environ[_HOME] = str(link_home(directory))
+        if os.environ.pop(_NO_BYTECODE, "") and _BYTECODE not in os.environ:
+            os.environ[_BYTECODE] = str(directory.resolve() / "bytecode")
