@@ -26,15 +26,15 @@ def java_missing() -> str | None:
     return None if done.returncode == 0 else f"{java} does not run: {done.stderr[:200]}"
 
 
-def build_session(warehouse: Path) -> "SparkSession":
-    """Start a session with two threads and without a UI."""
+def build_session(warehouse: Path, threads: int = 2) -> "SparkSession":
+    """Start a session without a UI."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     use_installed_pyspark(warehouse.parent / f"{warehouse.name}-home")
     from pyspark.sql import SparkSession
 
     return (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(f"local[{threads}]")
         .appName("ottla-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -1,10 +1,5 @@
 """The sink in Spark: every column is written, and replays write nothing twice."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
-from sink_driver_process import copy_stream
 from source_cluster import SourceCluster, wait_until
 from source_table import Table
 from spark_session import kill_workers
@@ -218,40 +212,3 @@ def test_killed_broker_neither_loses_nor_duplicates_rows(spark, request, tmp_pat
         query.processAllAvailable()
         query.stop()
         assert copy.values == list(range(300))
-
-
-def test_killed_driver_with_changed_cut_writes_every_row_once(spark, cluster, tmp_path: Path):
-    """One of four tasks is committed; new records would reduce the batch to one task."""
-    topic, copied = cluster.create("source"), cluster.create("copied")
-    cluster.produce(topic, [f"{each:0100}" for each in range(2000)])
-    source = cluster.options(
-        subscribe=topic, startingOffsets="earliest", maxBytesPerPartition=60_000
-    )
-    sink = sink_options(cluster, topic=copied, delivery="exactly-once")
-    (tmp_path / "copy.json").write_text(json.dumps({"source": source, "sink": sink}))
-    script = Path(__file__).with_name("sink_driver_process.py")
-    output = tmp_path / "driver.log"
-    with output.open("wb") as log:
-        driver = subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path)],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        wait_until(
-            lambda: len(cluster.values(subscribe=copied)) > 0 or driver.poll() is not None,
-            "the first task",
-            seconds=180,
-        )
-        assert driver.poll() is None, output.read_text()[-2000:]
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)  # Python, Java and all workers at once
-        driver.wait()
-    assert 0 < len(cluster.values(subscribe=copied)) < 2000, "it was not killed between two tasks"
-    cluster.produce(topic, [str(each) for each in range(2000, 22_000)])
-    (tmp_path / "open").touch()
-    query = copy_stream(spark, tmp_path)
-    assert query.awaitTermination(120), "the query did not end"
-    assert query.exception() is None
-    assert sorted(map(int, cluster.values(subscribe=copied))) == list(range(22_000))

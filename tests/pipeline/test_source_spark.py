@@ -1,10 +1,5 @@
 """The source in Spark: batch reads, streams, and failures."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,26 +132,3 @@ def test_restarted_broker_loses_no_row(table: Table, cluster: SourceCluster) -> 
 
 def sum_of(query: "StreamingQuery") -> int:
     return sum(each.numInputRows for each in query.recentProgress)
-
-
-def test_killed_driver_loses_no_row(table: Table, cluster: SourceCluster, tmp_path: Path) -> None:
-    topic = cluster.create(partitions=2)
-    cluster.produce(topic, range(40), 0)
-    cluster.produce(topic, range(40, 60), 1)
-    options = cluster.options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=4)
-    (tmp_path / "options.json").write_text(json.dumps(options))
-    command = [sys.executable, str(Path(__file__).with_name("driver_process.py")), str(tmp_path)]
-    output = tmp_path / "driver.log"
-    with output.open("w") as log:
-        driver = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
-    try:
-        # A driver starts slowly on a busy machine.
-        has_begun = lambda: len(table.batches("offsets")) >= 3 or driver.poll() is not None  # noqa: E731
-        wait_until(has_begun, "three batches", seconds=180)
-        assert driver.poll() is None, output.read_text()[-2000:]
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)  # Python, Java and all workers at once
-        driver.wait()
-    assert len(table.batches("offsets")) < 15, "it was killed too late"
-    table.run(options)
-    assert numbers(table) == list(range(60))

@@ -1,8 +1,9 @@
-"""A driver process to be killed: ``sink_driver_process.py DIRECTORY`` copies a topic, exactly once.
+"""A driver process to be killed: ``killed_driver_process.py DIRECTORY`` runs two streams.
 
-``copy.json`` of the directory has the options of source and sink. All tasks of the micro-batch but
-the first wait until the file ``open`` exists, so that the driver can be killed when one task is
-committed and the others are not.
+One writes a topic to a table, in small micro-batches; the other copies a topic, exactly once.
+``streams.json`` of the directory has their options. All tasks of the copy but the first wait until
+the file ``open`` exists, so that the driver can be killed when one task is committed and the others
+are not.
 """
 
 import json
@@ -21,7 +22,7 @@ GATE_S = 240.0
 
 def copy_stream(spark: "SparkSession", root: Path) -> "StreamingQuery":
     """Start or resume the copy until all available records are read."""
-    options = json.loads((root / "copy.json").read_text())
+    options = json.loads((root / "streams.json").read_text())
     gate = str(root / "open")
 
     def gated(batches: Iterable[Any]) -> Iterator[Any]:
@@ -37,15 +38,21 @@ def copy_stream(spark: "SparkSession", root: Path) -> "StreamingQuery":
     frame = spark.readStream.format("ottla").options(**options["source"]).load()
     frame = frame.selectExpr("cast(value as string) value").mapInArrow(gated, "value string")
     writer = frame.writeStream.format("ottla").options(**options["sink"])
-    writer = writer.option("checkpointLocation", str(root / "checkpoint"))
+    writer = writer.option("checkpointLocation", str(root / "copy-checkpoint"))
     return writer.trigger(availableNow=True).start()
 
 
 def main() -> None:
+    from source_table import Table
     from spark_session import build_session
 
     root = Path(sys.argv[1])
-    copy_stream(build_session(root / "warehouse"), root).awaitTermination()
+    # The waiting tasks of the copy leave a thread to the table.
+    spark = build_session(root / "warehouse", threads=4)
+    options = json.loads((root / "streams.json").read_text())
+    Table(spark, root).stream(options["table"], processingTime="100 milliseconds")
+    copy_stream(spark, root)
+    spark.streams.awaitAnyTermination()
 
 
 if __name__ == "__main__":
