@@ -24,7 +24,7 @@ from tests.free_ports import free_ports
 from benchmarks import copy_latency
 from benchmarks.report import Row, render, spread
 from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
-from ottla.protocol.records.batch import batches
+from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicIdPartition, Uuid
@@ -40,7 +40,7 @@ from ottla.tiering.metadata_manager import InMemoryMetadata
 from ottla.tiering.read_cache import BLOCK_BYTES, BLOCKS_BYTES_MAX, INDEX_BYTES_MAX, ReadCache
 from ottla.tiering.remote_log_manager import ManagerPorts, ManagerSettings, RemoteLogManager
 from ottla.tiering.remote_reads import RemoteReads
-from ottla.tiering.remote_segment import SegmentReads
+from ottla.tiering.remote_segment import BlockKey, IndexKey, SegmentReads
 from ottla.tiering.segment_objects import ObjectKind
 from ottla.tiering.segment_store import SegmentStore, StorePorts
 from ottla.tiering.store_settings import DIRECTORY, S3, StoreSettings, open_store
@@ -102,10 +102,14 @@ async def _upload(log: Log, objects: ObjectStore, metadata: InMemoryMetadata) ->
         await objects.put_file(f"bare/{segment.base_offset}", segment.path)
 
 
+# A broker has one of each. A full cache takes the memory of a new block from an old one.
+BLOCKS: ReadCache[BlockKey] = ReadCache(BLOCKS_BYTES_MAX)
+INDEXES: ReadCache[IndexKey] = ReadCache(INDEX_BYTES_MAX)
+READER = ThreadWorker("tier-read")
+
+
 async def _read_tier(log: Log, store: SegmentStore, metadata: InMemoryMetadata) -> None:
-    reads = SegmentReads(
-        store, ReadCache(BLOCKS_BYTES_MAX), ReadCache(INDEX_BYTES_MAX), ThreadWorker("tier-read")
-    )
+    reads = SegmentReads(store, BLOCKS, INDEXES, READER)
     remote = RemoteReads(metadata, reads, SystemClock())
     service = asyncio.ensure_future(remote.run(lambda: None))
     await asyncio.sleep(0)
@@ -113,20 +117,20 @@ async def _read_tier(log: Log, store: SegmentStore, metadata: InMemoryMetadata) 
     with contextlib.suppress(OffsetOutOfRange):
         while True:
             found = await remote.fetch(replica, offset, MIB, is_committed=False)
-            for _, header in batches(found.data):
-                offset = header.next_offset
+            # All batches have one record and the same size.
+            offset = Offset(offset + len(found.data) // read_header(found.data).size)
     service.cancel()
     await asyncio.wait([service])
 
 
 async def _read_bare(log: Log, store: SegmentStore, metadata: InMemoryMetadata) -> None:
-    """Read the same objects by ranged GETs of the size of a block, one after the other."""
+    """Read the same objects by ranged GETs of a block each, one after the other, as ``bytes``."""
     at = TopicIdPartition(BenchReplica.topic_id, 0)
     for segment in metadata.cache(at).all():
         key = store.key(segment, ObjectKind.LOG)
         for start in range(0, store.size(segment, ObjectKind.LOG), BLOCK_BYTES):
             length = min(BLOCK_BYTES, store.size(segment, ObjectKind.LOG) - start)
-            await store.objects.get_range(key, start, length)
+            bytes(await store.objects.get_range(key, start, length))
 
 
 async def _timed(work: Coroutine[Any, Any, Any]) -> float:

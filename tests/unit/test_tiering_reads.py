@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tier_harness import Replica, Tier, is_settled, lead
+from tier_harness import AT, Replica, Tier, is_settled, lead
 
 from ottla.api.fetch_partitions import FetchedPartition
 from ottla.api.fetch_reply import Row
@@ -17,7 +17,7 @@ from ottla.runtime.worker import InlineWorker
 from ottla.storage.read import RemoteRecords
 from ottla.tiering.read_cache import ReadCache
 from ottla.tiering.remote_reads import RemoteReads
-from ottla.tiering.remote_segment import SegmentReads
+from ottla.tiering.remote_segment import BlockKey, SegmentReads
 from ottla.tiering.segment_store import RemoteStorageFailed
 
 
@@ -68,6 +68,32 @@ def test_fetches_are_throttled_until_their_quota_is_paid(tmp_path: Path) -> None
             service.cancel()
 
     asyncio.run(work())
+
+
+def test_fetch_loads_the_next_segment_ahead_unless_it_is_local(tmp_path: Path) -> None:
+    tier = Tier(tmp_path)
+    asyncio.run(lead(tier.broker(1, Replica(tier.log)), lambda: is_settled(tier)))
+    first, second = tier.metadata.cache(AT).all()[:2]
+    key = (second.segment_id.id, 0)
+
+    async def loads_ahead() -> bool:
+        blocks: ReadCache[BlockKey] = ReadCache(1 << 20)
+        reads = SegmentReads(tier.store, blocks, ReadCache(1 << 20), InlineWorker())
+        remote = RemoteReads(tier.metadata, reads, tier.clock)
+        async with asyncio.TaskGroup() as tasks:
+            service = tasks.create_task(remote.run(lambda: None))
+            await asyncio.sleep(0)
+            got = await remote.fetch(Replica(tier.log), Offset(0), 300, is_committed=False)
+            assert isinstance(got.data, memoryview), "a part of the block, not a copy"
+            assert (first.segment_id.id, 0) in blocks
+            for _ in range(20):  # what is read ahead is in memory
+                await asyncio.sleep(0)
+            service.cancel()
+        return key in blocks
+
+    assert not asyncio.run(loads_ahead()), "the whole log is on this disk"
+    tier.log.delete_segments([each.base_offset for each in tier.log.segments[:2]])
+    assert asyncio.run(loads_ahead())
 
 
 class Reader:

@@ -5,8 +5,12 @@ differently (empty parts, control characters) is a bug or an attack through a na
 rejected before it reaches a store.
 """
 
+import re
+from typing import Final
+
 # The limit of S3, in bytes of UTF-8.
 KEY_BYTES_MAX = 1024
+_UNSAFE: Final = re.compile(r"[\\\x00-\x1f\x7f]")
 
 
 def check_key(key: str) -> None:
@@ -17,7 +21,7 @@ def check_key(key: str) -> None:
         raise ValueError(f"object key longer than {KEY_BYTES_MAX} bytes: {key[:80]!r}...")
     if any(part in ("", ".", "..") for part in key.split("/")):
         raise ValueError(f"object key with an empty, '.' or '..' part: {key!r}")
-    if "\\" in key or any(ord(character) < 32 or ord(character) == 127 for character in key):
+    if _UNSAFE.search(key):
         raise ValueError(f"object key with a backslash or control character: {key!r}")
 
 

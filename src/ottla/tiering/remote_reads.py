@@ -7,6 +7,7 @@ wait any longer leaves its read running, so that the next fetch finds the blocks
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -20,7 +21,7 @@ from ottla.storage.log import Log
 from ottla.storage.read import RemoteRecords, TimestampedOffset
 from ottla.storage.transaction_index import AbortedTxn
 from ottla.tiering.lineage import epochs_with_records, is_within_lineage
-from ottla.tiering.metadata_manager import RemoteLogMetadataManager, find_segment
+from ottla.tiering.metadata_manager import MetadataNotReady, RemoteLogMetadataManager, find_segment
 from ottla.tiering.read_cache import INDEX_BYTES_MAX
 from ottla.tiering.remote_segment import RemoteSegment, SegmentReads
 from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
@@ -156,7 +157,7 @@ class RemoteReads:
             data = await segment.read(offset, bytes_max, minimum_one=True)
             if data:
                 self._count(len(data))
-                self._read_ahead(segment, offset)
+                self._read_ahead(segment, partition)
                 aborted = None
                 if is_committed:
                     upto = _end_of(data)
@@ -170,11 +171,32 @@ class RemoteReads:
         self.fetched_bytes += size
         self.fetch_quota.spend(size, self._clock.monotonic())
 
-    def _read_ahead(self, segment: RemoteSegment, offset: Offset) -> None:
-        """Load the next block in the background, if there is room for another read."""
-        if self._pending * 2 < self._settings.pending_max:
-            ahead = self._begin(segment.read_ahead_of(offset))
-            ahead.add_done_callback(_ignore)
+    def _read_ahead(self, segment: RemoteSegment, partition: ReadablePartition) -> None:
+        """Load the next block in the background, if there is room for another read.
+
+        After the last block of a segment it is the first one of the following segment, unless
+        that is on this disk as well.
+        """
+        if self._pending * 2 >= self._settings.pending_max:
+            return
+        number = segment.next_block()
+        if number is None:
+            following = self._following_remote(partition, segment.metadata)
+            if following is None:
+                return
+            segment, number = RemoteSegment(following, self._reads), 0
+        if not segment.has_block(number):
+            self._begin(segment.read_ahead(number)).add_done_callback(_ignore)
+
+    def _following_remote(
+        self, partition: ReadablePartition, metadata: SegmentMetadata
+    ) -> SegmentMetadata | None:
+        log = partition.log
+        if metadata.end_offset + 1 >= log.local_log_start_offset:
+            return None
+        with suppress(MetadataNotReady):
+            return self._following(log, _place(partition), metadata)
+        return None
 
     def _following(
         self, log: Log, at: TopicIdPartition, metadata: SegmentMetadata

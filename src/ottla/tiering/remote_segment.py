@@ -7,7 +7,16 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
-from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, is_crc_valid, read_header
+from ottla.protocol.records.batch import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    BatchHeader,
+    is_crc_valid,
+    read_header,
+)
+from ottla.protocol.records.crc import crc32c
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.types import Buffer, Millis, Offset, Uuid
 from ottla.runtime.ports import Worker
@@ -21,7 +30,11 @@ from ottla.tiering.segment_store import ObjectDamaged, SegmentStore
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
 _TXN_ENTRY: Final = Struct(">hqqqq")
+_START: Final = Struct(">qi4xbI2xi")
+"""The part of a header that a check needs: offset, length, magic, CRC and last offset delta."""
 _SCAN_BYTES: Final = 64 * 1024
+_CHECKED_AT_ONCE_BYTES: Final = 1 << 20
+"""Batches of a default fetch are checked in 0.1 ms: no longer than it takes to wake a thread."""
 
 BlockKey = tuple[Uuid, int]
 IndexKey = tuple[Uuid, ObjectKind]
@@ -51,6 +64,7 @@ class RemoteSegment:
         self._reads = reads
         self._id = metadata.segment_id.id
         self._size = reads.store.size(metadata, ObjectKind.LOG)
+        self._end = 0
 
     # -- batches -------------------------------------------------------------------
 
@@ -75,6 +89,9 @@ class RemoteSegment:
             return b""
         wanted = max(bytes_max, first.header.size) if minimum_one else bytes_max
         data = await self._bytes(first.position, wanted)
+        self._end = first.position + len(data)
+        if len(data) <= _CHECKED_AT_ONCE_BYTES:
+            return _whole_batches(data, self.metadata)
         return await self._reads.worker.run(partial(_whole_batches, data, self.metadata))
 
     async def _find(self, offset: Offset) -> LocatedHeader | None:
@@ -116,11 +133,23 @@ class RemoteSegment:
         load = partial(reads.store.read_log, self.metadata, start, BLOCK_BYTES)
         return await reads.blocks.get((self._id, number), load)
 
-    async def read_ahead_of(self, offset: Offset) -> None:
-        """Load the block after that of ``offset``, unless the segment ends before it."""
-        following = await self._position_of(offset) // BLOCK_BYTES + 1
-        if following * BLOCK_BYTES < self._size:
-            await self._block(following)
+    def next_block(self) -> int | None:
+        """Return the number of the first block that the last `read` did not need.
+
+        None: it read up to the last block of the segment.
+        """
+        following = self._end // BLOCK_BYTES + 1
+        return following if following * BLOCK_BYTES < self._size else None
+
+    def has_block(self, number: int) -> bool:
+        """Say whether a block is in the cache, or on its way there."""
+        return (self._id, number) in self._reads.blocks
+
+    async def read_ahead(self, number: int) -> None:
+        """Load a block, and before the first one the index by which it is read."""
+        if number == 0:
+            await self._index(ObjectKind.OFFSET_INDEX)
+        await self._block(number)
 
     @property
     def _name(self) -> str:
@@ -199,18 +228,21 @@ def _whole_batches(data: Buffer, metadata: SegmentMetadata) -> Buffer:
     Raises:
         CorruptBatch, UnsupportedMagic: the bytes are not what was stored.
     """
-    position = 0
-    while len(data) - position >= HEADER_BYTES:
-        header = read_header(data, position)
-        if header.size > len(data) - position:
+    position, size = 0, len(data)
+    first, last = metadata.start_offset, metadata.end_offset
+    while size - position >= HEADER_BYTES:
+        base, length, magic, crc, delta = _START.unpack_from(data, position)
+        if magic != MAGIC or length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+            read_header(data, position)  # raises
+        end = position + LOG_OVERHEAD_BYTES + length
+        if end > size:
             break
-        is_inside = metadata.start_offset <= header.base_offset
-        if not (is_inside and header.last_offset <= metadata.end_offset):
-            raise CorruptBatch(f"offsets {header.base_offset}..{header.last_offset}")
-        if not is_crc_valid(data, position, header):
-            raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} is wrong")
-        position += header.size
-    return data if position == len(data) else data[:position]
+        if not first <= base <= base + delta <= last:
+            raise CorruptBatch(f"offsets {base}..{base + delta}")
+        if crc32c(data, position + ATTRIBUTES_AT, end) != crc:
+            raise CorruptBatch(f"the CRC of the batch at offset {base} is wrong")
+        position = end
+    return data if position == size else data[:position]
 
 
 def _first_record(

@@ -10,6 +10,8 @@ metadata of a segment lists its objects, so that each can be verified when it is
 """
 
 import enum
+from collections.abc import Mapping
+from functools import lru_cache
 from struct import Struct, error
 from typing import Final, NamedTuple
 
@@ -17,6 +19,8 @@ from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.uuids import uuid_text
 from ottla.tiering.segment_metadata import SegmentMetadata
 
+DECODED_MAX: Final = 4096
+"""The segments whose objects are kept in memory, about 1 KB each."""
 _VERSION: Final = 1
 _ENTRY: Final = Struct(">BQI")
 
@@ -94,8 +98,9 @@ def encode_objects(objects: Objects) -> bytes:
     )
 
 
-def decode_objects(custom: bytes | None) -> Objects:
-    """Return the objects of a segment.
+@lru_cache(DECODED_MAX)
+def decode_objects(custom: bytes | None) -> Mapping[ObjectKind, StoredObject]:
+    """Return the objects of a segment. Every read asks for their sizes, so they are kept.
 
     Raises:
         CorruptCustomMetadata: they were not written by `encode_objects`.
