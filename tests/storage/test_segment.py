@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from log_fixtures import NOW, batch_of
 
 from ottla.protocol.faults import CorruptBatch
-from ottla.protocol.records.batch import read_header
+from ottla.protocol.records.batch import HEADER_BYTES, read_header
 from ottla.runtime.ports import File, OpenMode
 from ottla.storage.files import Kind, LogFiles, State, file_name, parse_name
 from ottla.storage.log_config import LogConfig
@@ -341,13 +341,13 @@ def growing(where: LogFiles, count: int) -> tuple[Segment, CountedReads]:
     return segment, counted
 
 
-def test_newest_batch_is_found_with_one_read_of_its_own_bytes() -> None:
+def test_newest_batch_is_found_with_one_read_of_its_header() -> None:
     segment, counted = growing(files(), 60)
     size = segment.size // 60
     found = segment.find(BASE + 2 * 59 + 1)
     assert found is not None
     assert found.position == 59 * size
-    assert counted.reads == [size]
+    assert counted.reads == [HEADER_BYTES]
 
 
 def test_end_of_a_read_at_a_new_batch_is_found_without_a_read() -> None:

@@ -98,6 +98,8 @@ class _Fetch:
         is_hopeless = not done.watched and (session is None or not session.partitions.resting)
         if done.is_due or is_hopeless or done.size >= bytes_min or fetch.wait_ms_max <= 0:
             return self._answer(done)
+        if len(done.watched) == len(done.results) == 1:
+            self._reading.prepare_tail(*done.watched[0], self._bytes_max)
         waiting = FetchWait(bytes_min, self)
         partitions = None if session is None else session.partitions
         waiting.start(watched, rows, fetch.wait_ms_max, partitions)
@@ -140,7 +142,7 @@ class _Fetch:
 
     def answer_if_enough(self, bytes_min: int) -> list[Chunk] | None:
         """Read all partitions; return the reply if it is due or has ``bytes_min``."""
-        done = self._read_all()
+        done = self._read_tail() or self._read_all()
         return self._answer(done) if done.is_due or done.size >= bytes_min else None
 
     def answer(self) -> list[Chunk]:
@@ -149,6 +151,16 @@ class _Fetch:
 
     def _read_all(self) -> Pass:
         return self._reading.read(list(self._context.fetched), self._bytes_max, is_first=False)
+
+    def _read_tail(self) -> Pass | None:
+        """Read the only partition with news; None if there are several, or a pass is needed."""
+        awake = list(self._context.fetched)
+        row = self._reading.read_tail(awake[0]) if len(awake) == 1 else None
+        if row is None:
+            return None
+        row.load_records()
+        is_due = row.error != 0 or row.diverging is not None
+        return Pass([(awake[0], row)], size=row.size, is_due=is_due)
 
     # -- the reply ---------------------------------------------------------------
 

@@ -10,17 +10,18 @@ or a preferred replica, since waiting would not change them.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint, current_leader, endpoint_of
 from ottla.api.fetch_partitions import FetchedPartition
 from ottla.api.fetch_reply import Row
-from ottla.api.fetch_request import FetchBody
+from ottla.api.fetch_request import FetchBody, FetchPartition
 from ottla.api.fetch_sessions import PartitionRow
 from ottla.api.read_replica import Candidate, decide_read_replica
 from ottla.api.routes import Caller
+from ottla.config.generated import TopicConfig
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode
@@ -92,16 +93,53 @@ class Pass(msgspec.Struct):
     remote: "list[RemoteFetch]" = msgspec.field(default_factory=list)
 
 
+class TailRead(NamedTuple):
+    """The read of the only partition of a waiting fetch, as a pass would make it.
+
+    Valid while image, configuration and leader epoch are the same: then no rule of a pass can have
+    another result than when the wait began, except those of the partition itself.
+    """
+
+    fetched: FetchedPartition
+    partition: Partition
+    image: Image
+    config: TopicConfig
+    leader_epoch: int
+    want: ReadRequest
+
+
+def _row_of(fetched: FetchedPartition, found: ReadResult) -> Row:
+    return Row(
+        fetched.requested.partition,
+        0,
+        found.high_watermark,
+        found.last_stable_offset,
+        found.log_start_offset,
+        found.slice,
+        found.aborted,
+        diverging=found.diverging,
+    )
+
+
 class Reading:
     """The reads of one request."""
 
-    __slots__ = ("_allow_follower", "_caller", "_fetch", "_image", "_isolation", "_sources")
+    __slots__ = (
+        "_allow_follower",
+        "_caller",
+        "_fetch",
+        "_image",
+        "_isolation",
+        "_sources",
+        "_tail",
+    )
 
     def __init__(self, sources: ReadSources, caller: Caller, fetch: FetchBody) -> None:
         self._sources = sources
         self._caller = caller
         self._fetch = fetch
         self._image = sources.image()
+        self._tail: TailRead | None = None
         is_debugger = fetch.replica_id == DEBUGGER
         self._allow_follower = is_debugger or (
             not fetch.is_from_follower and fetch.version >= ANY_REPLICA_SINCE
@@ -206,16 +244,7 @@ class Reading:
             return Row(requested.partition, self._code(fault))
         done.is_due |= found.diverging is not None
         done.watched.append((fetched, partition))
-        return Row(
-            requested.partition,
-            0,
-            found.high_watermark,
-            found.last_stable_offset,
-            found.log_start_offset,
-            found.slice,
-            found.aborted,
-            diverging=found.diverging,
-        )
+        return _row_of(fetched, found)
 
     def _moved_to_remote(
         self,
@@ -299,19 +328,55 @@ class Reading:
         throttles = self._sources.throttles if fetch.is_from_follower else None
         if throttles is not None and throttles.holds_back_follower(partition, fetch.replica_id):
             bytes_max, minimum_one = 0, False
-        return partition.read(
-            ReadRequest(
-                requested.offset,
-                bytes_max,
-                minimum_one,
-                self._isolation,
-                # Kafka treats every negative epoch in a fetch as none.
-                max(requested.current_leader_epoch, NO_EPOCH),
-                max(requested.last_fetched_epoch, NO_EPOCH),
-                fetch.replica_id if fetch.replica_id >= 0 else CONSUMER,
-                self._allow_follower,
-            )
+        return partition.read(self._want(requested, bytes_max, minimum_one))
+
+    def _want(self, requested: FetchPartition, bytes_max: int, minimum_one: bool) -> ReadRequest:
+        return ReadRequest(
+            requested.offset,
+            bytes_max,
+            minimum_one,
+            self._isolation,
+            # Kafka treats every negative epoch in a fetch as none.
+            max(requested.current_leader_epoch, NO_EPOCH),
+            max(requested.last_fetched_epoch, NO_EPOCH),
+            self._fetch.replica_id if self._fetch.replica_id >= 0 else CONSUMER,
+            self._allow_follower,
         )
+
+    # -- the end of one log --------------------------------------------------------
+
+    def prepare_tail(self, fetched: FetchedPartition, partition: Partition, bytes_max: int) -> None:
+        """Prepare `read_tail` for a partition that the first pass has read to its end."""
+        limit = min(fetched.requested.bytes_max, bytes_max)
+        if limit < 0 or self._sources.is_rack_aware:
+            return
+        self._tail = TailRead(
+            *(fetched, partition, self._image, partition.config, partition.leader_epoch),
+            self._want(fetched.requested, limit, minimum_one=True),
+        )
+
+    def read_tail(self, fetched: FetchedPartition) -> Row | None:
+        """Return what a pass over this partition alone would; None if only a pass can tell."""
+        tail = self._tail
+        if tail is None or fetched is not tail.fetched or tail.image is not self._sources.image():
+            return None
+        partition = tail.partition
+        if (
+            partition.is_closed
+            or partition.config is not tail.config
+            or partition.leader_epoch != tail.leader_epoch
+        ):
+            return None
+        throttles = self._sources.throttles
+        if throttles is not None and throttles.leader.is_limited and self._fetch.is_from_follower:
+            return None
+        try:
+            found = partition.read(tail.want)
+        except OffsetMovedToTieredStorage:
+            return None
+        except Fault as fault:
+            return Row(fetched.requested.partition, self._code(fault))
+        return _row_of(fetched, found)
 
     def _checked(self, fetched: FetchedPartition, partition: Partition | None) -> Partition:
         if partition is None:

@@ -88,6 +88,7 @@ class FetchWait:
     def _wake(self, fetched: FetchedPartition, partition: Partition) -> None:
         if not self._woken:
             self._loop.call_soon(self._consider)
+            self.reply.announce()
         self._woken[fetched] = partition
 
     def _consider(self) -> None:

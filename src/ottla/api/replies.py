@@ -95,12 +95,22 @@ class LaterReply:
     within the processing of another request. ``on_end`` is called once before anything is sent.
     """
 
-    __slots__ = ("_done", "_on_end", "_outcome")
+    __slots__ = ("_done", "_on_announced", "_on_end", "_outcome")
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end
         self._outcome: Result | BaseException | None = None
         self._done: Callable[[Result | BaseException], None] | None = None
+        self._on_announced: Callable[[], None] | None = None
+
+    def when_announced(self, announced: Callable[[], None]) -> None:
+        """Call ``announced`` whenever a callback that may send the reply has been scheduled."""
+        self._on_announced = announced
+
+    def announce(self) -> None:
+        """Say that the reply may be sent later in this iteration, by a scheduled callback."""
+        if self._on_announced is not None:
+            self._on_announced()
 
     def when_done(self, done: "Callable[[Result | BaseException], None]") -> None:
         """Call ``done`` once with the result, or with the error in its place; maybe at once."""

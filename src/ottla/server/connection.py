@@ -230,12 +230,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def serve_frames(self) -> None:
         """Serve the frames received so far, in this round of the scheduler if it has time left."""
-        if self._state.frames is _READY:
+        if self._state.frames is _READY and self._received.is_partial:
             if not self._scheduler.is_round_spent():
                 self._serve_slice(self._scheduler.last)
                 return
-            if self._received.is_partial:
-                self._enqueue()
+            self._enqueue()
         self._settle()
 
     def run_slice(self) -> None:

@@ -257,7 +257,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         if isinstance(body, Message):
             return (response_frame(key, version, correlation_id, body),)
         first = body[0] if len(body) == 1 else None
-        if isinstance(first, bytes) and len(first) <= JOINED_BYTES_MAX:
+        if isinstance(first, (bytes, bytearray)) and len(first) <= JOINED_BYTES_MAX:
             return (_head(key, version, correlation_id, len(first)) + first,)
         return (_head(key, version, correlation_id, sum(map(length_of, body))), *body)
 

@@ -46,6 +46,15 @@ class ReplyOrder(msgspec.Struct, Generic[T]):
         self.bytes += size - slot.size
         slot.is_complete, slot.reply, slot.size = True, reply, size
 
+    def remove_first(self, slot: ReplySlot[T]) -> bool:
+        """Remove ``slot`` if it is the oldest, so that its reply can be sent now; say whether."""
+        if self.slots[0] is not slot:
+            return False
+        del self.slots[0]
+        self.bytes -= slot.size
+        slot.is_complete = True
+        return True
+
     def due(self) -> Iterator[T]:
         """Remove and yield the replies that may be sent now, in order."""
         while self.slots and self.slots[0].is_complete:

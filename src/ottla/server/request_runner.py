@@ -329,6 +329,7 @@ class RequestRunner:
         self._pending[pending] = None
         if isinstance(reply, LaterReply):
             pending.work = reply
+            reply.when_announced(self._context.coalescer.expect_reply)
             reply.when_done(lambda outcome: self._outcome(pending, outcome))
         elif isinstance(reply, asyncio.Future):
             # The future is completed elsewhere: waiting for it needs no task.
@@ -393,9 +394,14 @@ class RequestRunner:
             trace.replied_s = self._loop.time()
         result = self._charge(pending, result)
         outgoing = self._context.dispatcher.settle(pending.caller, pending.call, result)
-        self.order.complete(pending.slot, outgoing, held(outgoing))
+        is_final_sent = self._state.lifecycle is _FINISHING
+        if not is_final_sent and self.order.remove_first(pending.slot):
+            self._owner.send(outgoing)
+        else:
+            self.order.complete(pending.slot, outgoing, held(outgoing))
         self._answered(pending.call, pending.since)
-        self._send_due()
+        if self.order.slots:
+            self._send_due()
         if trace is not None:
             self._finish_trace(trace, pending.call, result, outgoing)
         self._owner.serve_frames()

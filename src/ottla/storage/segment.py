@@ -12,6 +12,7 @@ Invariant: ``[0, size)`` of the file is complete batches with ascending offsets.
 from collections.abc import Iterator
 
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
+from ottla.protocol.records.batch import HEADER_BYTES, read_header
 from ottla.protocol.types import NO_TIMESTAMP, Millis, Offset
 from ottla.runtime.ports import File, OpenMode
 from ottla.storage.files import INDEXES, Kind, LogFiles, State
@@ -244,11 +245,11 @@ class Segment(SegmentTail):
             return None
         position, size = recent
         try:
-            found = next(headers(self.file, position, position + size))
+            header = read_header(self.file.pread(HEADER_BYTES, position))
         except (CorruptBatch, UnsupportedMagic):
             return None
-        is_whole = found.header.size == size and found.header.last_offset >= offset
-        return found if is_whole else None
+        is_whole = header.size == size and header.last_offset >= offset
+        return LocatedBatch(position, header) if is_whole else None
 
     def batches_from(self, position: int) -> Iterator[LocatedBatch]:
         """Yield the batches from ``position`` on; one must begin there."""

@@ -1,0 +1,212 @@
+"""A waiting fetch of one partition gets the reply that a whole pass would have made.
+
+It is sent before the acknowledgement of the append that it waited for.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from fetch_harness import Broker, only, part, response_of, rows, values_of, want
+from msgspec.structs import replace
+from partition_fixtures import append, registration
+from produce_pair import Transport, batch, receive
+from produce_pair import frame as produce_frame
+
+from ottla.api.binding import bind_routes, handlers_of
+from ottla.api.fetch_reply import INLINE_BYTES_MAX
+from ottla.api.produce import ProduceHandler
+from ottla.api.replies import LaterReply
+from ottla.api.routes import Routes
+from ottla.config.generated import TopicConfig
+from ottla.observability.request_meter import RequestMeter
+from ottla.protocol.api_keys import ApiKey, Listener
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.frames import request_frame
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.messages import fetch
+from ottla.runtime.ports import Address
+from ottla.server.api_versions import ApiVersions
+from ottla.server.connection import Connection
+from ottla.server.dispatch import Dispatcher
+from ottla.server.listener_context import ConnectionLimits, ListenerContext
+from ottla.server.request_memory import RequestMemory
+
+SOON = 30_000
+VERSIONS = (4, 7, 11, 12, 13, 16, 18)
+
+
+def bytes_of(chunks: Sequence[object]) -> bytes:
+    return b"".join(
+        bytes(each)
+        if isinstance(each, bytes | bytearray)
+        else each.file.pread(each.length, each.position)  # type: ignore[attr-defined]
+        for each in chunks
+    )
+
+
+async def waited(broker: Broker, request: fetch.FetchRequest, version: int, value: bytes) -> bytes:
+    """Send a request that waits, append, and return the bytes of its reply."""
+    reply = broker.ask(request, version)
+    assert isinstance(reply, LaterReply)
+    append(broker.partitions.find("orders", 0), value)
+    return bytes_of(await reply)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("isolation", [0, 1])
+@pytest.mark.parametrize("size", [1, INLINE_BYTES_MAX, 3 * INLINE_BYTES_MAX])
+def test_waiting_fetch_gets_the_reply_of_a_pass(version: int, isolation: int, size: int) -> None:
+    async def story() -> None:
+        broker = Broker()
+        append(broker.host(), b"earlier")
+        asked = want(part(offset=1), max_wait_ms=SOON, isolation_level=isolation)
+        found = await waited(broker, asked, version, b"v" * size)
+        passed = broker.ask(asked, version)
+        assert isinstance(passed, list)
+        assert found == bytes_of(passed)
+        assert values_of(only(response_of([found], version))) == [b"v" * size]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("neighbours", [(), (1, 2)])
+def test_waiting_fetch_of_a_session_gets_only_what_changed(neighbours: tuple[int, ...]) -> None:
+    async def story() -> None:
+        broker = Broker()
+        for index in (0, *neighbours):
+            broker.host(index=index)
+        begun = broker.get(want(*map(part, (0, *neighbours)), session_epoch=0))
+        for epoch, offset in ((1, 0), (2, 1), (3, 2)):
+            asked = want(
+                part(offset=offset),
+                max_wait_ms=SOON,
+                session_id=begun.session_id,
+                session_epoch=epoch,
+            )
+            response = response_of([await waited(broker, asked, 12, b"v")], 12)
+            assert (response.error_code, response.session_id) == (0, begun.session_id)
+            row = only(response)
+            assert (row.high_watermark, values_of(row)) == (offset + 1, [b"v"])
+
+    asyncio.run(story())
+
+
+def test_changes_of_the_metadata_while_a_fetch_waits_count() -> None:
+    async def story() -> None:
+        may_read = True
+        broker = Broker(sources={"may_read": lambda *_: may_read})
+        partition = broker.host()
+        reply = broker.ask(want(part(), max_wait_ms=SOON))
+        may_read = False
+        broker.know("another", 0, registration())  # any change of the image, as of an ACL
+        append(partition, b"a")
+        row = only(await broker.wait(reply))
+        assert row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    asyncio.run(story())
+
+
+def test_changed_configuration_while_a_fetch_waits_counts() -> None:
+    async def story() -> None:
+        broker = Broker()
+        partition = broker.host()
+        reply = broker.ask(want(part(), max_wait_ms=SOON), 9)
+        partition.configure(TopicConfig(compression_type="zstd"), partition.log.config)
+        append(partition, b"a")
+        row = only(await broker.wait(reply, 9))
+        assert row.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+    asyncio.run(story())
+
+
+def test_new_leader_epoch_while_a_fetch_waits_is_an_error() -> None:
+    async def story() -> None:
+        broker = Broker()
+        partition = broker.host()
+        reply = broker.ask(want(part(current_leader_epoch=0), max_wait_ms=SOON))
+        partition.apply(registration(epoch=1, partition_epoch=1))
+        append(partition, b"a")
+        assert only(await broker.wait(reply)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+    asyncio.run(story())
+
+
+def test_two_partitions_that_change_are_in_one_reply() -> None:
+    async def story() -> None:
+        broker = Broker()
+        first, second = broker.host(), broker.host(index=1)
+        begun = broker.get(want(part(), part(1), session_epoch=0))
+        asked = fetch.FetchRequest(
+            session_id=begun.session_id, session_epoch=1, max_wait_ms=SOON, min_bytes=1
+        )
+        asked = replace(asked, max_bytes=1 << 20)
+        reply = broker.ask(asked)
+        append(first, b"a")
+        append(second, b"b")
+        found = {row.partition_index: values_of(row) for row in rows(await broker.wait(reply))}
+        assert found == {0: [b"a"], 1: [b"b"]}
+
+    asyncio.run(story())
+
+
+# -- before the acknowledgement -----------------------------------------------
+
+
+class Wire(Transport):
+    """Notes in ``order`` when something is written to it."""
+
+    def __init__(self, name: str, order: list[str]) -> None:
+        super().__init__()
+        self._name, self._order = name, order
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self._order.append(self._name)
+
+
+def connect(context: ListenerContext, name: str, order: list[str]) -> tuple[Connection, Wire]:
+    wire = Wire(name, order)
+    connection = Connection(context, Address("127.0.0.1", 2), lambda *_: None)
+    connection.connection_made(wire)  # type: ignore[arg-type]
+    return connection, wire
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_waiting_fetch_is_answered_before_the_append_is_acknowledged(version: int) -> None:
+    async def story() -> None:
+        broker = Broker()
+        broker.host()
+        produce = ProduceHandler(broker.partitions, lambda: broker.image, broker.clock)
+        routes = Routes(
+            Listener.BROKER,
+            tuple(
+                route
+                for handlers in (produce, broker.handlers)
+                for route in bind_routes(Listener.BROKER, handlers_of(handlers))
+            ),
+        )
+        meter = RequestMeter()
+        context = ListenerContext(
+            Dispatcher("CLIENT", routes, ApiVersions(routes), meter),
+            RequestMemory(),
+            ConnectionLimits(frame_bytes_max=1 << 20),
+            broker.clock,
+            meter,
+            asyncio.get_running_loop(),
+        )
+        order: list[str] = []
+        producer, consumer = (connect(context, name, order) for name in ("produce", "fetch"))
+        value = bytes(batch(b"v"))
+        receive(*producer, produce_frame(value, version=version, topic="orders"), 1 << 20)
+        await asyncio.sleep(0)
+        for offset in (1, 2, 3):
+            asked = want(part(offset=offset), max_wait_ms=SOON, session_epoch=-1)
+            header = RequestHeader(ApiKey.FETCH, 11, 1, "c")
+            receive(*consumer, bytes(request_frame(header, asked)), 1 << 20)
+            order.clear()
+            receive(*producer, produce_frame(value, version=version, topic="orders"), 1 << 20)
+            await asyncio.sleep(0)
+            assert order == ["fetch", "produce"]
+
+    asyncio.run(story())
