@@ -257,8 +257,14 @@ def test_share_bytes_uses_bytes_per_offset() -> None:
     assert share_bytes(sizes, 4000, density) == sizes
     assert share_bytes(sizes, 2000, density) == {A0: 50, A1: 50, A2: 0}
     assert share_bytes(sizes, 1, density) == {A0: 1, A1: 1, A2: 0}
-    now = view({A0: 10, A1: 5, A2: 0}, {A0: 20, A1: 5, A2: 4})
-    assert density_of(now, {A0: 500, A1: 70}) == {A0: 50.0}
+    now = view({A0: 10, A1: 5, A2: 4}, {A0: 20, A1: 5, A2: 4})
+    assert density_of(now, {A0: 500, A1: 70}, {}) == {A0: 50.0}
+
+
+def test_density_counts_offsets_on_disk_alone() -> None:
+    now = view({A0: 0, A1: 0, A2: 4}, {A0: 1000, A1: 500, A2: 4})
+    local = {A0: 990, A1: 500, A2: 4}
+    assert density_of(now, {A0: 500, A1: 0, A2: 0}, local) == {A0: 50.0, A1: 50.0}
 
 
 def test_strictest_limit_ends_the_batch() -> None:

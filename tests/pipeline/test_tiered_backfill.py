@@ -183,6 +183,13 @@ class TestBackfill:
         assert node.rows(tier="direct", **kept) == node.rows(tier="never", **kept)
         assert len(node.rows(tier="direct", **kept)) > len(node.rows(tier="direct"))
 
+    def test_bytes_per_partition_count_what_is_in_remote_storage(self, node):
+        raw = {"kafka.bootstrap.servers": node.bootstrap, "subscribe": TOPIC, **node.options}
+        options = SourceOptions.parse({**raw, "maxBytesPerPartition": "2000"})
+        tasks = BatchReader(options, ROWS).partitions()
+        # 44 records of 200 bytes and 20 of 400, of which the disk has the last few.
+        assert len(tasks) >= 8
+
     def test_blocks_bound_what_is_read_at_once(self, node, monkeypatch):
         monkeypatch.setattr(tiered_segments, "BLOCK_BYTES", 700)
         asked = []

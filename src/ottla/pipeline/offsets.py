@@ -30,6 +30,7 @@ from ottla.protocol.types import TopicPartition
 VERSION: Final = 1
 LATEST: Final = -1
 EARLIEST: Final = -2
+EARLIEST_LOCAL: Final = -4
 
 Partition: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

@@ -353,13 +353,31 @@ def share_bytes(
     }
 
 
-def density_of(view: View, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-    """Return bytes per offset of each partition whose size on disk is known."""
+def density_of(
+    view: View, sizes: Mapping[TopicPartition, int], local: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, float]:
+    """Return bytes per offset of each partition whose size on disk is known.
+
+    ``local`` are the first offsets on disk: older records are in remote storage, and the sizes do
+    not count them. A partition without records on disk has the density of its topic.
+    """
     found: dict[TopicPartition, float] = {}
+    topics: dict[str, list[int]] = {}
     for partition, latest in view.latest.items():
-        offsets = latest - view.earliest[partition]
+        offsets = latest - local.get(partition, view.earliest[partition])
         if partition in sizes and offsets > 0:
             found[partition] = sizes[partition] / offsets
+            totals = topics.setdefault(partition.topic, [0, 0])
+            totals[0] += sizes[partition]
+            totals[1] += offsets
+    for partition, latest in view.latest.items():
+        if (
+            partition not in found
+            and partition.topic in topics
+            and latest > view.earliest[partition]
+        ):
+            size, offsets = topics[partition.topic]
+            found[partition] = size / offsets
     return found
 
 

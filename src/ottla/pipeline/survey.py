@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from ottla.client.cluster import Refused
 from ottla.pipeline import plan
 from ottla.pipeline.broker import BrokerClient, client_for
-from ottla.pipeline.offsets import EARLIEST, LATEST, Boundary, Edge, Positions
+from ottla.pipeline.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, Boundary, Edge, Positions
 from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import Assign, Pattern, SourceOptions, Subscribe
 from ottla.pipeline.plan import Cause, Loss, Topic, View
@@ -106,7 +106,17 @@ class Survey:
 
     def density(self, view: View) -> dict[TopicPartition, float]:
         """Return bytes per offset of each partition, measured on disk."""
-        return plan.density_of(view, self.client.sizes(sorted(view.ids)))
+        sizes = self.client.sizes(sorted(view.ids))
+        return plan.density_of(view, sizes, self._local_starts(view))
+
+    def _local_starts(self, view: View) -> Positions:
+        """Return the first offsets on the disks of the leaders; nothing from an old broker."""
+        try:
+            return self.list_offsets(dict.fromkeys(view.latest, EARLIEST_LOCAL))
+        except Refused as refused:
+            if refused.code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            return {}
 
     # -- where to begin, where to end ----------------------------------------------
 
