@@ -149,13 +149,14 @@ def _topics_of(partitions: int) -> dict[str, int]:
 
 def _are_led(topics: dict[str, int], line: Line) -> bool:
     """Whether every partition answers a request that only its leader answers."""
-    for topic, count in topics.items():
-        asked = [ListOffsetsPartition(index, timestamp=LATEST) for index in range(count)]
-        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, asked)])
-        reply = line.ask(request, ListOffsetsResponse)
-        if any(each.error_code for each in reply.topics[0].partitions):
-            return False
-    return True
+    asked = [
+        ListOffsetsTopic(
+            topic, [ListOffsetsPartition(index, timestamp=LATEST) for index in range(count)]
+        )
+        for topic, count in topics.items()
+    ]
+    reply = line.ask(ListOffsetsRequest(-1, 0, asked), ListOffsetsResponse)
+    return not any(each.error_code for topic in reply.topics for each in topic.partitions)
 
 
 def _create(line: Line, topics: Sequence[CreatableTopic]) -> None:
@@ -203,6 +204,8 @@ def topics(name: str, size: int, effort: Effort) -> Figures:
             last = min(size, first + TOPICS_PER_REQUEST)
             _create(line, [CreatableTopic(f"t{at}", 1, 1) for at in range(first, last)])
         created = perf_counter() - began
+        # Both answer before all logs are created, which would be measured otherwise.
+        _until(broker, lambda each: _are_led({f"t{at}": 1 for at in range(size)}, each))
         sleep(effort.settle_s)
         taken: list[float] = []
         before = broker.cpu_seconds()

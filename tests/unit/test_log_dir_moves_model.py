@@ -57,7 +57,7 @@ class Model:
 
     def tidy(self) -> None:
         self.mover.partition.log.purge_deleted()
-        self.mover.broker.replicas.purge()
+        sum(self.mover.broker.replicas.purge())
         for directory in self.mover.host.directories:
             directory.write_checkpoints()
 

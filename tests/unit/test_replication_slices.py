@@ -7,7 +7,7 @@ import pytest
 from replicas_fixtures import Broker, image_of, partition_of, topic_id
 
 from ottla.protocol.faults import NotLeader, UnknownTopicOrPartition
-from ottla.replication.replicas import AT_ONCE_MAX, SLICE_MAX
+from ottla.replication.replicas import AT_ONCE_MAX, PURGE_SLICE_MAX, SLICE_MAX
 
 MANY = AT_ONCE_MAX + 3 * SLICE_MAX + 1
 
@@ -151,3 +151,28 @@ def test_loop_runs_between_slices_of_two_thousand_partitions() -> None:
         running.cancel()
 
     asyncio.run(scenario())
+
+
+def test_many_deleted_partitions_are_renamed_with_one_sync_per_directory() -> None:
+    broker = Broker().start(image_of(many()))
+    finish(broker)
+    synced = []
+    sync_dir = broker.disk.sync_dir
+    broker.disk.sync_dir = lambda path: (synced.append(path), sync_dir(path))[1]
+    broker.publish(image_of({}))
+    assert len(broker.partitions) == 0
+    assert synced == list(broker.paths)
+    assert len(broker.replicas.deleted_logs) == MANY
+
+
+def test_files_of_deleted_partitions_are_removed_in_slices() -> None:
+    broker = Broker().start(image_of(many()))
+    finish(broker)
+    broker.publish(image_of({}))
+    broker.clock.pass_ms(60_000)
+    assert sum(next(broker.replicas.purge()) for _ in range(2)) == 2 * PURGE_SLICE_MAX
+    assert len(broker.replicas.deleted_logs) == MANY - 2 * PURGE_SLICE_MAX
+    slices = list(broker.replicas.purge())
+    assert max(slices) == PURGE_SLICE_MAX
+    assert sum(slices) == MANY - 2 * PURGE_SLICE_MAX
+    assert not broker.replicas.deleted_logs

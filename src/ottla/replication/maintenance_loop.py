@@ -85,7 +85,8 @@ class LogMaintenance:
         # idle partition costs, so they read nothing but a flag.
         pending = [each for each in self._host.partitions if each.log.has_deleted_segments]
         await self._each(_purge, pending)
-        self._replicas.purge()
+        for _ in self._replicas.purge():
+            await asyncio.sleep(0)
 
     async def expire_producers(self) -> None:
         """Remove producers that have been idle for ``producer.id.expiration.ms``."""

@@ -2,8 +2,9 @@
 
     start    open every log in the directories, one by one; mark logs of partitions that the image
              does not assign to this node as stray; then apply the whole image
-    image    apply its delta, removed partitions first; of the partitions that are new here, the
-             first few are created at once and the others in slices, between which the loop runs
+    image    apply its delta, removed partitions first, with one sync for all; of the partitions
+             that are new here, the first few are created at once and the others in slices, between
+             which the loop runs
 
 Until the broker has caught up with the metadata log, images are only stored: they describe the
 past, and a topic that was deleted since must not be created for a moment.
@@ -12,7 +13,7 @@ past, and a topic that was deleted since must not be created for a moment.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from ottla.metadata.configs import ConfigResourceType
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 # client can use a small topic at once; and those of one slice. Creating one takes about 0.2 ms.
 AT_ONCE_MAX: Final = 16
 SLICE_MAX: Final = 8
+# Deleted logs whose files are removed before the loop runs again.
+PURGE_SLICE_MAX: Final = 8
 
 _NO_DIRECTORY = (DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING, DIRECTORY_LOST)
 
@@ -85,6 +88,15 @@ class DeletedLog(NamedTuple):
     name: str
 
 
+class LeavingLog(NamedTuple):
+    """A log to delete, when its files are removed after that, and its partition if hosted."""
+
+    directory: LogDirectory
+    name: TopicPartition
+    delay_ms: int
+    partition: Partition | None
+
+
 class Replicas:
     """Publisher and service: ready once every log is open and the image is applied."""
 
@@ -98,6 +110,7 @@ class Replicas:
         self._is_started = False
         self._pending = PendingReplicas()
         self._at_once = 0  # how many more partitions the current image may create
+        self._leaving: list[LeavingLog] = []
         self.deleted_logs: deque[DeletedLog] = deque()
 
     # -- start -----------------------------------------------------------------
@@ -214,6 +227,7 @@ class Replicas:
         self._reconfigure(delta)
         for change in delta.topics.values():
             self._remove_gone(change)
+        self._delete_leaving()
         for change in delta.topics.values():
             if change.new is not None:
                 self._apply_topic(change.new, change)
@@ -352,35 +366,55 @@ class Replicas:
         directory = partition.directory
         if directory.is_failed:
             return
-        with DirectoryWork(self._host, directory):
-            delay_ms = partition.log.config.file_delete_delay_ms
-            self.schedule_removal(directory, directory.delete_log(name), delay_ms)
-        self._host.notify_deleted(partition)
+        delay_ms = partition.log.config.file_delete_delay_ms
+        self._leaving.append(LeavingLog(directory, name, delay_ms, partition))
 
     def _remove_unclaimed(self, name: TopicPartition, topic_id: Uuid) -> None:
         """Delete the log that a start found for a partition, before the partition was hosted."""
         for directory in self._host.online:
             hosted = directory.logs.get(name)
             if hosted is not None and hosted.topic_id in (None, topic_id):
-                with DirectoryWork(self._host, directory):
-                    delay_ms = hosted.log.config.file_delete_delay_ms
-                    self.schedule_removal(directory, directory.delete_log(name), delay_ms)
+                delay_ms = hosted.log.config.file_delete_delay_ms
+                self._leaving.append(LeavingLog(directory, name, delay_ms, None))
+
+    def _delete_leaving(self) -> None:
+        """Delete the logs of removed partitions: a sync for each would block the loop for long."""
+        leaving, self._leaving = self._leaving, []
+        for directory in self._host.online if leaving else ():
+            found = [each for each in leaving if each.directory is directory]
+            if not found:
+                continue
+            with DirectoryWork(self._host, directory):
+                deleted = directory.delete_logs(each.name for each in found)
+                for target, each in zip(deleted, found, strict=True):
+                    self.schedule_removal(directory, target, each.delay_ms)
+        for each in leaving:
+            if each.partition is not None:
+                self._host.notify_deleted(each.partition)
 
     def schedule_removal(self, directory: LogDirectory, name: str, delay_ms: int) -> None:
         """Schedule the removal of a deleted log's files."""
         due = self._host.clock.monotonic() + delay_ms
         self.deleted_logs.append(DeletedLog(Millis(due), directory, name))
 
-    def purge(self) -> int:
-        """Remove the files of deleted logs that are due; return how many logs."""
-        count, now = 0, self._host.clock.monotonic()
-        for removal in [each for each in self.deleted_logs if each.due <= now]:
-            self.deleted_logs.remove(removal)
-            if not removal.directory.is_failed:
-                with DirectoryWork(self._host, removal.directory):
-                    removal.directory.purge(removal.name)
-                    count += 1
-        return count
+    def purge(self) -> Iterator[int]:
+        """Remove the files of deleted logs that are due; yield after each slice how many it had."""
+        now = self._host.clock.monotonic()
+        due = deque(each for each in self.deleted_logs if each.due <= now)
+        self.deleted_logs = deque(each for each in self.deleted_logs if each.due > now)
+        try:
+            while due:
+                yield sum(self._purge_one(due.popleft()) for _ in range(PURGE_SLICE_MAX) if due)
+        finally:
+            self.deleted_logs.extendleft(due)
+
+    def _purge_one(self, removal: DeletedLog) -> bool:
+        if removal.directory.is_failed:
+            return False
+        with DirectoryWork(self._host, removal.directory):
+            removal.directory.purge(removal.name)
+            return True
+        return False
 
     # -- settings --------------------------------------------------------------
 
