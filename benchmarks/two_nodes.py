@@ -59,7 +59,7 @@ AREA: Final = "two_nodes"
 RATIO_MIN: Final = 1.6
 PORT_STEP: Final = 10
 PARTITIONS: Final = 2
-CONNECTIONS: Final = 4
+CONNECTIONS: Final = 8
 """To each partition."""
 WINDOW: Final = 5
 """Requests in flight on a connection, as many as Kafka's producers allow themselves."""
