@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
@@ -29,39 +31,57 @@ class DefaultSource(DataSource):
         return "ottla"
 
     def schema(self) -> "StructType":
-        """Return all columns of a record. Raises OptionError."""
-        from ottla.pipeline.columns import full_schema
-        from ottla.pipeline.options import include_headers, is_decoding
+        """Return all columns of a record. Raises OptionError.
 
-        if not is_decoding(self.options):
-            return full_schema(include_headers(self.options))
-        from ottla.pipeline.options import SourceOptions
-        from ottla.pipeline.source_decoding import source_schema
+        Spark also calls this for CREATE TABLE, and then the columns carry the table's options.
+        """
+        from ottla.pipeline.catalog_tables import declared_options, with_options
 
-        return source_schema(SourceOptions.parse(self.options, is_stream=True))
+        declared = declared_options(self.options)
+        if declared is not None:
+            return with_options(_columns(declared), declared)
+        return _columns(self.options)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """Return what reads once. Raises OptionError, BadSchema."""
+        from ottla.pipeline.catalog_tables import options_of
         from ottla.pipeline.options import SourceOptions
         from ottla.pipeline.source import BatchReader
 
-        return BatchReader(SourceOptions.parse(self.options), schema)
+        return BatchReader(SourceOptions.parse(options_of(self.options, schema)), schema)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         """Return what reads on and on. Raises OptionError, BadSchema."""
+        from ottla.pipeline.catalog_tables import options_of
         from ottla.pipeline.options import SourceOptions
         from ottla.pipeline.source import StreamReader
 
-        return StreamReader(SourceOptions.parse(self.options, is_stream=True), schema)
+        options = options_of(self.options, schema)
+        return StreamReader(SourceOptions.parse(options, is_stream=True), schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
         """Return what writes once. Raises OptionError."""
+        from ottla.pipeline.catalog_tables import sink_options_of
         from ottla.pipeline.writer import batch_writer
 
-        return batch_writer(dict(self.options), schema, overwrite=overwrite)
+        return batch_writer(sink_options_of(self.options, schema), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
         """Return what writes batch after batch. Raises OptionError."""
+        from ottla.pipeline.catalog_tables import sink_options_of
         from ottla.pipeline.writer import stream_writer
 
-        return stream_writer(dict(self.options), schema)
+        return stream_writer(sink_options_of(self.options, schema), schema)
+
+
+def _columns(options: "Mapping[str, str]") -> "StructType":
+    """Return the columns that these options ask for. Raises OptionError."""
+    from ottla.pipeline.columns import full_schema
+    from ottla.pipeline.options import include_headers, is_decoding
+
+    if not is_decoding(options):
+        return full_schema(include_headers(options))
+    from ottla.pipeline.options import SourceOptions
+    from ottla.pipeline.source_decoding import source_schema
+
+    return source_schema(SourceOptions.parse(options, is_stream=True))

@@ -437,3 +437,39 @@ def tables(  # noqa: PLR0913 - one per option
     failed = [f"{each['topic']}: {each['error']}" for each in rows if each["error"]]
     if once and failed:
         fail(f"{len(failed)} of {len(rows)} tables failed:\n" + "\n".join(failed))
+
+
+@app.command("catalog")
+def catalog(
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    pattern: Annotated[
+        str, typer.Option("--pattern", help="Regular expression for whole names of topics.")
+    ] = ".*",
+    prefix: Annotated[str, typer.Option("--prefix", help="Text before every table's name.")] = "",
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            help="Option of the source for every table, such as includeHeaders=true.",
+        ),
+    ] = None,
+) -> None:
+    """Print the SQL that makes every topic a table of Spark's catalog."""
+    from ottla.pipeline.option_values import OptionError
+    from ottla.pipeline.views import BadViews, statements, topics_of, view_names
+
+    properties = client_properties()
+    options = {
+        "kafka.bootstrap.servers": resolve_bootstrap(bootstrap, properties),
+        **parse_pairs(change, "--option"),
+    }
+    login = {f"kafka.{key}": value for key, value in properties.items() if "bootstrap" not in key}
+    try:
+        topics = topics_of({**login, **options}, pattern)
+        lines = statements(view_names(topics, prefix), options)
+    except (OptionError, BadViews, NoBroker, LoginFailed, BadClientSecurity, BadAddress) as error:
+        fail(str(error))
+    for line in lines:
+        typer.echo(line)
+    say(f"{len(lines)} tables; run them with: spark-sql -f FILE")
