@@ -25,6 +25,7 @@ class RegistryServer:
         self.requests: list[str] = []
         self.failing = 0  # the next so many requests get status 500
         self.rejected: set[str] = set()  # subjects that take no new version
+        self.compiled: dict[str, str] = {}  # a .proto file -> its descriptor in base64
         self.url = ""
 
     def add(
@@ -46,13 +47,13 @@ class RegistryServer:
             return 500, {"error_code": 50001, "message": "out of order"}
         place = urlsplit(path)
         if found := re.fullmatch(r"/schemas/ids/(\d+)", place.path):
-            return self._schema(int(found[1]), 40403)
+            return self._schema(int(found[1]), 40403, place.query)
         if found := re.fullmatch(r"/subjects/([^/]+)/versions/(\w+)", place.path):
             versions = self.subjects.get(unquote(found[1]), [])
             if not versions:
                 return 404, {"error_code": 40401, "message": "Subject not found."}
             number = versions[-1] if found[2] == "latest" else versions[int(found[2]) - 1]
-            return self._schema(number, 40402)
+            return self._schema(number, 40402, place.query)
         found = re.fullmatch(r"/subjects/([^/]+)/versions", place.path)
         assert method == "POST" and found and body
         subject = unquote(found[1])
@@ -60,10 +61,13 @@ class RegistryServer:
             return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}
         return 200, {"id": self.add(subject, body["schema"], body.get("schemaType", "AVRO"))}
 
-    def _schema(self, number: int, code: int) -> tuple[int, dict]:
+    def _schema(self, number: int, code: int, query: str) -> tuple[int, dict]:
         if number not in self.schemas:
             return 404, {"error_code": code, "message": f"Schema {number} not found"}
-        return 200, {**self.schemas[number], "id": number, "version": 1}
+        found = {**self.schemas[number], "id": number, "version": 1}
+        if query == "format=serialized":
+            found["schema"] = self.compiled.get(found["schema"], found["schema"])
+        return 200, found
 
 
 @contextmanager

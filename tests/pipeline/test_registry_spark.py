@@ -1,5 +1,7 @@
 """Schemas of a registry in the source and the sink of Spark, without a JVM, and in table jobs."""
 
+import base64
+import datetime
 import io
 import json
 import pickle
@@ -10,19 +12,22 @@ import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from google.protobuf import descriptor_pb2
 from registry_server import RegistryServer, run_registry
 from source_cluster import WAIT_S, SourceCluster, read_all
 
-from ottla.pipeline.decoding import _registry_values, decode_batch
+from ottla.pipeline.avro_values import BadSchema
+from ottla.pipeline.decoding import KEY_REASON, _registry_values, decode_batch, decode_keys
 from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import SinkOptions, SourceOptions
+from ottla.pipeline.protobuf_writer import declared_name, message_encoder, message_of
 from ottla.pipeline.registry import framed
 from ottla.pipeline.rows import BadRow
 from ottla.pipeline.sink import SinkTask, Task
 from ottla.pipeline.sink_encoding import encode_batches
 from ottla.pipeline.source import BatchReader
 from ottla.pipeline.source_decoding import BadValue, source_schema
-from ottla.pipeline.table_job import REASON_COLUMN, BadJob, TableJob, parse_job
+from ottla.pipeline.table_job import KEY_COLUMN, REASON_COLUMN, BadJob, TableJob, parse_job
 
 V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 V2 = {
@@ -183,6 +188,122 @@ def test_sink_registers_and_source_reads_back(
     assert found == [{"key": 1, "value": expected}, {"key": None, "value": None}]
 
 
+MESSAGE = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("tags", pa.list_(pa.string())),
+        ("counts", pa.map_(pa.string(), pa.int32())),
+        ("at", pa.timestamp("us", "UTC")),
+        ("inner", pa.struct([("ok", pa.bool_()), ("raw", pa.binary())])),
+    ]
+)
+NOON = datetime.datetime(2026, 11, 17, 12, 0, 0, 5, tzinfo=datetime.UTC)
+MESSAGES = [
+    {
+        "id": 2**40,
+        "name": "",
+        "tags": ["a", "b"],
+        "counts": [("x", 1)],
+        "at": NOON,
+        "inner": {"ok": False, "raw": b"\xff"},
+    },
+    {"id": None, "name": None, "tags": [], "counts": [], "at": None, "inner": None},
+]
+
+
+def last_file(descriptors: bytes) -> str:
+    file = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file[-1]
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_sink_writes_protobuf_and_source_reads_it_back(
+    cluster: SourceCluster, registry: RegistryServer, is_given: bool
+) -> None:
+    """A null stays null, and an empty string or false stays what it is."""
+    topic = cluster.create()
+    declared = message_of(MESSAGE, f"{topic}_value")
+    for text in (declared.text, declared.text.strip()):  # options are stripped
+        registry.compiled[text] = last_file(declared.descriptors)
+    given = {
+        "kafka.bootstrap.servers": cluster.node.bootstrap,
+        "topic": topic,
+        "valueFormat": "protobuf",
+        "schema.registry.url": registry.url,
+    }
+    options = SinkOptions.parse({**given, **({"valueSchema": declared.text} if is_given else {})})
+    rows = pa.RecordBatch.from_pylist(
+        [{"value": each} for each in MESSAGES], pa.schema([("value", MESSAGE)])
+    )
+    SinkTask(options, Task("s", 0, 0)).write(encode_batches([rows], options.encoding, topic))
+    assert registry.schemas[1]["schemaType"] == "PROTOBUF"
+    found = read(
+        cluster,
+        subscribe=topic,
+        schema__registry__url=registry.url,
+        valueFormat="registry",
+    )
+    assert [each["value"] for each in found] == MESSAGES
+
+
+def test_generated_message_is_declared_in_proto3() -> None:
+    text = message_of(MESSAGE, "shop-orders_value").text
+    assert (
+        text
+        == """\
+syntax = "proto3";
+import "google/protobuf/timestamp.proto";
+message shop_orders_value {
+  message inner_message {
+    optional bool ok = 1;
+    optional bytes raw = 2;
+  }
+  optional int64 id = 1;
+  optional string name = 2;
+  repeated string tags = 3;
+  map<string, int32> counts = 4;
+  google.protobuf.Timestamp at = 5;
+  inner_message inner = 6;
+}
+"""
+    )
+    assert declared_name(f"// message No {{\npackage a.b;\n{text}") == "a.b.shop_orders_value"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (pa.int64(), "made from a struct"),
+        (pa.struct([("a", pa.decimal128(9, 2))]), "no type for decimal"),
+        (pa.struct([("a", pa.list_(pa.list_(pa.int64())))]), "no lists of list"),
+        (pa.struct([("a", pa.map_(pa.float64(), pa.int64()))]), "keys of double"),
+        (pa.struct([("a b", pa.int64())]), "'a b' is not a name"),
+    ],
+)
+def test_column_that_protobuf_cannot_have_is_explained(kind: pa.DataType, message: str) -> None:
+    with pytest.raises(BadSchema, match=message):
+        message_of(kind, "t_value")
+
+
+@pytest.mark.parametrize(
+    ("datum", "message"),
+    [
+        ({"id": 2**70}, "does not fit the schema|out of range"),
+        ({"id": "x"}, "does not fit the schema"),
+        ({"tags": ["a", None]}, "has no nulls"),
+        ({"who": 1}, "no field 'who'"),
+        ({"inner": 1}, "inner is a message"),
+        ({"at": 1}, "at is a timestamp"),
+        (7, "is not int"),
+    ],
+)
+def test_datum_that_does_not_fit_its_message_is_explained(datum: object, message: str) -> None:
+    encode = message_encoder(message_of(MESSAGE, "t").descriptors)
+    with pytest.raises(ValueError, match=message):
+        encode(datum)
+
+
 def test_row_that_does_not_fit_the_given_schema_is_rejected(registry: RegistryServer) -> None:
     options = SinkOptions.parse(
         {
@@ -199,7 +320,7 @@ def test_row_that_does_not_fit_the_given_schema_is_rejected(registry: RegistrySe
 
 def test_wrong_options_of_the_sink_are_named() -> None:
     base = {"kafka.bootstrap.servers": "x:1", "topic": "t"}
-    with pytest.raises(OptionError, match="must be raw, avro or json"):
+    with pytest.raises(OptionError, match="must be raw, avro, json or protobuf"):
         SinkOptions.parse({**base, "valueFormat": "xml"})
     with pytest.raises(OptionError, match=r"needs schema\.registry\.url"):
         SinkOptions.parse({**base, "valueFormat": "avro"})
@@ -230,6 +351,34 @@ def test_table_decodes_by_the_registry_with_a_reason_for_bad_rows(
         "schema id 99 is unknown to the registry",
         "not in the registry's format: it does not begin with a schema id",
     ]
+
+
+def test_table_decodes_keys_by_the_registry_with_a_reason_for_bad_ones(
+    registry: RegistryServer,
+) -> None:
+    number = registry.add("orders-key", json.dumps(V1))
+    key = {"format": "avro", "registry": {"url": registry.url}}
+    job = parse_job({"topic": "orders", "table": {"path": "t"}, "record_key": key})
+    values = pickle.loads(pickle.dumps(_registry_values(job, "key")))
+    data = [framed(number, avro(V1, {"id": 4})), None, b"poison"]
+    batch = pa.RecordBatch.from_pydict({"key": pa.array(data, pa.binary())})
+    found = decode_keys(batch, values).to_pylist()
+    assert [each[KEY_COLUMN] for each in found] == [{"id": 4}, None, None]
+    bad = "the key: not in the registry's format: it does not begin with a schema id"
+    assert [each[KEY_REASON] for each in found] == [None, None, bad]
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ({"format": "raw"}, "record_key.format must be avro, protobuf or json"),
+        ({"format": "avro", "schema_file": "f"}, "record_key needs registry"),
+        ({"format": "avro", "registry": {}}, "record_key.registry needs url"),
+    ],
+)
+def test_wrong_record_key_of_a_table_is_named(key: dict[str, object], message: str) -> None:
+    with pytest.raises(BadJob, match=message):
+        parse_job({"topic": "orders", "table": {"path": "t"}, "record_key": key})
 
 
 def test_table_of_another_format_than_the_subject_is_rejected(registry: RegistryServer) -> None:

@@ -1,17 +1,21 @@
 """Schemas of a registry over a real node: `ottla sql`, `ottla consume` and `ottla produce`."""
 
+import base64
 import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import fastavro
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from google.protobuf import descriptor_pb2
 from registry_server import RegistryServer, run_registry
 from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
+from ottla.pipeline.protobuf_writer import message_of
 from ottla.pipeline.registry import framed
 from ottla.testing import Cluster
 
@@ -178,3 +182,36 @@ def test_produce_without_a_registry_writes_plain_avro(bootstrap: str, tmp_path: 
 )
 def test_wrong_options_are_usage_errors(arguments: list[str]) -> None:
     assert ottla(*arguments).exit_code == 2
+
+
+def test_produced_protobuf_is_consumed_again(
+    bootstrap: str, registry: RegistryServer, tmp_path: Path
+) -> None:
+    kind = pa.struct([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    declared = message_of(kind, "Order")
+    file = descriptor_pb2.FileDescriptorSet.FromString(declared.descriptors).file[-1]
+    registry.compiled[declared.text] = base64.b64encode(file.SerializeToString()).decode()
+    (tmp_path / "order.proto").write_text(declared.text)
+    (tmp_path / "order.desc").write_bytes(declared.descriptors)
+    data = tmp_path / "lines"
+    data.write_text('{"id": 7, "at": "2026-11-17T12:00:00Z"}\n')
+
+    def both(topic: str, file: str, written: list[str], read: list[str]) -> list[dict]:
+        given = ["-b", bootstrap, "--value-format", "protobuf"]
+        schema = ["--schema-file", str(tmp_path / file)]
+        done = ottla("produce", topic, str(data), *given, *schema, *written)
+        assert done.exit_code == 0, done.output
+        return lines(ottla("consume", topic, "-e", *given, *read))
+
+    by = ["--registry", registry.url]
+    by_registry = both("reg-proto", "order.proto", by, by)
+    described = ["--schema-file", str(tmp_path / "order.desc"), "--message", "Order"]
+    assert by_registry == both("plain-proto", "order.desc", [], described)
+    assert [each["id"] for each in by_registry] == [7]
+    assert str(by_registry[0]["at"]).startswith("2026-11-17")
+    words = ["-b", bootstrap, "--value-format", "protobuf"]
+    schema = ["--schema-file", str(tmp_path / "order.desc")]
+    data.write_text('{"who": 1}\n')
+    done = ottla("produce", "plain-proto", str(data), *words, *schema)
+    assert done.exit_code == 1
+    assert "Order has no field 'who'" in done.stderr

@@ -11,10 +11,12 @@ import fastavro
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException, StreamingQueryException
+from registry_server import run_registry
 from source_cluster import SourceCluster
 from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
+from ottla.pipeline.registry import framed
 from ottla.pipeline.runner import cause_of
 from ottla.pipeline.spark_compaction import SparkCompaction
 from ottla.pipeline.spark_files import SparkFiles
@@ -173,6 +175,68 @@ def test_debezium_events_are_appended_with_their_operation(spark, cluster, table
     assert reasons[bad[3]] == "the change event has no row for its operation u"
 
 
+ROW = {
+    "type": "record",
+    "name": "Value",
+    "fields": [{"name": "id", "type": "long"}, {"name": "amount", "type": ["null", "double"]}],
+}
+ENVELOPE = {
+    "type": "record",
+    "name": "Envelope",
+    "fields": [
+        {"name": "before", "type": ["null", ROW], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+        {"name": "op", "type": "string"},
+        {"name": "ts_ms", "type": ["null", "long"], "default": None},
+    ],
+}
+KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+
+
+def test_debezium_events_and_keys_in_avro_are_decoded_by_the_registry(spark, cluster, table):
+    def event(op: str, before: object, after: object) -> dict[str, object]:
+        return {"op": op, "before": before, "after": after, "ts_ms": 1}
+
+    one = {"id": 1, "amount": 1.5}
+    events = [event("c", None, one), event("d", one, None), event("t", None, None)]
+    with run_registry() as registry:
+        value = registry.add(f"{table.topic}-value", json.dumps(ENVELOPE))
+        key = registry.add(f"{table.topic}-key", json.dumps(KEY))
+        producer = Producer({"bootstrap.servers": cluster.node.bootstrap})
+        good = framed(key, encoded(KEY, {"id": 7}))
+        for each in events:
+            producer.produce(table.topic, framed(value, encoded(ENVELOPE, each)), good)
+        producer.produce(table.topic, None, good)  # follows a delete, for compaction
+        producer.produce(table.topic, framed(value, encoded(ENVELOPE, events[0])), b"poison")
+        assert producer.flush(30) == 0
+        spec = {"registry": {"url": registry.url}}
+        table.run(
+            value={"format": "debezium", **spec},
+            record_key={"format": "avro", **spec},
+            columns={"half": "cast(id % 2 as int)", "who": "record_key.id"},
+        )
+    read = spark.read.parquet(str(table.path))
+    assert sorted(read.columns) == ["amount", "half", "id", "ottla_batch", "ottla_op", "who"]
+    rows = read.select("id", "amount", "ottla_op", "who").collect()
+    assert sorted(map(tuple, rows)) == [(1, 1.5, "c", 7), (1, 1.5, "d", 7)]
+    letters = cluster.rows(subscribe=table.dead, includeHeaders="true")
+    reasons = sorted(
+        each["value"].decode()
+        for letter in letters
+        for each in letter["headers"]
+        if each["key"] == "ottla.reason"
+    )
+    assert len(reasons) == 2
+    assert reasons[0].startswith("the key: not in the registry's format")
+    assert reasons[1].endswith("is not supported: t")
+
+
+def encoded(schema: object, datum: object) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), datum)
+    return out.getvalue()
+
+
 def test_newest_record_of_a_key_is_chosen_by_offset_and_across_partitions_by_time(spark):
     rows = [
         # key, partition, offset, timestamp, value
@@ -243,12 +307,17 @@ def failure(table: Table, **changed: Any) -> str:
     return line
 
 
-def test_each_failure_is_one_clear_line(cluster, table):
+def test_failures_are_one_clear_line(cluster, table):
     cluster.produce(table.topic, orders(range(3)))
     line = failure(table, source={"maxOffsetPerTrigger": "5"})
     # Spark passes the names of options in lower case.
     assert "unknown option 'maxoffsetpertrigger'; did you mean 'maxOffsetsPerTrigger'" in line
     assert "no such topic or partition: nowhere" in failure(table, topic="nowhere")
+
+
+@pytest.mark.nightly
+def test_lost_and_deleted_records_are_one_clear_line(cluster, table):
+    cluster.produce(table.topic, orders(range(3)))
     table.run()
     cluster.produce(table.topic, orders(range(3, 6)))
     cluster.delete_records(table.topic, 5)

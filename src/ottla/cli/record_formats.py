@@ -165,11 +165,14 @@ def encoder_for(topic: str, options: FormatOptions, strategy: SubjectStrategy) -
     settings = registry_settings(options.registry)
     if options.format in _TEXTUAL and (settings is None or options.format is not Format.JSON):
         return None
-    if options.format is Format.PROTOBUF:
-        raise BadFormatOption("protobuf cannot be produced here; send the bytes as raw")
     if options.schema_file is None:
         raise BadFormatOption(f"{options.part}s in {options.format} need a schema file")
     try:
+        if options.format is Format.PROTOBUF and settings is None:
+            from ottla.pipeline.protobuf_writer import message_encoder
+
+            with open(options.schema_file, "rb") as descriptors:
+                return _encoded(message_encoder(descriptors.read(), options.message))
         with open(options.schema_file, encoding="utf-8") as file:
             text = file.read()
         encoding = Encoding(options.format.value)

@@ -18,13 +18,14 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ottla.pipeline.avro_values import AvroValues, BadSchema
 from ottla.pipeline.columns import HEADERS
-from ottla.pipeline.debezium_values import decode_debezium
+from ottla.pipeline.debezium_values import decode_debezium, registry_events
 from ottla.pipeline.protobuf_values import ProtobufValues
 from ottla.pipeline.registry import RegistryFailed, UnknownSchema
 from ottla.pipeline.registry_values import subject_values
 from ottla.pipeline.table_job import (
     CHANGE_COLUMN,
     HEADERS_COLUMN,
+    KEY_COLUMN,
     REASON_COLUMN,
     BadJob,
     Change,
@@ -35,6 +36,8 @@ from ottla.pipeline.table_job import (
 )
 
 SOURCE_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
+KEY, VALUE = "key", "value"
+KEY_REASON: Final = "ottla_key_reason"
 _VALUE: Final = "ottla_value"
 _CORRUPT: Final = "ottla_corrupt"
 _NULL: Final = "the value is null"
@@ -58,10 +61,14 @@ def decode(rows: DataFrame, job: TableJob) -> DataFrame:
     """
     if HEADERS in rows.columns and "includeHeaders" not in job.source:  # for dead letters only
         rows = rows.withColumnRenamed(HEADERS, HEADERS_COLUMN)
+    if job.record_key is not None:
+        rows = _with_key(rows, _registry_values(job, KEY))
     if job.value.format is ValueFormat.RAW:
         found = rows.withColumn(REASON_COLUMN, F.lit(None).cast("string"))
     elif job.value.registry is not None:
         found = _decode_here(rows, _registry_values(job))
+        if job.value.format is ValueFormat.DEBEZIUM:
+            found = registry_events(found, _kept(rows))
     elif job.value.format is ValueFormat.JSON:
         found = _decode_json(rows, job.value)
     elif job.value.format is ValueFormat.DEBEZIUM:
@@ -72,7 +79,8 @@ def decode(rows: DataFrame, job: TableJob) -> DataFrame:
         found = found.withColumn(CHANGE_COLUMN, _change_of(job))
     for name, sql in {**job.key_expressions, **job.columns}.items():
         found = found.withColumn(name, F.expr(sql))
-    return found.withColumn(REASON_COLUMN, _reason(job))
+    found = found.withColumn(REASON_COLUMN, _reason(job))
+    return found if job.record_key is None else found.drop(KEY_COLUMN, KEY_REASON)
 
 
 def _change_of(job: TableJob) -> Column:
@@ -84,7 +92,8 @@ def _change_of(job: TableJob) -> Column:
 
 def _reason(job: TableJob) -> Column:
     """Return why a row is bad: a delete needs only its key."""
-    reasons = [F.col(REASON_COLUMN)]
+    bad_key = [] if job.record_key is None else [F.col(KEY_REASON)]
+    reasons = [*bad_key, F.col(REASON_COLUMN)]
     reasons += [
         F.when(F.col(name).isNull(), F.lit(f"column {name} is missing")) for name in job.required
     ]
@@ -97,15 +106,18 @@ def _reason(job: TableJob) -> Column:
     nothing = F.lit(None).cast("string")
     return (
         F.when(change == Change.NONE.value, nothing)
-        .when(change == Change.DELETE.value, F.coalesce(decoded.cast("string"), *no_key, nothing))
+        .when(
+            change == Change.DELETE.value,
+            F.coalesce(*bad_key, decoded.cast("string"), *no_key, nothing),
+        )
         .otherwise(F.coalesce(*reasons, *no_key))
     )
 
 
 def _kept(rows: DataFrame) -> list[str]:
     """Return the columns of the source that stay beside those of the value."""
-    headers = [each for each in (HEADERS, HEADERS_COLUMN) if each in rows.columns]
-    return [*SOURCE_COLUMNS, "value", *headers]
+    more = (HEADERS, HEADERS_COLUMN, KEY_COLUMN, KEY_REASON)
+    return [*SOURCE_COLUMNS, "value", *(each for each in more if each in rows.columns)]
 
 
 # -- JSON, which Spark reads itself ------------------------------------------
@@ -160,17 +172,42 @@ def _values_of(value: ValueSpec) -> Values:
         raise BadJob(f"value.schema_file {value.schema_file}: {error}") from error
 
 
-def _registry_values(job: TableJob) -> Values:
-    subject = job.value.subject or f"{job.topic}-value"
+def _registry_values(job: TableJob, part: str = VALUE) -> Values:
+    """Return what decodes the values, or the keys, of a job. Raises BadJob."""
+    spec, name = (job.value, "value") if part == VALUE else (job.record_key, "record_key")
+    assert spec is not None
+    subject = spec.subject or f"{job.topic}-{part}"
     try:
-        found = subject_values(registry_of(job.value), subject)
+        found = subject_values(registry_of(spec), subject)
     except (UnknownSchema, BadSchema) as error:
-        raise BadJob(f"value.registry: {error}") from error
+        raise BadJob(f"{name}.registry: {error}") from error
     except RegistryFailed as error:
         raise BadJob(str(error)) from error
-    if found.kind != job.value.format.name:
-        raise BadJob(f"value.format is {job.value.format.value}, but {subject} is {found.kind}")
+    if spec.format is not ValueFormat.DEBEZIUM and found.kind != spec.format.name:
+        raise BadJob(f"{name}.format is {spec.format.value}, but {subject} is {found.kind}")
     return found
+
+
+def _with_key(rows: DataFrame, values: Values) -> DataFrame:
+    """Add the decoded key as a struct, and the reason of a key that cannot be decoded."""
+    key = StructField(KEY_COLUMN, StructType(from_arrow_schema(values.columns).fields))
+    schema = StructType([*rows.schema.fields, key, StructField(KEY_REASON, StringType())])
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield decode_keys(batch, values)
+
+    return rows.mapInArrow(run, schema)
+
+
+def decode_keys(batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
+    """Put the decoded keys and the reasons of bad ones after the existing columns."""
+    decoded, reasons = _decoded(batch.column(KEY), values, None)
+    shown = [None if each is None else f"the key: {each}" for each in reasons]
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns, decoded, pa.array(shown, pa.string())],
+        names=[*batch.schema.names, KEY_COLUMN, KEY_REASON],
+    )
 
 
 def _decode_here(rows: DataFrame, values: Values) -> DataFrame:
@@ -189,26 +226,33 @@ def _decode_here(rows: DataFrame, values: Values) -> DataFrame:
 
 def decode_batch(batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
     """Put the columns of ``value`` before the existing ones, and the reasons after them."""
+    decoded, reasons = _decoded(batch.column(VALUE), values, _NULL)
+    return pa.RecordBatch.from_arrays(
+        [*decoded.flatten(), *batch.columns, pa.array(reasons, pa.string())],
+        names=[*values.columns.names, *batch.schema.names, REASON_COLUMN],
+    )
+
+
+def _decoded(
+    column: pa.Array, values: Values, if_null: str | None
+) -> tuple[pa.StructArray, list[str | None]]:
+    """Return decoded keys or values, and the reason of each that cannot be decoded."""
     kind = pa.struct(list(values.columns))
     found: list[dict[str, Any] | None] = []
     reasons: list[str | None] = []
-    for value in batch.column("value").to_pylist():
+    for each in column.to_pylist():
         columns, reason = None, None
-        if value is None:
-            reason = _NULL
+        if each is None:
+            reason = if_null
         else:
             try:
-                columns = values.decode(value)
+                columns = values.decode(each)
                 pa.scalar(columns, kind)  # a value may fit its schema but not its column
             except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
                 columns, reason = None, str(error)
         found.append(columns)
         reasons.append(reason)
-    decoded = pa.array(found, kind)
-    return pa.RecordBatch.from_arrays(
-        [*decoded.flatten(), *batch.columns, pa.array(reasons, pa.string())],
-        names=[*values.columns.names, *batch.schema.names, REASON_COLUMN],
-    )
+    return pa.array(found, kind), reasons
 
 
 def _check_names(names: Iterable[str]) -> None:

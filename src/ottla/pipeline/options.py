@@ -363,7 +363,9 @@ def _encoding(values: OptionValues) -> SinkEncoding | None:
         if name == "raw":
             continue
         if name not in (each.value for each in Encoding):
-            raise OptionError(f"option '{part}Format' must be raw, avro or json, not {name!r}")
+            raise OptionError(
+                f"option '{part}Format' must be raw, avro, json or protobuf, not {name!r}"
+            )
         parts[part] = PartEncoding(Encoding(name), values.text(f"{part}Schema"))
     try:
         strategy = parse_strategy(values.text("subjectNameStrategy") or "topic")

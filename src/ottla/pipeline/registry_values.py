@@ -178,9 +178,9 @@ class _Protobuf:
     """Protobuf: the bytes are parsed with the reader's message, if the writer's has its name."""
 
     def __init__(self, schema: RegisteredSchema, registry: Registry) -> None:
-        from ottla.pipeline.protobuf_values import ProtobufValues, descriptor_set, first_message
+        from ottla.pipeline.protobuf_values import ProtobufValues, first_message
 
-        files = descriptor_set(_protobuf_files(schema, registry))
+        files = protobuf_descriptors(schema, registry)
         self._message = first_message(files)
         self._values = ProtobufValues(files, self._message)
         self.columns = self._values.columns
@@ -188,9 +188,9 @@ class _Protobuf:
     def writer(
         self, schema: RegisteredSchema, registry: Registry
     ) -> Callable[[bytes], dict[str, Any]]:
-        from ottla.pipeline.protobuf_values import descriptor_set, message_at, split_indexes
+        from ottla.pipeline.protobuf_values import message_at, split_indexes
 
-        files = descriptor_set(_protobuf_files(schema, registry))
+        files = protobuf_descriptors(schema, registry)
 
         def decode(value: bytes) -> dict[str, Any]:
             indexes, start = split_indexes(value)
@@ -202,8 +202,15 @@ class _Protobuf:
         return decode
 
 
-def _protobuf_files(schema: RegisteredSchema, registry: Registry) -> dict[str, bytes]:
-    """Return the serialized descriptors of a schema and of those it uses, itself last."""
+def protobuf_descriptors(schema: RegisteredSchema, registry: Registry) -> bytes:
+    """Return a schema and those it uses, itself last, as a set of descriptors.
+
+    Raises:
+        BadSchema: the registry does not serialize schemas, or a file cannot be used.
+        RegistryFailed: it does not answer.
+    """
+    from ottla.pipeline.protobuf_values import descriptor_set
+
     texts = registry.referenced(schema, serialized=True)
     texts["schema.proto"] = schema.text
     found = {}
@@ -215,7 +222,7 @@ def _protobuf_files(schema: RegisteredSchema, registry: Registry) -> dict[str, b
                 f"schema id {schema.id}: the registry does not return Protobuf schemas in "
                 "serialized form (format=serialized); use a descriptor set in a file instead"
             ) from None
-    return found
+    return descriptor_set(found)
 
 
 _Reader: TypeAlias = _Avro | _Json | _Protobuf

@@ -1,8 +1,8 @@
 """Encodes keys and values in a registry's wire format, and registers their schemas.
 
 Schemas are registered once per subject and process; the registry decides whether a new version is
-compatible. Columns of a DataFrame become Avro or JSON Schema by `avro_schema_of` and
-`json_schema_of`: every field may be null.
+compatible. Columns of a DataFrame become Avro, JSON Schema or Protobuf by `avro_schema_of`,
+`json_schema_of` and `protobuf_writer.message_of`: every field may be null.
 """
 
 import datetime
@@ -19,14 +19,21 @@ import pyarrow as pa
 from ottla.pipeline.avro_values import BadSchema
 from ottla.pipeline.json_schema import json_columns, json_fields
 from ottla.pipeline.registry import RegistrySettings, framed, registry_for
+from ottla.pipeline.registry_values import protobuf_descriptors
 from ottla.pipeline.subjects import Encoding, SubjectStrategy
 
 Json: TypeAlias = Any
 Encode: TypeAlias = Callable[[object], bytes]
+FIRST_MESSAGE: Final = b"\0"
+"""The path of a message that is the first of its schema, before the message."""
 
 
 class RegistryWriter:
-    """Encodes the keys or values of one schema. Pickled by its settings."""
+    """Encodes the keys or values of one schema. Pickled by its settings.
+
+    ``text`` is a schema in Avro or JSON, or a ``.proto`` file, of which the first message is
+    written. ``descriptors`` are those of this file; None: the registry returns them.
+    """
 
     def __init__(
         self,
@@ -35,15 +42,20 @@ class RegistryWriter:
         strategy: SubjectStrategy,
         part: str,
         text: str,
+        descriptors: bytes | None = None,
     ) -> None:
-        self._made_of = settings, encoding, strategy, part, text
+        self._made_of = settings, encoding, strategy, part, text, descriptors
         self._registry = registry_for(settings)
         self._encoding = encoding
         self._strategy = strategy
         self._part = part
         self._text = text
         self._record = record_name(encoding, text)
-        self._encode = encoder_of(encoding, text)
+        self._encode: Encode | None = None
+        if encoding is not Encoding.PROTOBUF:
+            self._encode = encoder_of(encoding, text)
+        elif descriptors is not None:
+            self._encode = _protobuf_encoder(descriptors)
 
     def __reduce__(self) -> tuple[object, ...]:
         return RegistryWriter, self._made_of
@@ -59,7 +71,20 @@ class RegistryWriter:
         Raises:
             ValueError: it does not fit the schema. RegistryFailed: as `prepare`.
         """
-        return framed(self.prepare(topic), self._encode(datum))
+        number = self.prepare(topic)
+        if self._encode is None:
+            # A .proto file: the registry compiles it.
+            schema = self._registry.schema(number, serialized=True)
+            self._encode = _protobuf_encoder(protobuf_descriptors(schema, self._registry))
+        return framed(number, self._encode(datum))
+
+
+def _protobuf_encoder(descriptors: bytes) -> Encode:
+    """Return a function that writes the path of the first message, and the message."""
+    from ottla.pipeline.protobuf_writer import message_encoder
+
+    encode = message_encoder(descriptors)
+    return lambda datum: FIRST_MESSAGE + encode(datum)
 
 
 def encoder_of(encoding: Encoding, text: str) -> Encode:
@@ -93,6 +118,10 @@ def encoder_of(encoding: Encoding, text: str) -> Encode:
 
 def record_name(encoding: Encoding, text: str) -> str:
     """Return the full name of the record that a schema declares. Raises BadSchema."""
+    if encoding is Encoding.PROTOBUF:
+        from ottla.pipeline.protobuf_writer import declared_name
+
+        return declared_name(text)
     declared = _loaded(text)
     if encoding is Encoding.JSON:
         return str(declared.get("title") or "record") if isinstance(declared, dict) else "record"

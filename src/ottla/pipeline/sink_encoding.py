@@ -1,4 +1,4 @@
-"""Encodes columns of structs as Avro or JSON with schemas of a registry (``valueFormat=avro``).
+"""Encodes columns of structs as Avro, JSON or Protobuf, with schemas of a registry.
 
 The schema is ``valueSchema``, or made from the column: every field may be null. Tasks register it
 with their first row; the registry gives the same id for the same schema.
@@ -44,11 +44,18 @@ def part_writer(
     """Return the writer of one column. Raises BadRow if its type cannot be written."""
     record = f"{topic}_{name}"
     try:
-        text = part.schema
-        if text is None:
+        text, descriptors = part.schema, None
+        if text is None and part.encoding is Encoding.PROTOBUF:
+            from ottla.pipeline.protobuf_writer import message_of
+
+            declared = message_of(kind, record)
+            text, descriptors = declared.text, declared.descriptors
+        elif text is None:
             made = avro_schema_of if part.encoding is Encoding.AVRO else json_schema_of
             text = made(kind, record)
-        return RegistryWriter(encoding.registry, part.encoding, encoding.strategy, name, text)
+        return RegistryWriter(
+            encoding.registry, part.encoding, encoding.strategy, name, text, descriptors
+        )
     except BadSchema as error:
         raise BadRow(f"column {name!r}: {error}") from error
 
@@ -75,6 +82,6 @@ def _encoded(
             writers[where, name] = writer
         try:
             rows.append(writer.encode(where, datum))
-        except ValueError as error:
+        except ValueError as error:  # BadSchema, too
             raise BadRow(f"column {name!r}: {error}") from error
     return pa.array(rows, pa.binary())

@@ -16,6 +16,7 @@ class Encoding(enum.Enum):
 
     AVRO = "avro"
     JSON = "json"
+    PROTOBUF = "protobuf"
 
 
 class SubjectStrategy(enum.Enum):

@@ -18,9 +18,12 @@ In YAML, or as the same keys of a dictionary::
     maintenance: {every: 1 hour, expire: 7 days}      # see `maintenance`
 
     value: {format: avro, registry: {url: "http://localhost:8081"}}  # instead of a schema
+    record_key: {format: avro, registry: {url: "http://localhost:8081"}}
+    key: {id: record_key.id}                # a field of the decoded key
 
 ``value.format`` is ``raw`` (the columns of the source), ``json`` or ``debezium`` with a schema, or
-``avro`` or ``protobuf`` with a ``schema_file``.
+``avro`` or ``protobuf`` with a ``schema_file``; all but ``raw`` also with a ``registry``.
+``record_key`` decodes keys into a struct of that name, for the SQL of ``key`` and ``columns``.
 
 Mode ``upsert`` keeps one row per key: a record inserts or replaces the row of its key, a tombstone
 (a null value) deletes it. ``key`` maps columns to SQL over the record; a list instead names columns
@@ -47,8 +50,10 @@ CHANGE_COLUMN: Final = "ottla_change"
 OP_COLUMN: Final = "ottla_op"
 """The operation of a Debezium event; a column of tables in mode append."""
 HEADERS_COLUMN: Final = "ottla_headers"
+KEY_COLUMN: Final = "record_key"
+"""The decoded key of a record, a struct. Only inside a micro-batch."""
 RESERVED_COLUMNS: Final = frozenset(
-    {BATCH_COLUMN, REASON_COLUMN, CHANGE_COLUMN, OP_COLUMN, HEADERS_COLUMN}
+    {BATCH_COLUMN, REASON_COLUMN, CHANGE_COLUMN, OP_COLUMN, HEADERS_COLUMN, KEY_COLUMN}
 )
 RECORD_KEY: Final = "key"
 DEFAULT_COMPACT_FILES: Final = 64
@@ -161,6 +166,7 @@ class TableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: dict[str, str] = msgspec.field(default_factory=dict)
     mode: TableMode = TableMode.APPEND
     key: dict[str, str] | tuple[str, ...] = ()
+    record_key: ValueSpec | None = None
     misfits: Misfits = Misfits.STOP
     maintenance: MaintenanceSpec | None = None
 
@@ -229,6 +235,7 @@ def parse_job(declared: object) -> TableJob:
     except msgspec.ValidationError as error:
         raise BadJob(str(error)) from None
     _check_value(job.value)
+    _check_record_key(job.record_key)
     _check_table(job)
     _check_mode(job)
     return job
@@ -270,13 +277,26 @@ def _check_value(value: ValueSpec) -> None:
 
 
 def _check_registry(value: ValueSpec) -> None:
-    if value.format not in (ValueFormat.AVRO, ValueFormat.PROTOBUF, ValueFormat.JSON):
+    if value.format is ValueFormat.RAW:
         raise BadJob(f"value.registry does not apply to value.format {value.format.value}")
     if value.schema or value.schema_file or value.message or value.framed:
         raise BadJob(
             "value.registry has the schemas: schema, schema_file, message and framed do not apply"
         )
     registry_of(value)
+
+
+def _check_record_key(key: ValueSpec | None) -> None:
+    if key is None:
+        return
+    if key.format not in (ValueFormat.AVRO, ValueFormat.PROTOBUF, ValueFormat.JSON):
+        raise BadJob(f"record_key.format must be avro, protobuf or json, not {key.format.value}")
+    if key.registry is None:
+        raise BadJob("record_key needs registry: decode other keys by the SQL of key")
+    try:
+        _check_registry(key)
+    except BadJob as error:
+        raise BadJob(str(error).replace("value.", "record_key.")) from None
 
 
 def registry_of(value: ValueSpec) -> RegistrySettings:
