@@ -1,4 +1,4 @@
-"""The example pipeline: on a cluster, resumed, and with an invalid definition."""
+"""Pipelines as commands: a project that fails and resumes; at night the example on a cluster."""
 
 import json
 import os
@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from source_cluster import SourceCluster, wait_until
 from spark_session import java_missing
 from standalone import JAVA_OPTIONS, executors_started, kill_executor, run_standalone
+
+from ottla.pipeline.project import write_project
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
 
@@ -71,6 +74,40 @@ def taken(port: int) -> Iterator[None]:
         yield
 
 
+def test_project_reports_a_failed_flow_and_resumes(cluster, tmp_path):
+    """The flow that completes beside the failed one does not read its records twice."""
+    topic, root = cluster.create("events", 2), tmp_path / "shop"
+    cluster.produce(topic, range(30), 0)
+    write_project(root, "shop", cluster.node.bootstrap)
+    definitions = root / "transformations"
+    events = definitions / "events.py"
+    events.write_text(
+        events.read_text().replace('"subscribe", "events"', f'"subscribe", "{topic}"')
+    )
+    (definitions / "missing.py").write_text(MISSING)
+    with taken(CONNECT_PORT):
+        script = Path(__file__).with_name("pipeline_runs.py")
+        out, _ = ended(begin(str(script), str(root), cluster.node.bootstrap))
+    failed, resumed = json.loads(out.splitlines()[-1])
+
+    assert failed["status"] == 1
+    assert "default.events: completed" in failed["messages"]
+    error = json.loads(failed["messages"][failed["messages"].index("\n{") :])["error"]
+    message, details = error.splitlines()
+    assert "missing" in message
+    assert "shop-nowhere" in message
+    assert details.startswith("details: ")
+
+    assert resumed["status"] == 0, resumed
+    flows = {each["flow"]: each for each in json.loads(resumed["out"])}
+    assert flows["spark_catalog.default.events.events"]["records"] == 30
+    assert flows["spark_catalog.default.events.events"]["lag"] == 0
+    rows = pq.read_table(root / "state" / "warehouse" / "events").to_pylist()
+    assert sorted(int(row["value"]) for row in rows) == list(range(30))
+    assert "default.events_by_key: completed" in resumed["messages"]
+
+
+@pytest.mark.nightly
 def test_example_runs_resumes_and_reports_errors(spark_node, request, tmp_path):
     """Runs on a cluster that loses an executor; then locally, without reading records twice."""
     cluster = SourceCluster(spark_node, request.node.name, tmp_path)
