@@ -27,7 +27,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from benchmarks.broker.brokers import Missing, fetch_jars
+from benchmarks.broker.brokers import Missing, exit_on_sigterm, fetch_jars
 from benchmarks.cluster import NODES, QUORUM, Three, running, three_of
 from benchmarks.failover_load import LOOK_S, PARTITIONS, TOPIC, Load, read_all, reading
 from benchmarks.report import Row, render, write_rows
@@ -312,6 +312,7 @@ def main() -> int:
     parser.add_argument("--kafka-kills", type=int, default=FULL.kafka_kills, help="of Kafka")
     parser.add_argument("--write", action="store_true", help="replace the rows of the page")
     arguments = parser.parse_args()
+    exit_on_sigterm()
     if arguments.only is None:
         effort = Effort(arguments.kills, arguments.kafka_kills, tuple(arguments.kinds))
         rows = run(effort)

@@ -27,7 +27,14 @@ from typing import Final
 import trustme
 from tests.free_ports import free_ports
 
-from benchmarks.broker.brokers import CLUSTER_ID, TICKS, Broker, Missing, ottla_command
+from benchmarks.broker.brokers import (
+    CLUSTER_ID,
+    TICKS,
+    Broker,
+    Missing,
+    exit_on_sigterm,
+    ottla_command,
+)
 from benchmarks.broker.programs import BUILT, program
 from benchmarks.coordinator_load import Line
 from benchmarks.report import Row, render, spread, write_rows
@@ -297,6 +304,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each load in a round")
     parser.add_argument("--write", action="store_true", help="replace the rows of the page")
     arguments = parser.parse_args()
+    exit_on_sigterm()
     rows = run(arguments.rounds, arguments.seconds)
     print(render(rows))
     if arguments.write:

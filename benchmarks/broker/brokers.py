@@ -207,6 +207,11 @@ def fetch_jars() -> None:
         raise Missing("Maven could not fetch Apache Kafka")
 
 
+def exit_on_sigterm() -> None:
+    """Make SIGTERM, as `timeout` sends it, an exit that stops the brokers first."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 @contextmanager
 def stopped_after(*brokers: Broker) -> Iterator[None]:
     """Stop the brokers at the end, also after an error."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from time import monotonic, perf_counter
 
 from benchmarks.__main__ import machine
-from benchmarks.broker.brokers import Missing, fetch_jars
+from benchmarks.broker.brokers import Missing, exit_on_sigterm, fetch_jars
 from benchmarks.broker.programs import program
 from benchmarks.growth import dimensions, page, saved
 
@@ -72,6 +72,7 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=1e9, help="begin no point after so long")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page")
     arguments = parser.parse_args()
+    exit_on_sigterm()
     figures, failed = saved.load(), 0
     effort = dimensions.QUICK if arguments.quick else dimensions.FULL
     sizes = QUICK_SIZES if arguments.quick else SIZES
