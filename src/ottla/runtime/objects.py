@@ -4,6 +4,7 @@ The implementation is obstore, installed by the extra ``objects``. It is importe
 opened: a broker without tiering does not need it.
 """
 
+import atexit
 import errno
 import importlib
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.protocol.types import Buffer
+from ottla.runtime.native_threads import wait_until_idle
 from ottla.runtime.object_keys import check_key, check_prefix
 from ottla.runtime.ports import ObjectMeta
 
@@ -21,6 +23,8 @@ PART_BYTES = 8 * 1024 * 1024
 PARTS_MAX = 2
 # Retries by obstore itself. Few: the caller decides whether to wait longer.
 RETRIES_MAX = 2
+# The names of obstore's threads begin so.
+_THREADS = "tokio"
 
 
 class ObstoreObjects:
@@ -33,6 +37,8 @@ class ObstoreObjects:
     def __init__(self, store: object) -> None:
         self._obstore: Any = _load("obstore")
         self._store: Any = store
+        atexit.unregister(_settle)  # once, however many stores there are
+        atexit.register(_settle)
 
     @classmethod
     def in_directory(cls, path: str) -> "ObstoreObjects":
@@ -135,6 +141,10 @@ class ObstoreObjects:
                 await self._obstore.delete_async(self._store, key)
         except FileNotFoundError:
             pass
+
+
+def _settle() -> None:
+    wait_until_idle(_THREADS)
 
 
 def _load(name: str) -> object:
