@@ -11,12 +11,15 @@ from ottla.node.gauges import (
     PartitionRow,
     broker_families,
     controller_families,
+    disk_families,
+    isr_families,
     partition_families,
+    quorum_families,
     walk_hosted,
 )
 from ottla.observability.exposition import WALKED_PER_STEP, Registry
 from ottla.protocol.faults import StorageFailed
-from ottla.protocol.types import NodeId
+from ottla.protocol.types import NodeId, TopicPartition
 
 ME = NodeId(1)
 
@@ -104,6 +107,37 @@ def test_walk_over_the_cluster_pauses_on_the_active_controller_only() -> None:
         return sum(each is None for each in controller_families(image, is_active=is_active))
 
     assert (pauses(is_active=True), pauses(is_active=False)) == (2, 0)
+
+
+def test_counters_and_sizes_are_shown_under_their_names() -> None:
+    view: Any = SimpleNamespace(
+        role=SimpleNamespace(name="LEADER"),
+        leader_id=ME,
+        voted=None,
+        epoch=3,
+        high_watermark=10,
+        log_end_offset=12,
+        voters=[1],
+    )
+    counts, _, _ = walked(Hosted(0, leader_id=NodeId(2)), Hosted(1))
+    sizes = {TopicPartition("t", 0): 700, TopicPartition("t", 1): 0}
+    sources = [
+        lambda: broker_families(counts),
+        lambda: isr_families(2, 5),
+        lambda: disk_families(sizes),
+        lambda: quorum_families(view, 4),
+    ]
+    lines = Registry(sources).render().decode().splitlines()
+    for line in (
+        "ottla_offline_partitions_count 1",
+        "kafka_server_replicamanager_isrshrinks_total 2",
+        "kafka_server_replicamanager_isrexpands_total 5",
+        'partition_disk_bytes{topic="t",partition="0"} 700',
+        'partition_disk_bytes{topic="t",partition="1"} 0',
+        "ottla_controller_leader_changes_total 4",
+        "kafka_server_raftmetrics_current_leader 1",
+    ):
+        assert line in lines
 
 
 def test_page_can_be_left_while_its_sources_are_called() -> None:
