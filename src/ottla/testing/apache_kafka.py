@@ -72,11 +72,12 @@ def run_apache_kafka(
     Raises:
         NoApacheKafka: Java or the jars are missing. NodeFailed: it did not start.
     """
-    jars = find_jars()
+    jars = find_jars().absolute()  # Kafka runs in another directory
     root = directory or Path(tempfile.mkdtemp(prefix="kafka-"))
     root.mkdir(parents=True, exist_ok=True)
     clients, controllers = HeldPort(), HeldPort()
-    address = f"127.0.0.1:{clients.number}"
+    port = clients.number
+    address = f"127.0.0.1:{port}"
     settings = root / "server.properties"
     settings.write_text(_settings(address, f"127.0.0.1:{controllers.number}", root, config))
     log = root / "kafka.log"
@@ -95,7 +96,7 @@ def run_apache_kafka(
                 cwd=root,
             )
         try:
-            _wait(process, clients.number, log)
+            _wait(process, port, log)
             yield ApacheKafka(address, log)
         finally:
             _stop(process)
