@@ -207,8 +207,7 @@ def test_produced_protobuf_is_consumed_again(
     by_registry = both("reg-proto", "order.proto", by, by)
     described = ["--schema-file", str(tmp_path / "order.desc"), "--message", "Order"]
     assert by_registry == both("plain-proto", "order.desc", [], described)
-    assert [each["id"] for each in by_registry] == [7]
-    assert str(by_registry[0]["at"]).startswith("2026-11-17")
+    assert by_registry == [{"id": 7, "at": 1_794_916_800_000_000}]  # microseconds
     words = ["-b", bootstrap, "--value-format", "protobuf"]
     schema = ["--schema-file", str(tmp_path / "order.desc")]
     data.write_text('{"who": 1}\n')
