@@ -1,35 +1,37 @@
-"""Compare the pipeline with Spark's own Kafka connector on the same records, in one run.
+"""Compare the pipeline with Spark's own Kafka connector and others on the same records, in one run.
 
-Rows are printed as they are measured, as all of them take minutes.
+It has parts, each of which takes a few minutes and starts what it needs. Rows are printed as they
+are measured.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks.broker.brokers import Missing
 from benchmarks.pipeline.comparison import FULL, QUICK, Effort, compare
 from benchmarks.pipeline.decoding import decode_rows
+from benchmarks.pipeline.latency import latency_rows
 from benchmarks.report import Row
 
-__all__ = ["FULL", "QUICK", "compare", "run"]
+__all__ = ["FULL", "PARTS", "QUICK", "compare", "run"]
+
+PARTS: dict[str, Callable[[Effort], Iterator[Row]]] = {
+    "decode": lambda _: decode_rows(),
+    "scans": compare,
+    "latency": latency_rows,
+}
 
 
-def run(effort: Effort = FULL) -> list[Row]:
-    """Return the rows; only those without Spark if Java or the connector is missing."""
+def run(effort: Effort = FULL, parts: Sequence[str] = ()) -> list[Row]:
+    """Return the rows of some parts, or of all; parts whose tools are missing are left out."""
     rows = []
-    for row in _rows(effort):
-        result = "" if row.met else ", MISSED"
-        reply = (
-            f"{row.what}: {row.measured}; {row.reference}; {row.ratio:.2f}, {row.target}{result}"
-        )
-        print(reply, file=sys.stderr, flush=True)
-        rows.append(row)
+    for part in parts or PARTS:
+        try:
+            for row in PARTS[part](effort):
+                result = "" if row.met else ", MISSED"
+                reply = f"{row.what}: {row.measured}; {row.reference}; {row.ratio:.2f}"
+                print(f"{reply}, {row.target}{result}", file=sys.stderr, flush=True)
+                rows.append(row)
+        except Missing as error:
+            print(f"pipeline: {part} not measured, {error}", file=sys.stderr)
     return rows
-
-
-def _rows(effort: Effort) -> Iterator[Row]:
-    yield from decode_rows()
-    try:
-        yield from compare(effort)
-    except Missing as error:
-        print(f"pipeline: Spark not measured, {error}", file=sys.stderr)

@@ -1,16 +1,17 @@
 """Print the comparison of the pipeline alone.
 
-python -m benchmarks.pipeline [--quick]
+python -m benchmarks.pipeline [--quick] [--write] [part ...]
 
-Rows are printed on stderr as they are measured, and as a table at the end. Spark's connector and
-Apache Kafka are downloaded through Maven if they are missing.
+Rows are printed on stderr as they are measured, and as a table at the end; --write also puts them
+into docs/benchmarks.md, in place of older ones. Spark's connector and Apache Kafka are downloaded
+through Maven if they are missing.
 """
 
 import argparse
 import sys
 
-from benchmarks.pipeline import FULL, QUICK, run
-from benchmarks.report import render
+from benchmarks.pipeline import FULL, PARTS, QUICK, run
+from benchmarks.report import PAGE, render, write_rows
 
 
 def main() -> int:
@@ -18,9 +19,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="under four minutes; noisier")
-    rows = run(QUICK if parser.parse_args().quick else FULL)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="minutes for a part; noisier")
+    parser.add_argument("--write", action="store_true", help=f"write the rows into {PAGE.name}")
+    given = parser.parse_args()
+    if unknown := sorted(set(given.parts) - set(PARTS)):
+        parser.error(f"no such part: {', '.join(unknown)}")
+    rows = run(QUICK if given.quick else FULL, given.parts)
     print(render(rows))
+    if given.write:
+        write_rows(rows)
     missed = [row.what for row in rows if not row.met]
     print(f"{len(rows) - len(missed)} of {len(rows)} targets met", file=sys.stderr)
     return 1 if missed else 0

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, perf_counter, sleep
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
@@ -30,20 +30,19 @@ PARTITIONS = 2
 TWO = "value binary, offset bigint"
 FULL_TARGET, TWO_TARGET, PARQUET_TARGET = 1.0, 1.5, 0.85
 CPU_TARGET = 0.35
-STREAM_S_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to measure: records per topic, rounds per figure, batches per stream."""
+    """How much to measure: records per topic, rounds per figure, seconds per stream."""
 
     records: int
     rounds: int
-    batches: int
+    seconds: float
 
 
-FULL = Effort(4_000_000, 3, 40)
-QUICK = Effort(2_000_000, 2, 12)
+FULL = Effort(4_000_000, 3, 20)
+QUICK = Effort(2_000_000, 2, 10)
 
 
 def compare(effort: Effort) -> Iterator[Row]:
@@ -64,7 +63,6 @@ def compare(effort: Effort) -> Iterator[Row]:
                 yield from bench.scans()
                 yield bench.cpu()
                 yield bench.parquet()
-                yield bench.latency()
             finally:
                 spark.stop()
 
@@ -72,7 +70,7 @@ def compare(effort: Effort) -> Iterator[Row]:
 def fill(broker: Broker, records: int) -> None:
     """Write the same records to a topic for each codec."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    topics = [NewTopic(codec, PARTITIONS, 1) for codec in (*CODECS, "stream")]
+    topics = [NewTopic(codec, PARTITIONS, 1) for codec in CODECS]
     for future in admin.create_topics(topics).values():
         future.result(30)
     for codec in CODECS:
@@ -125,7 +123,7 @@ class Bench:
 
     def _scan(self, name: str, broker: Broker, topic: str, *, two: bool) -> Callable[[], None]:
         def work() -> None:
-            _nowhere(self._read(name, broker, topic, two=two))
+            nowhere(self._read(name, broker, topic, two=two))
 
         return work
 
@@ -140,7 +138,7 @@ class Bench:
                     self._scan("kafka", self._ottla, codec, two=two),
                     self._scan("kafka", self._kafka, codec, two=two),
                 )
-                ours, here, there = _turns(works, self._effort.rounds)
+                ours, here, there = turns(works, self._effort.rounds)
                 yield self._scan_row(codec, two, ours, here, there)
 
     def _scan_row(
@@ -204,7 +202,7 @@ class Bench:
         def from_table() -> None:
             self._spark.read.parquet(source).write.mode("overwrite").parquet(target)
 
-        ours, theirs = _turns((from_topic, from_table), self._effort.rounds)
+        ours, theirs = turns((from_topic, from_table), self._effort.rounds)
         ratios = [other / mine for mine, other in zip(ours, theirs, strict=True)]
         ratio = statistics.median(ratios)
         return Row(
@@ -217,55 +215,12 @@ class Bench:
             ratio >= PARQUET_TARGET,
         )
 
-    # -- streams -----------------------------------------------------------------
 
-    def latency(self) -> Row:
-        """Compare how long a small batch of a stream takes from trigger to end."""
-        ours = self._batch_times("ottla")
-        theirs = self._batch_times("kafka")
-        ratio = statistics.median(theirs) / statistics.median(ours)
-        return Row(
-            AREA,
-            "micro-batch of a stream, 100 records",
-            f"{statistics.median(ours):.0f} ms",
-            f"connector {statistics.median(theirs):.0f} ms",
-            ratio,
-            "reported",
-            True,
-        )
-
-    def _batch_times(self, name: str) -> list[float]:
-        producer = Producer({"bootstrap.servers": self._ottla.bootstrap, "linger.ms": 1})
-        query = (
-            self._spark.readStream.format(name)
-            .option("kafka.bootstrap.servers", self._ottla.bootstrap)
-            .option("subscribe", "stream")
-            .load()
-            .writeStream.format("noop")
-            .option("checkpointLocation", str(self._root / f"checkpoint-{name}"))
-            .start()
-        )
-        times: dict[int, float] = {}
-        deadline = monotonic() + STREAM_S_MAX
-        try:
-            while len(times) <= self._effort.batches and monotonic() < deadline:
-                for number in range(100):
-                    producer.produce("stream", value(number))
-                producer.flush(30)
-                sleep(0.05)
-                for each in query.recentProgress:
-                    if each["numInputRows"]:
-                        times[each["batchId"]] = each["durationMs"]["triggerExecution"]
-        finally:
-            query.stop()
-        return [each for _, each in sorted(times.items())][1:]  # the first one warms up Spark
-
-
-def _nowhere(rows: "DataFrame") -> None:
+def nowhere(rows: "DataFrame") -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def _turns(works: tuple[Callable[[], None], ...], rounds: int) -> list[list[float]]:
+def turns(works: tuple[Callable[[], None], ...], rounds: int) -> list[list[float]]:
     """Time several functions in alternation, after one round to warm up."""
     taken: list[list[float]] = [[] for _ in works]
     for number in range(rounds + 1):
