@@ -1,7 +1,10 @@
 """What a user reads: unreachable brokers, failures in one line, and nothing of Spark before it."""
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -10,6 +13,7 @@ from tests.free_ports import free_ports
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
+from ottla.cli.pipeline_table import _stopping
 from ottla.client.cluster import NoBroker
 from ottla.pipeline.options import ClientSettings
 from ottla.pipeline.project import write_project
@@ -168,6 +172,18 @@ def test_flows_that_completed_are_reported_though_another_failed():
 def test_completed_run_is_reported_last():
     events = [("a", "COMPLETED"), ("", "Run is COMPLETED.")]
     assert told(*events, failed=False) == [("a", "COMPLETED"), ("", "Run is COMPLETED.")]
+
+
+def test_first_signal_stops_tables_after_their_round_and_the_second_interrupts():
+    before = signal.getsignal(signal.SIGTERM)
+    stopped = threading.Event()
+    with _stopping(stopped) as signalled:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signalled.wait(10)
+        assert stopped.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_log_is_not_needed(tmp_path):

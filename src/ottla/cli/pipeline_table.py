@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ottla.pipeline.tables_application import TableReport
 
 STATE_FILE = "tables.json"
+_STOPPED_TABLES = "stopped; the next run continues from the last finished batches"
 
 
 class TablesRequest(msgspec.Struct, frozen=True):
@@ -141,9 +142,10 @@ def run_tables(request: TablesRequest) -> list[Row]:
                     unavailable=lacking,
                     slots=request.slots,
                 )
-                application.run(stopped, on_report)
+                with _stopping(stopped):
+                    application.run(stopped, on_report)
         except KeyboardInterrupt:
-            say("stopped; the next run continues from the last finished batches")
+            say(_STOPPED_TABLES)
         except (NoRuntime, NoBroker, Refused) as error:
             fail(str(error))
         except PipelineFailed as error:
@@ -258,3 +260,28 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _stopping(stopped: threading.Event) -> Iterator[threading.Event]:
+    """Set ``stopped`` and the event that is yielded on SIGTERM and SIGINT, and say so at the end.
+
+    A second signal interrupts. An exception in the middle of a call of Spark would be logged with
+    its traceback.
+    """
+    signalled = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        if signalled.is_set():
+            raise KeyboardInterrupt
+        signalled.set()
+        stopped.set()
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield signalled
+        if signalled.is_set():
+            say(_STOPPED_TABLES)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
