@@ -22,9 +22,12 @@ from ottla.config.generated import TopicConfig
 from ottla.observability.request_meter import RequestMeter
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import StorageFailed
 from ottla.protocol.frames import request_frame
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages import fetch
+from ottla.protocol.types import Offset
+from ottla.replication.partition_reads import ReadRequest, ReadResult
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
@@ -210,3 +213,64 @@ def test_waiting_fetch_is_answered_before_the_append_is_acknowledged(version: in
             assert order == ["fetch", "produce"]
 
     asyncio.run(story())
+
+
+# -- with followers -----------------------------------------------------------
+
+
+def test_append_that_consumers_may_not_see_yet_is_not_read_for_them() -> None:
+    async def story() -> None:
+        broker = Broker()
+        partition = broker.host(replicas=(0, 1))
+        reply = broker.ask(want(part(), max_wait_ms=SOON))
+        assert isinstance(reply, LaterReply)
+        reads = 0
+        read = partition.read
+
+        def counted(asked: ReadRequest) -> ReadResult:
+            nonlocal reads
+            reads += 1
+            return read(asked)
+
+        partition.read = counted  # type: ignore[method-assign]
+        append(partition, b"a")
+        await asyncio.sleep(0)
+        assert (reads, reply.done()) == (0, False)
+        partition.follower_fetched(1, Offset(1), log_start=Offset(0))
+        assert values_of(only(await broker.wait(reply))) == [b"a"]
+        assert reads == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("change", ["log start", "offline", "leader"])
+def test_wait_ends_if_the_partition_cannot_be_read_any_more(change: str) -> None:
+    async def story() -> None:
+        broker = Broker()
+        partition = broker.host(replicas=(0, 1))
+        append(partition, b"a")
+        partition.follower_fetched(1, Offset(1), log_start=Offset(0))
+        reply = broker.ask(want(part(offset=1, current_leader_epoch=0), max_wait_ms=SOON))
+        append(partition, b"b")
+        if change == "log start":
+            partition.follower_fetched(1, Offset(2), log_start=Offset(0))
+            partition.delete_records(Offset(2))
+        elif change == "offline":
+            partition.go_offline(StorageFailed("data", "broken"))
+        else:
+            partition.apply(registration(leader=1, epoch=1, partition_epoch=1, replicas=(0, 1)))
+        row = only(await asyncio.wait_for(broker.wait(reply), 20))
+        assert row.error_code != 0
+
+    asyncio.run(story())
+
+
+def test_consumers_are_woken_before_writers_are_answered() -> None:
+    broker = Broker()
+    partition = broker.host(replicas=(0, 1))
+    append(partition, b"a")
+    order: list[str] = []
+    partition.when_replicated(Offset(1), lambda _: order.append("writer"))
+    partition.on_appended(lambda: order.append("reader"))
+    partition.follower_fetched(1, Offset(1), log_start=Offset(0))
+    assert order == ["reader", "writer"]

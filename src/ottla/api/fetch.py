@@ -136,6 +136,10 @@ class _Fetch:
         """Whether the partition seems to have records for the request."""
         return self._reading.is_readable(fetched, partition)
 
+    def is_at_end(self, fetched: FetchedPartition) -> bool:
+        """Whether a read would find as little as when the wait began; False if unknown."""
+        return self._reading.is_at_end(fetched)
+
     def look_again(self, fetched: FetchedPartition, partition: Partition) -> ReadResult:
         """Read one partition again. Raises a `Fault` if it can no longer be read."""
         return self._reading.look_again(fetched, partition)

@@ -355,8 +355,7 @@ class Reading:
             self._want(fetched.requested, limit, minimum_one=True),
         )
 
-    def read_tail(self, fetched: FetchedPartition) -> Row | None:
-        """Return what a pass over this partition alone would; None if only a pass can tell."""
+    def _valid_tail(self, fetched: FetchedPartition) -> TailRead | None:
         tail = self._tail
         if tail is None or fetched is not tail.fetched or tail.image is not self._sources.image():
             return None
@@ -367,6 +366,26 @@ class Reading:
             or partition.leader_epoch != tail.leader_epoch
         ):
             return None
+        return tail
+
+    def is_at_end(self, fetched: FetchedPartition) -> bool:
+        """Return whether a read would find as little as when the wait began; False if unknown.
+
+        So it is for a consumer while followers have not fetched what was appended.
+        """
+        tail = self._valid_tail(fetched)
+        if tail is None or tail.partition.offline is not None:
+            return False
+        log, offset = tail.partition.log, fetched.requested.offset
+        is_in_range = log.log_start_offset <= offset <= log.log_end_offset
+        return is_in_range and tail.partition.readable_end(self._isolation) <= offset
+
+    def read_tail(self, fetched: FetchedPartition) -> Row | None:
+        """Return what a pass over this partition alone would; None if only a pass can tell."""
+        tail = self._valid_tail(fetched)
+        if tail is None:
+            return None
+        partition = tail.partition
         throttles = self._sources.throttles
         if throttles is not None and throttles.leader.is_limited and self._fetch.is_from_follower:
             return None

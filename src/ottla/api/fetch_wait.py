@@ -30,6 +30,10 @@ class FetchRead(Protocol):
         """Whether the partition seems to have records for the request."""
         ...
 
+    def is_at_end(self, fetched: FetchedPartition) -> bool:
+        """Whether a read would find as little as when the wait began; False if unknown."""
+        ...
+
     def look_again(self, fetched: FetchedPartition, partition: Partition) -> ReadResult:
         """Read one partition again. Raises a `Fault` if it can no longer be read."""
         ...
@@ -117,6 +121,8 @@ class FetchWait:
     def _is_enough(self, woken: dict[FetchedPartition, Partition]) -> bool:
         """Read the partitions that changed; return whether to reply."""
         for fetched, partition in woken.items():
+            if fetched in self._sizes and self._request.is_at_end(fetched):
+                continue
             try:
                 found = self._request.look_again(fetched, partition)
             except Fault:

@@ -76,8 +76,8 @@ class AppendingPartition:
         log = self.log
         if log.log_end_offset - log.recovery_point >= self.config.flush_messages:
             self.flush_if_due()
-        self._advance()
-        self._wakers.wake()
+        if not self._advance():
+            self._wakers.wake()
 
     def flush_if_due(self) -> None:
         """Sync what was appended before it is acknowledged, as ``flush.messages`` requires.
@@ -94,7 +94,11 @@ class AppendingPartition:
             raise
 
     def _advance(self) -> bool:
-        """Advance the high watermark as far as possible; True when it advanced."""
+        """Advance the high watermark as far as possible; True when it advanced.
+
+        Readers are woken before writers are answered: a consumer waits for the records, the
+        producer only for the end of its request.
+        """
         log, leading = self.log, self._leading
         new = log.log_end_offset
         if leading.followers:  # without followers, no rule can hold it back
@@ -104,6 +108,7 @@ class AppendingPartition:
         if new <= log.high_watermark:
             return False
         log.set_high_watermark(new)
+        self._wakers.wake()
         if self._replicated:
             self._replicated.reached(new, self._too_few_after_append())
         return True

@@ -442,8 +442,8 @@ class Partition(AppendingPartition):
             self._host.suspect(self, offset)  # it was sent batches that it did not append
         follower.fetched(offset, log_start, end, self._host.clock.monotonic())
         self._consider_joining(replica_id)
-        if follower.log_end != before and self._advance():
-            self._wakers.wake()
+        if follower.log_end != before:
+            self._advance()
         if follower.log_start != before_start:
             self._log_start_moved()
 
@@ -476,8 +476,8 @@ class Partition(AppendingPartition):
         A broker whose directory failed leaves the ISR first and is fenced later. If all producers
         wait by then, nothing else would ever advance the high watermark.
         """
-        if self.is_leader and self._advance():
-            self._wakers.wake()
+        if self.is_leader:
+            self._advance()
 
     def shrink_isr(self) -> tuple[int, ...]:
         """Propose an ISR without lagging replicas; return those."""
@@ -504,8 +504,7 @@ class Partition(AppendingPartition):
             return
         self._leading.isr = Isr(isr)
         self.partition_epoch = partition_epoch
-        if self._advance():
-            self._wakers.wake()
+        self._advance()
 
     def isr_refused(self, proposal: Proposal, error: ErrorCode) -> bool:
         """Process the controller's rejection; True when the proposal must be sent again."""
@@ -519,8 +518,8 @@ class Partition(AppendingPartition):
         """Apply new settings."""
         self.config = topic
         self.log.configure(log)
-        if self.is_leader and self._advance():  # min.insync.replicas may be lower now
-            self._wakers.wake()
+        if self.is_leader:
+            self._advance()  # min.insync.replicas may be lower now
 
     def apply(self, registration: PartitionRegistration) -> bool:
         """Apply the image's registration of this partition; True when the leader epoch is new.
