@@ -11,7 +11,7 @@ import pytest
 from conftest import Broker
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
-PROGRAM = [sys.executable, "-m", "ottla.cli.main"]
+PROGRAM = [str(Path(sys.executable).parent / "ottla")]
 
 
 @pytest.fixture

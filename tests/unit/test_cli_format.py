@@ -93,6 +93,16 @@ def test_standalone_writes_owner_first_records_and_the_one_voter(place: Place) -
     assert KRAFT_VERSION not in levels(place), "the voters keep it themselves"
 
 
+def test_settings_file_may_be_an_argument_as_for_the_server(place: Place) -> None:
+    path = str(place.config())
+    done = CliRunner().invoke(app, ["format", path, "--standalone"])
+    assert done.exit_code == 0, done.output
+    assert read_meta_properties(place.disk, str(place.data[0])) is not None
+    for wrong in ([], [path, "--config", path]):
+        done = CliRunner().invoke(app, ["format", *wrong, "--standalone"])
+        assert done.exit_code == 2 and "server.properties" in done.output
+
+
 def test_static_voters_get_no_voters_file(place: Place) -> None:
     code, output = place.format(quorum=STATIC)
     assert code == 0, output

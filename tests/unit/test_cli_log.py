@@ -89,6 +89,12 @@ def test_verify_ends_with_a_summary(partition: Path) -> None:
     assert re.search(r" in .* s: \d+ problems? found$", done.stderr), done.stderr
 
 
+def test_missing_path_is_a_usage_error(tmp_path: Path) -> None:
+    for command in ("verify", "dump"):
+        done = CliRunner().invoke(app, ["log", command, str(tmp_path / "nowhere")])
+        assert done.exit_code == 2 and "does not exist" in done.stderr
+
+
 def test_batches_and_records_are_shown(partition: Path) -> None:
     rows = [
         json.loads(line)

@@ -1,11 +1,19 @@
 """Progress of long commands: what is shown on a terminal, in a log, and at the end."""
 
+import asyncio
+
 import pytest
 
+from ottla.cli import move_progress
 from ottla.cli.move_progress import copied_bytes
 from ottla.cli.progress import LiveLine, WorkProgress, duration
 from ottla.cli.reassign_throttle import Move
 from ottla.cli.reset_plan import PlannedOffset, reset_summary
+from ottla.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from ottla.protocol.types import TopicPartition
 
 GIB = 1 << 30
@@ -102,3 +110,39 @@ def test_reset_summary_says_how_far_offsets_move() -> None:
         "1 without an offset before"
     )
     assert "nothing was changed" in reset_summary("g", planned[:1], is_done=False)
+
+
+def test_waiting_for_a_reassignment_shows_partitions_and_bytes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, one, two = SteppedClock(), TopicPartition("t", 0), TopicPartition("t", 1)
+    left = [{one, two}, {two}, set()]
+    copied = [0, 512]
+
+    async def list_reassignments(cluster: object) -> set[TopicPartition]:
+        clock.ms += 250
+        return left.pop(0)
+
+    async def describe_log_dirs(
+        cluster: object, broker: int, partitions: object
+    ) -> list[DescribeLogDirsResult]:
+        size = copied.pop(0) if broker == 2 and copied else 1024
+        rows = [DescribeLogDirsPartition(at, size) for at in (0, 1)]
+        return [DescribeLogDirsResult(topics=[DescribeLogDirsTopic("t", rows)])]
+
+    async def sleep(seconds: float) -> None:
+        pass
+
+    monkeypatch.setattr(move_progress, "list_reassignments", list_reassignments)
+    monkeypatch.setattr(move_progress, "describe_log_dirs", describe_log_dirs)
+    monkeypatch.setattr(move_progress.asyncio, "sleep", sleep)
+    monkeypatch.setattr(move_progress, "_POLLS_PER_SIZE", 1)
+    work = WorkProgress(clock, "moved", "partitions", 2, is_terminal=True)
+    moves = {name: Move([1], [2]) for name in (one, two)}
+    asyncio.run(move_progress.wait_reassigned(None, moves, work))  # type: ignore[arg-type]
+    shown = [line.removesuffix("\x1b[K") for line in capsys.readouterr().err.split("\r")[1:]]
+    assert shown == [
+        "moved 0 of 2 partitions, 0 B of 2.0 KiB (0%)",
+        "moved 1 of 2 partitions, 1.5 KiB of 2.0 KiB (75%)",
+    ]
+    assert work.end() == "moved 2 partitions, 2.0 KiB, in 0.8 s"

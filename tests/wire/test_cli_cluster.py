@@ -197,6 +197,11 @@ def test_unknown_names_are_answered_with_the_closest_ones(ottla: Ottla) -> None:
         assert "did you mean 'invoices'?" in ottla(*arguments, "invoice", code=1)
     said = ottla("config", "set", "topic", "invoices", "retentoin.ms=1", code=1)
     assert "did you mean 'retention.ms'" in said
+    found = json.loads(ottla("topic", "delete", "invoice", "-o", "json", code=1))
+    assert found["error"].endswith("; did you mean 'invoices'?"), found
+    assert found["kafka_error"] == "UNKNOWN_TOPIC_OR_PARTITION"
+    said = ottla("produce", "invoices", "no-such-file", code=1)
+    assert said == "no-such-file: No such file or directory\n"
     said = ottla("config", "set", "topic", "invoice", "retention.ms=1", code=1)
     assert "did you mean 'invoices'?" in said
     said = ottla("config", "get", "topic", "invoices", "retentoin.ms", code=1)

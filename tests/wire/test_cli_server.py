@@ -1,5 +1,6 @@
 """`ottla server` and `ottla format` as processes: messages, signals, exit codes."""
 
+import json
 import os
 import signal
 import socket
@@ -69,6 +70,9 @@ def test_new_node_names_the_command_to_format_it(tmp_path: Path) -> None:
     assert refused.returncode == 1
     command = f"ottla format --config {settings}"
     assert f"is not formatted: there is no such directory. Run `{command}`" in refused.stderr
+    document = run("server", str(settings), "-o", "json").stderr
+    error = json.loads(document[document.index("{\n") :])  # the log of the node precedes it
+    assert f"Run `{command}`" in error["error"] and error["exit_code"] == 1
     formatted = run(*command.split()[1:])
     assert formatted.returncode == 0
     cluster_id = formatted.stderr.split()[-1]

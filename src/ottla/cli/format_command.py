@@ -54,8 +54,13 @@ ScramOption = Annotated[
 @app.command("format")
 def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(help="The server.properties, as for `ottla server`.")
+    ] = None,
     *,
-    config: Annotated[Path, typer.Option("--config", "-c", help="The server.properties.")],
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="The same, as an option.")
+    ] = None,
     cluster_id: Annotated[
         str | None,
         typer.Option(
@@ -90,6 +95,9 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     output: OutputOption = None,
 ) -> None:
     """Format a node's log directories; required before the first start."""
+    source = file or config
+    if source is None or (file and config):
+        raise typer.BadParameter("give the server.properties, once", param_hint="--config")
     quorum = Quorum(standalone, initial_controllers, no_initial_controllers)
     options = FormatOptions(
         cluster_id=cluster_id or uuid_text(SystemRandom().uuid()),
@@ -101,7 +109,7 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     )
     done = [
         found
-        for at, loaded in enumerate(_nodes_of(config, nodes, port_step))
+        for at, loaded in enumerate(_nodes_of(source, nodes, port_step))
         for found in _carry_out(loaded, options if at == 0 else _options_of_others(options))
     ]
     if cluster_id is None:

@@ -38,7 +38,7 @@ from ottla.cli.reset_options import (
 )
 from ottla.cli.reset_plan import PlannedOffset, reset_summary, written
 from ottla.cli.resetting import Resetting, plan_of
-from ottla.cli.session import with_cluster
+from ottla.cli.session import describe_refusals, first_error, with_cluster
 from ottla.client.admin_groups import (
     SHARE,
     commit_offsets,
@@ -161,11 +161,15 @@ def delete(
     output: OutputOption = None,
 ) -> None:
     """Delete groups without members, and their committed offsets."""
-    reply = with_cluster(bootstrap, lambda cluster: delete_groups(cluster, names))
+
+    async def work(cluster: Cluster) -> tuple[dict[str, Refused | None], list[str]]:
+        reply = await delete_groups(cluster, names)
+        return reply, await describe_refusals(cluster, reply.values())
+
+    reply, refusals = with_cluster(bootstrap, work)
     answer(context, output, [{"deleted": name} for name, refused in reply.items() if not refused])
-    refusals = [str(refused) for refused in reply.values() if refused]
     if refusals:
-        fail("\n".join(refusals))
+        fail("\n".join(refusals), first_error(reply.values()))
 
 
 @app.command("reset-offsets")

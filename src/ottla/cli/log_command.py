@@ -24,7 +24,7 @@ app = typer.Typer(
     help="Dump and verify log files offline.", no_args_is_help=True, add_completion=False
 )
 
-Paths = Annotated[list[Path], typer.Argument(help="Files, or partition directories.")]
+Paths = Annotated[list[Path], typer.Argument(exists=True, help="Files, or partition directories.")]
 
 
 @app.command("dump")

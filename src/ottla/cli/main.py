@@ -21,9 +21,11 @@ def _run() -> None:
         from ottla.runtime.collector import hold
 
         hold()
+        from ottla.cli.failures import report_errors_in
         from ottla.cli.server_arguments import parse_arguments
 
         arguments = parse_arguments(sys.argv[2:])
+        report_errors_in(arguments.output)
         if arguments.nodes is not None:
             from ottla.cli.host.supervisor import serve_host
 

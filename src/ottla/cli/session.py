@@ -1,7 +1,7 @@
 """Run a command against a cluster: connect, do the work, report a failure in one line."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 import typer
@@ -97,7 +97,24 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
     except _Explained as error:
         fail(str(error), error.kafka_error)
     except (Fault, OSError) as error:
-        fail(str(error) or type(error).__name__)
+        fail(reason_of(error))
+
+
+def reason_of(error: Exception) -> str:
+    """Return the message of an error; that of a file begins with its name."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+async def describe_refusals(cluster: Cluster, refusals: Iterable[Refused | None]) -> list[str]:
+    """Return the errors among the answers of a broker, each with a suggestion if there is one."""
+    return [f"{each}{await suggestion(cluster, each)}" for each in refusals if each is not None]
+
+
+def first_error(refusals: Iterable[Refused | None]) -> str | None:
+    """Return Kafka's name of the first error among the answers of a broker."""
+    return next((name_of_code(each.code) for each in refusals if each is not None), None)
 
 
 def _advice(failure: str, options: ClientOptions) -> str:

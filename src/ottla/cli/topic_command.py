@@ -16,7 +16,7 @@ from ottla.cli.options import (
 )
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.rendering import Row
-from ottla.cli.session import with_cluster
+from ottla.cli.session import describe_refusals, first_error, with_cluster
 from ottla.cli.topic_placement import elect, reassign
 from ottla.client.admin import (
     DEFAULT,
@@ -217,11 +217,15 @@ def delete(
     output: OutputOption = None,
 ) -> None:
     """Delete topics with all their records."""
-    reply = with_cluster(bootstrap, lambda cluster: delete_topics(cluster, names))
+
+    async def work(cluster: Cluster) -> tuple[dict[str, Refused | None], list[str]]:
+        reply = await delete_topics(cluster, names)
+        return reply, await describe_refusals(cluster, reply.values())
+
+    reply, refusals = with_cluster(bootstrap, work)
     answer(context, output, [{"deleted": name} for name, refused in reply.items() if not refused])
-    refusals = [str(refused) for refused in reply.values() if refused]
     if refusals:
-        fail("\n".join(refusals))
+        fail("\n".join(refusals), first_error(reply.values()))
 
 
 @app.command("offsets")
