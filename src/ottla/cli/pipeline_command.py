@@ -13,7 +13,8 @@ import typer
 
 from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
 from ottla.cli.failures import fail
-from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, chosen, say
+from ottla.cli.output import Output
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.pipeline_progress import Lags, flow_rows
 from ottla.client.client_security import BadClientSecurity
@@ -441,6 +442,7 @@ def tables(  # noqa: PLR0913 - one per option
 
 @app.command("catalog")
 def catalog(
+    context: typer.Context,
     *,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     pattern: Annotated[
@@ -454,6 +456,7 @@ def catalog(
             help="Option of the source for every table, such as includeHeaders=true.",
         ),
     ] = None,
+    output: OutputOption = None,
 ) -> None:
     """Print the SQL that makes every topic a table of Spark's catalog."""
     from ottla.pipeline.option_values import OptionError
@@ -470,6 +473,9 @@ def catalog(
         lines = statements(view_names(topics, prefix), options)
     except (OptionError, BadViews, NoBroker, LoginFailed, BadClientSecurity, BadAddress) as error:
         fail(str(error))
+    if chosen(context, output) is not Output.TABLE:
+        answer(context, output, [{"sql": line} for line in lines])
+        return
     for line in lines:
         typer.echo(line)
     say(f"{len(lines)} tables; run them with: spark-sql -f FILE")
