@@ -31,6 +31,18 @@ from ottla.runtime.randomness import SystemRandom
 app = typer.Typer(add_completion=False)
 
 
+FileArgument = Annotated[
+    Path | None, typer.Argument(help="The server.properties, as for `ottla server`.")
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="The same, as an option.")
+]
+ClusterIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-id", "-t", help="The cluster's id, the same on all nodes; default: a new one."
+    ),
+]
 NodesOption = Annotated[
     int | None,
     typer.Option("--nodes", help="Format the directories of `ottla server --nodes` N."),
@@ -54,21 +66,10 @@ ScramOption = Annotated[
 @app.command("format")
 def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     context: typer.Context,
-    file: Annotated[
-        Path | None, typer.Argument(help="The server.properties, as for `ottla server`.")
-    ] = None,
+    file: FileArgument = None,
     *,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="The same, as an option.")
-    ] = None,
-    cluster_id: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster-id",
-            "-t",
-            help="The cluster's id, the same on all nodes; default: a new one.",
-        ),
-    ] = None,
+    config: ConfigOption = None,
+    cluster_id: ClusterIdOption = None,
     standalone: Annotated[
         bool, typer.Option("--standalone", "-s", help="This controller is the only voter.")
     ] = False,
@@ -95,9 +96,7 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     output: OutputOption = None,
 ) -> None:
     """Format a node's log directories; required before the first start."""
-    source = file or config
-    if source is None or (file and config):
-        raise typer.BadParameter("give the server.properties, once", param_hint="--config")
+    source = _source_of(file, config)
     quorum = Quorum(standalone, initial_controllers, no_initial_controllers)
     options = FormatOptions(
         cluster_id=cluster_id or uuid_text(SystemRandom().uuid()),
@@ -119,6 +118,14 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
             typer.echo(f"{name}: {path}")
     else:
         answer(context, output, [{"directory": path, "state": name} for name, path in done])
+
+
+def _source_of(file: Path | None, config: Path | None) -> Path:
+    """Return the settings file, given as an argument or as an option."""
+    found = file or config
+    if found is None or (file and config):
+        raise typer.BadParameter("give the server.properties, once", param_hint="--config")
+    return found
 
 
 def _nodes_of(config: Path, count: int | None, port_step: int) -> list[Loaded]:
