@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tier_harness import AT, Replica, Tier, lead
 
+from ottla.client.offset_spec import LATEST
 from ottla.protocol.errors import is_retriable
 from ottla.protocol.types import Millis, NodeId, Offset, TopicIdPartition, TopicPartition, Uuid
 from ottla.runtime.disk import RealDisk
@@ -104,6 +105,62 @@ def test_assigned_metadata_partitions_are_sorted_and_unique() -> None:
     assert service.assigned() == sorted(expected)
 
 
+class FakeCluster:
+    """A cluster whose metadata partitions have ``end`` records that are never delivered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, end: int = 0) -> None:
+        self.followed: set[TopicPartition] = set()
+        self._end = end
+        monkeypatch.setattr(metadata_topic, "open_producer", self._opened)
+        monkeypatch.setattr(metadata_topic, "open_reader", self._opened)
+        monkeypatch.setattr(metadata_topic, "list_offsets", self._offsets)
+
+    async def connect(self) -> Any:
+        return self
+
+    async def __aenter__(self) -> "FakeCluster":
+        return self
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+    async def topic(self, name: str) -> Any:
+        return SimpleNamespace(partitions=range(PARTITIONS), topic_id=Uuid(bytes(16)))
+
+    @asynccontextmanager
+    async def _opened(self, *options: object) -> AsyncIterator[Any]:
+        yield self
+
+    async def poll(self) -> list[object]:
+        await asyncio.sleep(0.01)
+        return []
+
+    async def _offsets(
+        self, cluster: object, wanted: Mapping[TopicPartition, object]
+    ) -> dict[TopicPartition, Offset]:
+        self.followed.update(wanted)
+        return {each: Offset(self._end if spec == LATEST else 0) for each, spec in wanted.items()}
+
+
+@pytest.mark.parametrize("end", [0, 5])
+def test_lookup_is_refused_until_its_metadata_partition_is_read(
+    monkeypatch: pytest.MonkeyPatch, end: int
+) -> None:
+    service = metadata(FakeCluster(monkeypatch, end).connect)
+    service.assign([AT])
+    found: list[object] = []
+
+    def is_asked() -> bool:
+        if service.is_active:
+            try:
+                found.append(service.cache(AT))
+            except MetadataNotReady as error:
+                found.append(str(error))
+        return bool(found)
+
+    asyncio.run(until(service, is_asked))
+    assert ("up to its end" in str(found[0])) is (end > 0)
+
+
 def test_assignment_is_applied_again_even_if_no_partition_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -111,40 +168,12 @@ def test_assignment_is_applied_again_even_if_no_partition_changed(
     assert RECONCILE_S == 30
     monkeypatch.setattr(metadata_topic, "RECONCILE_S", 0.05)
     led: set[int] = set()
-    followed: set[TopicPartition] = set()
-
-    class Cluster:
-        async def __aenter__(self) -> "Cluster":
-            return self
-
-        async def __aexit__(self, *error: object) -> None: ...
-
-        async def topic(self, name: str) -> Any:
-            return SimpleNamespace(partitions=range(PARTITIONS), topic_id=Uuid(bytes(16)))
-
-    async def connect() -> Any:
-        return Cluster()
-
-    @asynccontextmanager
-    async def opened(*options: object) -> AsyncIterator[Any]:
-        async def poll() -> list[object]:
-            await asyncio.sleep(0.01)
-            return []
-
-        yield SimpleNamespace(poll=poll)
-
-    async def offsets(cluster: object, wanted: Mapping[TopicPartition, int]) -> dict[Any, Offset]:
-        followed.update(wanted)
-        return dict.fromkeys(wanted, Offset(0))
-
-    monkeypatch.setattr(metadata_topic, "open_producer", opened)
-    monkeypatch.setattr(metadata_topic, "open_reader", opened)
-    monkeypatch.setattr(metadata_topic, "list_offsets", offsets)
-    service = metadata(connect, leads=lambda partition: partition in led)
+    cluster = FakeCluster(monkeypatch)
+    service = metadata(cluster.connect, leads=lambda partition: partition in led)
 
     def is_followed() -> bool:
         if service.is_active:
             led.add(4)
-        return followed == {TopicPartition(TOPIC, 4)}
+        return cluster.followed == {TopicPartition(TOPIC, 4)}
 
     asyncio.run(until(service, is_followed))
