@@ -17,7 +17,7 @@ import time
 import urllib.request
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.free_ports import free_ports
 
@@ -67,6 +67,17 @@ class BenchReplica:
         """Nobody waits."""
 
 
+class TieredPart:
+    """A log whose sealed segments are no longer on the disk, as far as reads can tell."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.local_log_start_offset = log.segments[-1].base_offset
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+
 def _log(root: Path) -> Log:
     """Return a log of `SEGMENTS` sealed segments, with batches of 64 KiB that do not compress."""
     config = LogConfig(segment_bytes=SEGMENT_BYTES, is_tiered=True, retention_ms=-1)
@@ -113,7 +124,7 @@ async def _read_tier(log: Log, store: SegmentStore, metadata: InMemoryMetadata) 
     remote = RemoteReads(metadata, reads, SystemClock())
     service = asyncio.ensure_future(remote.run(lambda: None))
     await asyncio.sleep(0)
-    offset, replica = Offset(0), BenchReplica(log)
+    offset, replica = Offset(0), BenchReplica(cast(Log, TieredPart(log)))
     with contextlib.suppress(OffsetOutOfRange):
         while True:
             found = await remote.fetch(replica, offset, MIB, is_committed=False)
