@@ -156,6 +156,13 @@ def test_request_with_tags_takes_the_general_path(at: int) -> None:
     assert send_both([frame(PLAIN), bytes(asked)]).taken == 0
 
 
+@pytest.mark.parametrize("length", [-1, 0, len(PLAIN) - 1, len(PLAIN) + 1])
+def test_length_that_is_not_that_of_the_batch_takes_the_general_path(length: int) -> None:
+    asked = bytearray(frame(PLAIN, version=7))
+    struct.pack_into(">i", asked, len(asked) - len(PLAIN) - 4, length)
+    assert send_both([frame(PLAIN, version=7), bytes(asked)]).taken == 0
+
+
 @pytest.mark.parametrize("version", [7, 9])
 def test_bytes_after_the_body_are_ignored(version: int) -> None:
     asked = frame(PLAIN, version=version) + b"xyz"
