@@ -209,6 +209,14 @@ MESSAGES = [
         "inner": {"ok": False, "raw": b"\xff"},
     },
     {"id": None, "name": None, "tags": [], "counts": [], "at": None, "inner": None},
+    {
+        "id": 0,
+        "name": "x",
+        "tags": [],
+        "counts": [],
+        "at": None,
+        "inner": {"ok": None, "raw": None},
+    },
 ]
 
 
