@@ -11,6 +11,7 @@ from benchmarks.broker.brokers import Missing
 from benchmarks.pipeline.comparison import FULL, QUICK, Effort, compare
 from benchmarks.pipeline.decoding import decode_rows
 from benchmarks.pipeline.latency import latency_rows
+from benchmarks.pipeline.queries import query_rows
 from benchmarks.report import Row
 
 __all__ = ["FULL", "PARTS", "QUICK", "compare", "run"]
@@ -19,6 +20,7 @@ PARTS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "decode": lambda _: decode_rows(),
     "scans": compare,
     "latency": latency_rows,
+    "sql": query_rows,
 }
 
 
