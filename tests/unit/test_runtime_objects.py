@@ -111,6 +111,25 @@ def test_file_is_uploaded_in_parts(store: ObstoreObjects, tmp_path: Path) -> Non
     run(scenario())
 
 
+def test_object_in_a_directory_is_synced_with_the_directories_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment is deleted on the broker's disk once it is stored: it must survive a power cut."""
+    root, synced = tmp_path / "objects", set[int]()
+    monkeypatch.setattr(os, "fsync", lambda opened: synced.add(os.fstat(opened).st_ino))
+    store = ObstoreObjects.in_directory(str(root))
+    (tmp_path / "segment").write_bytes(b"records")
+
+    async def scenario() -> None:
+        await store.put("small/0", b"x")
+        await store.put_file("topic/partition/1", str(tmp_path / "segment"))
+
+    run(scenario())
+    made = [root, *root.rglob("*")]
+    assert len(made) == 6
+    assert synced == {each.stat().st_ino for each in made}
+
+
 @pytest.mark.parametrize("key", ["", "/a", "a//b", "../a", "a/..", "./a", "a\\b", "a\0b", "a/"])
 def test_invalid_keys_are_rejected_before_the_store(key: str, tmp_path: Path) -> None:
     store = ObstoreObjects.in_directory(str(tmp_path / "objects"))
