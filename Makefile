@@ -85,7 +85,7 @@ bench: setup ## measure ratios in one run and write docs/benchmarks.md; AREA=tie
 growth: bench
 
 conformance: setup ## test every client and Apache Kafka's tools; missing ones are skipped with a reason
-	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance
+	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance tests/testing
 	$(BIN)/python -m tests.mixed.matrix
 	$(BIN)/python -m tools.compatibility
 
