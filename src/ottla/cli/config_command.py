@@ -1,7 +1,7 @@
 """``ottla config``: configuration of topics, brokers, groups and client metrics."""
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -23,6 +23,7 @@ from ottla.client.admin import (
 from ottla.client.cluster import Cluster
 from ottla.config.key_definition import Scope
 from ottla.config.key_table import KEYS
+from ottla.config.loading import unknown_key
 from ottla.protocol.messages.describe_configs import DescribeConfigsResourceResult
 
 app = typer.Typer(
@@ -124,13 +125,12 @@ def change(
         _warn_unknown(pairs)
 
 
-def _warn_unknown(keys: Iterable[str]) -> None:
+def _warn_unknown(values: Mapping[str, str]) -> None:
     """Tell of keys that brokers keep, as Kafka does, but that mean nothing to them."""
-    known = KEYS[Scope.BROKER]
-    for key in keys:
-        # Keys of one listener begin with its name; keys of plug-ins are not known here.
-        if key not in known and not key.startswith("listener.name."):
-            say(f"warning: {key} is set, but no key of Ottla{did_you_mean(key, known)}")
+    for key in values:
+        if unknown_key(key, values) is not None:
+            hint = did_you_mean(key, KEYS[Scope.BROKER])
+            say(f"warning: {key} is set, but no key of Ottla{hint}")
 
 
 def _check_name(kind: Kind, name: str) -> None:
