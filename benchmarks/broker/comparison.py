@@ -268,8 +268,8 @@ def starts(brokers: Sequence[Broker], rounds: int) -> list[Row]:
         times.row(
             "start to first reply",
             lambda v: f"{v * 1000:,.0f} ms",
-            "at most 0.1 and under 350 ms",
-            lambda r: r <= 0.1 and ours < 0.350,
+            "at most 0.1 and under 250 ms",
+            lambda r: r <= 0.1 and ours < 0.250,
         ),
         idle.row("RSS after start", _megabytes, "under 60 MB", lambda _: rss < 60 * MB),
     ]

@@ -307,6 +307,8 @@ def test_settings_are_what_a_node_takes(count: int, replicas: int, in_sync: int)
         assert config.default_replication_factor == replicas
         assert config.offsets_topic_replication_factor == replicas
         assert config.min_insync_replicas == in_sync
+        factor = loaded.static["rlmm.config.remote.log.metadata.topic.replication.factor"]
+        assert factor == str(replicas)
     with pytest.raises(BadPlan):
         settings_of(plan_nodes(1, 9092, "/a,b", lambda port: True)[0], nodes)
 

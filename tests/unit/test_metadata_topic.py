@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from tier_harness import AT, Replica, Tier, lead
 
+from ottla.client.cluster import Refused
 from ottla.client.offset_spec import LATEST
-from ottla.protocol.errors import is_retriable
+from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.types import Millis, NodeId, Offset, TopicIdPartition, TopicPartition, Uuid
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Disk
@@ -95,6 +96,22 @@ def test_bootstrap_is_tried_again_and_each_attempt_counted() -> None:
     asyncio.run(until(service, lambda: len(tried) == 3))
     assert service.attempts == 3 and not service.is_active
     assert tried[1] - tried[0] >= 0.25 and tried[2] - tried[1] >= 0.5
+
+
+def test_too_few_brokers_for_the_topic_are_reported_with_the_setting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def connect() -> Any:
+        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, TOPIC, "3 replicas on 1 broker")
+
+    monkeypatch.setattr(metadata_topic, "BACKOFF_S_MAX", 0.0)
+    caplog.set_level("INFO")
+    service = metadata(connect)
+    asyncio.run(until(service, lambda: any(r.levelname == "WARNING" for r in caplog.records)))
+    levels = [each.levelname for each in caplog.records]
+    assert levels[:5] == ["INFO"] * 4 + ["WARNING"], "a starting cluster may fail at first"
+    said = caplog.records[4].getMessage()
+    assert "rlmm.config.remote.log.metadata.topic.replication.factor" in said
 
 
 def test_assigned_metadata_partitions_are_sorted_and_unique() -> None:

@@ -272,9 +272,12 @@ def test_tier_commands_show_and_verify_segments(tmp_path: Path) -> None:
             done = CliRunner().invoke(app, ["tier", *arguments, "-o", "json"], env=env)
             return done.exit_code, done.stdout
 
+        create(node, topic="waits")
         code, text = ottla("status")
-        (row,) = json.loads(text)
+        row, waits = json.loads(text)
+        assert (waits["topic"], waits["segments"], waits["last_offset"]) == ("waits", 0, None)
         assert (code, row["topic"], row["first_offset"], row["last_offset"]) == (0, "t", 0, end - 1)
+        assert json.loads(ottla("status", "t")[1]) == [row]
         segments = json.loads(ottla("list", "t")[1])
         assert len(segments) == row["segments"] > 1
         assert ottla("verify", "--settings", str(settings)) == (0, "[]\n")

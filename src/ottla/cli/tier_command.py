@@ -1,5 +1,6 @@
 """``ottla tier``: the segments of topics in remote storage, and whether they are all there."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,14 +20,15 @@ from ottla.cli.rendering import Row, exact_bytes
 from ottla.cli.session import with_cluster
 from ottla.cli.settings_file import load_settings
 from ottla.cli.sizes import ByteCount
+from ottla.client.admin import topics_with
 from ottla.client.cluster import Cluster
 from ottla.config.problems import ConfigError
 from ottla.node.tiering_config import tiering_settings
+from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
 from ottla.runtime.worker import InlineWorker
-from ottla.tiering.metadata_cache import MetadataCache
 from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
 from ottla.tiering.segment_store import SegmentStore, StorePorts
 from ottla.tiering.store_settings import StoreSettings, open_store
@@ -58,17 +60,23 @@ def status(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Show how much of each partition is in remote storage."""
+    """Show how much of each partition is in remote storage.
+
+    Partitions whose topic has remote.storage.enable=true are shown before their first copy, too.
+    """
 
     async def work(cluster: Cluster) -> list[Row]:
         caches = await read_metadata(cluster)
-        found = [cache for cache in caches.values() if len(cache)]
-        return sorted(
-            (_summary(cache) for cache in found if _is_wanted(cache.all()[0], topics)),
-            key=lambda row: (str(row["topic"]), row["partition"]),
-        )
+        copied = [_summary(cache.all()) for cache in caches.values() if len(cache)]
+        known = {_identity(row) for row in copied}
+        enabled = await topics_with(cluster, "remote.storage.enable", "true")
+        empty = [row for row in _nothing_copied(enabled) if _identity(row) not in known]
+        wanted = [row for row in copied + empty if not topics or row["topic"] in topics]
+        return sorted(wanted, key=lambda row: (str(row["topic"]), row["partition"]))
 
     rows = with_cluster(bootstrap, work)
+    if not rows:
+        say("no topic has remote.storage.enable=true, and no segment is in remote storage")
     answer(context, output, exact_bytes(rows) if in_bytes else rows)
 
 
@@ -76,8 +84,28 @@ def _is_wanted(metadata: SegmentMetadata, topics: list[str] | None) -> bool:
     return not topics or metadata.topic in topics
 
 
-def _summary(cache: MetadataCache) -> Row:
-    segments = cache.all()
+def _identity(row: Row) -> tuple[object, object]:
+    return row["topic_id"], row["partition"]
+
+
+def _nothing_copied(topics: Sequence[MetadataResponseTopic]) -> list[Row]:
+    return [
+        {
+            "topic": topic.name or "",
+            "partition": each.partition_index,
+            "topic_id": uuid_text(topic.topic_id),
+            "segments": 0,
+            "size": ByteCount(0),
+            "first_offset": None,
+            "last_offset": None,
+            "unfinished": 0,
+        }
+        for topic in topics
+        for each in topic.partitions
+    ]
+
+
+def _summary(segments: Sequence[SegmentMetadata]) -> Row:
     done = [each for each in segments if each.state is SegmentState.COPY_SEGMENT_FINISHED]
     return {
         "topic": segments[0].topic,

@@ -143,6 +143,7 @@ def settings_of(
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync,
+        "rlmm.config.remote.log.metadata.topic.replication.factor": replicas,
         # All nodes stop together: there is no broker to move leaderships to.
         "controlled.shutdown.enable": "false",
         # The first consumer of a local cluster should not wait for others to join.

@@ -206,6 +206,19 @@ async def describe_configs(
     return sorted(result.configs, key=lambda each: each.name)
 
 
+async def topics_with(cluster: Cluster, key: str, value: str) -> list[MetadataResponseTopic]:
+    """Return the topics whose setting ``key`` is ``value``, by name."""
+    topics = await list_topics(cluster)
+    wanted = [DescribeConfigsResource(Resource.TOPIC, each.name or "", [key]) for each in topics]
+    response = await cluster.send_any(DescribeConfigsRequest(wanted), DescribeConfigsResponse)
+    found = {
+        each.resource_name
+        for each in response.results
+        if any((config.name, config.value) == (key, value) for config in each.configs)
+    }
+    return [each for each in topics if each.name in found]
+
+
 async def list_config_resources(cluster: Cluster, kind: Resource) -> list[str]:
     """Return the names of the resources of one type that have a configuration. Raises `Refused`."""
     request = ListConfigResourcesRequest([kind])

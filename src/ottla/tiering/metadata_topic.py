@@ -49,11 +49,22 @@ BACKOFF_S_MAX: Final = 10.0
 RECONCILE_S: Final = 30.0
 READ_BACK_S: Final = 60.0
 _POLL_MS: Final = 500
+_QUIET_FAILURES: Final = 4
+"""A cluster that starts has no leaders for a moment: so many failures, 4 s, are no news."""
 
 
 def backoff_s(attempt: int) -> float:
     """Return how long to wait after failed attempt number ``attempt``, counted from 0."""
     return float(min(BACKOFF_S_MAX, BACKOFF_S * 2 ** min(attempt, 16)))
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, Refused) and error.code == ErrorCode.INVALID_REPLICATION_FACTOR:
+        return (
+            "; nothing is copied until there are enough brokers, or until they start with a lower"
+            " rlmm.config.remote.log.metadata.topic.replication.factor"
+        )
+    return ""
 
 
 class TopicSettings(msgspec.Struct, frozen=True):
@@ -194,8 +205,9 @@ class TopicMetadata:
                     await self._follow(cluster)
             except (OSError, Refused, Fault) as error:
                 self.is_active, self._producer = False, None
-                log.info("remote log metadata not available attempt=%d reason=%s",
-                         self.attempts, error)  # fmt: skip
+                level = logging.INFO if failures < _QUIET_FAILURES else logging.WARNING
+                log.log(level, "remote log metadata not available attempt=%d reason=%s%s",
+                        self.attempts, error, _advice(error))  # fmt: skip
             await asyncio.sleep(backoff_s(failures))
             failures += 1
 
