@@ -2,73 +2,161 @@
 
 A librdkafka producer sends paced records, one per request at low rates, and a consumer in the same
 process receives them; the latency is from the call of the producer to the hands of the consumer.
-With one node, and with three replicas on three nodes.
 
-    python -m benchmarks.latency [--quick]
+    one node        both brokers run, each pinned to the first core, and are measured in alternation
+    three replicas  one cluster runs after the other: three Kafkas and the clients leave a second
+                    cluster no processor time on a small machine
+
+Before anything is counted, both get the same load, so that Kafka's JVM has compiled its code.
+A broker that does not keep up with a rate gets the rate it reached into its row: its latencies are
+then those of a growing queue.
+
+    python -m benchmarks.latency [--quick] [--one-node | --three-replicas] [--rounds N]
+                                 [--seconds S] [--write]
 """
 
 import argparse
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.broker.brokers import Broker, Missing, fetch_jars, kafka, ottla, stopped_after
-from benchmarks.broker.comparison import Figures, create_topic
+from benchmarks.broker.brokers import (
+    Broker,
+    Missing,
+    exit_on_sigterm,
+    fetch_jars,
+    kafka,
+    ottla,
+    stopped_after,
+)
+from benchmarks.broker.comparison import create_topic
 from benchmarks.broker.programs import measure, program
 from benchmarks.cluster import Three, running, three_of
-from benchmarks.report import Row, render
+from benchmarks.report import Row, render, spread, write_rows
 
 AREA = "latency"
 RATES = (200, 1_000, 10_000)
+RATE_KEPT_MIN = 0.95
+"""The share of a rate that has to arrive, or the row says what did."""
+P50_MAX, P99_MAX = 0.9, 0.5
+"""The targets, as shares of Kafka's latencies."""
+WARM_RECORDS, WARM_RECORD_BYTES = 400_000, 100
+WARM_RATE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to measure: rounds that count, and the seconds of each figure."""
+    """How much to measure: rounds, the seconds of each figure, and those of the warm-up."""
 
     rounds: int
     seconds: float
+    warm_seconds: float = 10.0
 
 
-FULL = Effort(3, 10.0)
-QUICK = Effort(1, 3.0)
+FULL = Effort(3, 5.0)
+QUICK = Effort(1, 3.0, 4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a producer does: ``acks`` as rdload takes it."""
+
+    acks: str
+    label: str
+
+
+ONE_NODE = (
+    Kind("1", "acks=1"),
+    Kind("all", "acks=all"),
+    Kind("idempotent", "idempotent"),
+)
+THREE_REPLICAS = (Kind("all", "three replicas, acks=all"),)
 
 
 @dataclass(slots=True)
-class _Place:
+class Place:
     """A broker or a cluster; ``create`` makes a topic in it."""
 
-    broker: Broker
+    name: str
     bootstrap: str
     create: Callable[[str], object]
 
+    def warm_up(self, effort: Effort) -> None:
+        """Produce and consume, many records at once and paced ones."""
+        self.create("warm")
+        count = int(WARM_RECORDS * effort.warm_seconds / FULL.warm_seconds)
+        size = WARM_RECORD_BYTES
+        measure("rdload", "produce", self.bootstrap, "warm", size, count, "all")
+        measure("rdload", "consume", self.bootstrap, "warm", count)
+        for kind in ONE_NODE:
+            self.create(f"warm-{kind.acks}")
+            paced = int(WARM_RATE * effort.warm_seconds)
+            topic = f"warm-{kind.acks}"
+            measure("rdload", "latency", self.bootstrap, topic, paced, WARM_RATE, kind.acks)
 
-def _measured(places: Sequence[_Place], acks: str, label: str, effort: Effort) -> list[Row]:
-    """Return the rows of one kind of topic. The first round, which warms up, is not counted."""
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The latencies of one round in seconds, and the records per second that arrived."""
+
+    p50: float
+    p99: float
+    rate: float
+
+
+Cell = tuple[Kind, int]
+
+
+@dataclass(slots=True)
+class Found:
+    """The figures of every kind and rate, round by round."""
+
+    figures: dict[Cell, list[Figure]] = field(default_factory=dict)
+
+    def measure(self, place: Place, cell: Cell, turn: int, seconds: float) -> None:
+        """Measure one round."""
+        kind, rate = cell
+        topic = f"latency-{kind.acks}-{rate}-{turn}"
+        place.create(topic)
+        count = int(rate * seconds)
+        out = measure("rdload", "latency", place.bootstrap, topic, count, rate, kind.acks)
+        figure = Figure(out["p50"], out["p99"], out["rate"])
+        self.figures.setdefault(cell, []).append(figure)
+        shown = f"{_shown(figure.p50)}, {_shown(figure.p99)}, {figure.rate:,.0f} per s"
+        what = f"{place.name} at {rate:,} per s, {kind.label}"
+        print(f"{AREA}: {what}: {shown}", file=sys.stderr, flush=True)
+
+
+def rows_of(ours: Found, theirs: Found) -> list[Row]:
+    """Return the rows of all figures."""
     rows: list[Row] = []
-    for rate in RATES:
-        p50, p99 = Figures(), Figures()
-        for turn in range(effort.rounds + 1):
-            for place in places:
-                topic = f"latency-{acks}-{rate}-{turn}"
-                place.create(topic)
-                count = int(rate * effort.seconds)
-                found = measure("rdload", "latency", place.bootstrap, topic, count, rate, acks)
-                if turn:
-                    p50.of(place.broker).append(found["p50"])
-                    p99.of(place.broker).append(found["p99"])
-        what = f"end to end at {rate:,} per s, {label}"
-        rows += [
-            p50.row(f"{what}, p50", _shown, "at most 0.9", lambda r: r <= 0.9),
-            p99.row(f"{what}, p99", _shown, "at most 0.5", lambda r: r <= 0.5),
-        ]
-        for row in rows[-2:]:
-            line = f"{row.what}: {row.measured}, {row.reference}: {row.ratio:.2f}"
-            print(f"{AREA}: {line}", file=sys.stderr, flush=True)
-    return [replace(row, area=AREA) for row in rows]
+    for (kind, rate), mine in ours.figures.items():
+        other = theirs.figures[kind, rate]
+        what = f"end to end at {rate:,} per s, {kind.label}"
+        p50s, p99s = [each.p50 for each in mine], [each.p99 for each in mine]
+        kept, kept_by_kafka = _reached(mine, rate), _reached(other, rate)
+        for name, taken, reference, limit in (
+            ("p50", p50s, [each.p50 for each in other], P50_MAX),
+            ("p99", p99s, [each.p99 for each in other], P99_MAX),
+        ):
+            ratios = [a / b for a, b in zip(taken, reference, strict=True)]
+            ratio = statistics.median(ratios)
+            measured = f"{_shown(statistics.median(taken))}{kept} ({spread(ratios)})"
+            kafka_shown = f"Kafka, {_shown(statistics.median(reference))}{kept_by_kafka}"
+            met = ratio <= limit and not kept
+            target = f"at most {limit}"
+            rows.append(Row(AREA, f"{what}, {name}", measured, kafka_shown, ratio, target, met))
+    return rows
+
+
+def _reached(figures: Sequence[Figure], rate: int) -> str:
+    """Return what a row says of a broker that fell behind the rate; nothing if it kept up."""
+    reached = statistics.median(each.rate for each in figures)
+    return "" if reached >= RATE_KEPT_MIN * rate else f", fell behind: {reached:,.0f} per s"
 
 
 def _shown(value: float) -> str:
@@ -78,14 +166,21 @@ def _shown(value: float) -> str:
 def one_node(folder: Path, effort: Effort) -> list[Row]:
     """Return the rows of one node."""
     brokers = (ottla(folder / "ottla"), kafka(folder / "kafka"))
+    ours, theirs = Found(), Found()
     with stopped_after(*brokers):
         places = []
         for broker in brokers:
             broker.format()
             broker.start()
-            places.append(_Place(broker, broker.bootstrap, _creating(broker)))
-        rows = _measured(places, "1", "acks=1", effort)
-        return rows + _measured(places, "all", "acks=all", effort)
+            place = Place(broker.name, broker.bootstrap, _creating(broker))
+            place.warm_up(effort)
+            places.append(place)
+        for kind in ONE_NODE:
+            for rate in RATES:
+                for turn in range(effort.rounds):
+                    for place, found in zip(places, (ours, theirs), strict=True):
+                        found.measure(place, (kind, rate), turn, effort.seconds)
+    return rows_of(ours, theirs)
 
 
 def _creating(broker: Broker) -> Callable[[str], None]:
@@ -93,17 +188,25 @@ def _creating(broker: Broker) -> Callable[[str], None]:
 
 
 def three_replicas(folder: Path, effort: Effort) -> list[Row]:
-    """Return the rows of three nodes."""
-    with ExitStack() as stack:
-        places = []
-        for name in ("Ottla", "Kafka"):
-            three: Three = three_of(name, folder)
-            stack.enter_context(running(three))
-            places.append(_Place(three.nodes[1], three.bootstrap, three.create))
-        return _measured(places, "all", "three replicas, acks=all", effort)
+    """Return the rows of three nodes: first all of ours, then all of Kafka's."""
+    found = {"Ottla": Found(), "Kafka": Found()}
+    for name in found:
+        three: Three = three_of(name, folder)
+        with running(three):
+            place = Place(name, three.bootstrap, three.create)
+            place.warm_up(effort)
+            for kind in THREE_REPLICAS:
+                for rate in RATES:
+                    for turn in range(effort.rounds):
+                        found[name].measure(place, (kind, rate), turn, effort.seconds)
+    return rows_of(found["Ottla"], found["Kafka"])
 
 
-def run(effort: Effort = FULL) -> list[Row]:
+Part = Callable[[Path, Effort], list[Row]]
+PARTS: tuple[Part, ...] = (one_node, three_replicas)
+
+
+def run(effort: Effort = FULL, parts: Sequence[Part] = PARTS) -> list[Row]:
     """Return the rows; none, with the reason on stderr, if Java or a compiler is missing."""
     try:
         program("rdload")
@@ -111,24 +214,39 @@ def run(effort: Effort = FULL) -> list[Row]:
     except Missing as error:
         print(f"{AREA}: not measured, {error}", file=sys.stderr)
         return []
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as temporary:
-        folder = Path(temporary)
-        return one_node(folder, effort) + three_replicas(folder, effort)
+    rows: list[Row] = []
+    for part in parts:
+        with ExitStack() as stack:
+            temporary = tempfile.TemporaryDirectory(prefix="ottla-bench-")
+            rows += part(Path(stack.enter_context(temporary)), effort)
+    return rows
 
 
 def main() -> int:
     """Measure and print; return 1 if a target is missed or nothing could be measured."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="under four minutes; noisier")
-    parser.add_argument("--one-node", action="store_true", help="without the cluster of three")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="about four minutes; noisier")
+    parser.add_argument("--rounds", type=int, help="how often each figure is measured")
+    parser.add_argument("--seconds", type=float, help="of each figure in a round")
+    parser.add_argument("--write", action="store_true", help="replace the rows of the page")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--one-node", action="store_true", help="without the clusters of three")
+    which.add_argument("--three-replicas", action="store_true", help="only the clusters of three")
     arguments = parser.parse_args()
+    exit_on_sigterm()
     effort = QUICK if arguments.quick else FULL
-    if arguments.one_node:
-        with tempfile.TemporaryDirectory(prefix="ottla-bench-") as temporary:
-            rows = one_node(Path(temporary), effort)
-    else:
-        rows = run(effort)
+    effort = Effort(
+        arguments.rounds or effort.rounds, arguments.seconds or effort.seconds, effort.warm_seconds
+    )
+    parts = PARTS
+    if arguments.one_node or arguments.three_replicas:
+        parts = (one_node,) if arguments.one_node else (three_replicas,)
+    rows = run(effort, parts)
     print(render(rows))
+    if arguments.write:
+        write_rows(rows)
     return 0 if rows and all(row.met for row in rows) else 1
 
 

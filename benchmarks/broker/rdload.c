@@ -2,8 +2,10 @@
  *
  *   rdload produce BOOTSTRAP TOPIC SIZE COUNT ACKS      records of SIZE bytes, as fast as they go
  *   rdload consume BOOTSTRAP TOPIC COUNT                partition 0, timed behind the first batch
- *   rdload latency BOOTSTRAP TOPIC COUNT RATE ACKS      paced; from produce() to the consumer's hands
+ *   rdload latency BOOTSTRAP TOPIC COUNT RATE ACKS      paced; from produce() to the consumer's hands,
+ *                                                       and the records per second that arrived
  *
+ * ACKS "idempotent" is enable.idempotence, which implies acks=all.
  * Prints one line of JSON. Exit code 1 when something was refused or too slow to come.
  */
 #include <librdkafka/rdkafka.h>
@@ -51,7 +53,8 @@ static void on_delivery(rd_kafka_t *rk, const rd_kafka_message_t *message, void 
 
 static rd_kafka_t *producer(const char *bootstrap, const char *acks, const char *linger) {
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    set(conf, "acks", acks);
+    if (strcmp(acks, "idempotent")) set(conf, "acks", acks);
+    else set(conf, "enable.idempotence", "true");
     set(conf, "linger.ms", linger);
     set(conf, "queue.buffering.max.messages", "1000000");
     rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
@@ -152,6 +155,7 @@ static void latency(char **a) {
     struct timespec settle = {1, 0}; /* the end is where it was before the first record */
     nanosleep(&settle, NULL);
     pthread_t thread;
+    int64_t counted = 0, last = 0; /* when the first record that counts arrived, and the last one */
     pthread_create(&thread, NULL, send_paced, &pace);
     while (got < pace.count) {
         rd_kafka_message_t *message;
@@ -159,7 +163,9 @@ static void latency(char **a) {
         if (!message->err && message->len == sizeof(int64_t)) {
             int64_t stamp;
             memcpy(&stamp, message->payload, sizeof stamp);
-            taken[got++] = now_ns() - stamp;
+            last = now_ns();
+            if (got == skipped) counted = last;
+            taken[got++] = last - stamp;
         }
         rd_kafka_message_destroy(message);
     }
@@ -167,8 +173,8 @@ static void latency(char **a) {
     int64_t *kept = taken + skipped;
     long n = pace.count - skipped;
     qsort(kept, n, sizeof *kept, by_value);
-    printf("{\"p50\": %.6f, \"p99\": %.6f, \"p999\": %.6f}\n", kept[n / 2] / 1e9, kept[n * 99 / 100] / 1e9,
-           kept[n * 999 / 1000] / 1e9);
+    printf("{\"p50\": %.6f, \"p99\": %.6f, \"p999\": %.6f, \"rate\": %.1f}\n", kept[n / 2] / 1e9,
+           kept[n * 99 / 100] / 1e9, kept[n * 999 / 1000] / 1e9, n > 1 ? (n - 1) * 1e9 / (last - counted) : 0.0);
 }
 
 int main(int argc, char **argv) {
