@@ -3,8 +3,8 @@
     python -m benchmarks.fast_paths [--rounds N]
 
 Requests enter a `Connection` as bytes from a socket would; logs write to real files. A Produce
-carries one record of 100 bytes with acks=1, version 9, over 1 and over 16 connections; an
-idempotent one takes the general path always. An OffsetCommit, version 9, names 1, 10 or 100
+carries one record of 100 bytes with acks=1, version 9, over 1 and over 16 connections, without a
+producer id and of an idempotent producer. An OffsetCommit, version 9, names 1, 10 or 100
 partitions. Rounds with and without the fast path alternate, so that both see the same machine;
 printed are the medians and the median of the ratios of neighbouring rounds.
 """

@@ -138,6 +138,7 @@ class Broker:
         handler = ProduceHandler(
             partitions, lambda: IMAGE, clock, events=self.topics, access=self.access
         )
+        self.handler = handler
         (route,) = bind_routes(Listener.BROKER, handlers_of(handler))
         self.fast_path = route.fast_path
         routes = Routes(
@@ -180,6 +181,7 @@ class Broker:
             "logs": [_contents(partition.log) for partition in self.hosted],
             "high watermarks": [partition.log.high_watermark for partition in self.hosted],
             "producers": [each.log.producers.map_end_offset for each in self.hosted],
+            "sequences": [list(each.log.producers.entries()) for each in self.hosted],
             "topics": list(self.topics.collect()),
             "requests": [
                 (family.name, [each.value for each in family.samples if each.suffix != "_sum"])

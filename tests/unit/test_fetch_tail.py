@@ -10,7 +10,7 @@ import pytest
 from fetch_harness import Broker, only, part, response_of, rows, values_of, want
 from msgspec.structs import replace
 from partition_fixtures import append, registration
-from produce_pair import Transport, batch, receive
+from produce_pair import Transport, batch, frozen_scheduler, receive
 from produce_pair import frame as produce_frame
 
 from ottla.api.binding import bind_routes, handlers_of
@@ -197,6 +197,7 @@ def test_waiting_fetch_is_answered_before_the_append_is_acknowledged(version: in
             broker.clock,
             meter,
             asyncio.get_running_loop(),
+            scheduler=frozen_scheduler(),
         )
         order: list[str] = []
         producer, consumer = (connect(context, name, order) for name in ("produce", "fetch"))

@@ -55,7 +55,28 @@ def send_both(
     return asyncio.run(both())
 
 
+def of_producer(epoch: int, sequence: int, count: int = 1) -> bytearray:
+    return batch(*[b"a"] * count, producer=Producer(7, epoch, sequence))
+
+
 # -- served by the fast path ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_next_batch_of_an_idempotent_producer_takes_the_fast_path(version: int, acks: int) -> None:
+    sent = [(0, 0, 1), (0, 1, 3), (0, 4, 1), (2, 0, 2), (2, 2, 1)]
+    asked = [frame(of_producer(*each), version=version, acks=acks) for each in sent]
+    broker = send_both(asked)
+    assert broker.taken == len(sent) - 1
+    (entry,) = broker.hosted[0].log.producers.entries()
+    assert (entry.producer_epoch, entry.last_sequence, entry.last_offset) == (2, 2, 7)
+
+
+def test_sequence_numbers_wrap_on_the_fast_path() -> None:
+    last = 2**31 - 1
+    sent = [(0, last - 1, 1), (0, last, 1), (0, 0, 1)]
+    assert send_both([frame(of_producer(*each)) for each in sent]).taken == 2
 
 
 @pytest.mark.parametrize("version", range(3, 14))
@@ -97,6 +118,48 @@ def test_new_client_id_takes_the_general_path_once() -> None:
 
 # -- declined ------------------------------------------------------------
 
+
+@pytest.mark.parametrize(
+    "again", [(1, 4, 1), (1, 3, 1), (1, 0, 1), (1, 6, 1), (0, 5, 1), (2, 5, 1), (1, 4, 2)]
+)
+def test_batch_that_is_not_the_next_of_its_producer_takes_the_general_path(
+    again: tuple[int, int, int],
+) -> None:
+    sent = [*((1, n, 1) for n in range(5)), again, (1, 5, 1)]
+    broker = send_both([frame(of_producer(*each)) for each in sent])
+    assert broker.taken == 5
+
+
+def test_batch_outside_of_an_open_transaction_takes_the_general_path() -> None:
+    async def story() -> None:
+        broker = Broker(True, TopicConfig(), LogConfig())
+        broken_open = broken(of_producer(0, 0), ">h", 21, 0x10)
+        broker.hosted[0].append(broken_open, now=NOW)
+        for _ in range(2):
+            broker.receive(frame(of_producer(0, 1)), 1 << 20)
+        assert broker.taken == 0
+        assert broker.hosted[0].log.log_end_offset == 1
+
+    asyncio.run(story())
+
+
+def test_idempotent_batch_waits_behind_queued_requests() -> None:
+    async def story() -> None:
+        broker = Broker(True, TopicConfig(), LogConfig())
+        ticket = broker.handler._order.enter([("orders", 0, 7)])
+        for sequence in (0, 1):
+            broker.receive(frame(of_producer(0, sequence)), 1 << 20)
+        assert broker.taken == 0
+        assert broker.hosted[0].log.log_end_offset == 0
+        broker.handler._order.leave(ticket)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert broker.hosted[0].log.log_end_offset == 2
+        broker.connection.cancel_pending()
+
+    asyncio.run(story())
+
+
 UNUSUAL = {
     **{
         f"{what}, version {version}": frame(*batches, version=version, **fields)
@@ -118,7 +181,8 @@ UNUSUAL = {
         )
     },
     "compressed": frame(batch(b"a", codec=Compression.GZIP)),
-    "a producer": frame(batch(b"a", producer=Producer(7, 0, 0))),
+    "no producer epoch": frame(broken(batch(b"a", producer=Producer(7, 0, 0)), ">h", 51, -1)),
+    "no sequence": frame(broken(batch(b"a", producer=Producer(7, 0, 0)), ">i", 53, -1)),
     "half a batch behind": frame(bytes(PLAIN) + bytes(PLAIN[:30])),
     "CRC": frame(bytes(PLAIN).replace(b"a", b"b")),
     "base offset": frame(broken(PLAIN, ">q", 0, 5)),
@@ -353,6 +417,10 @@ def test_coalesced_reply_is_sent_before_a_drained_connection_closes() -> None:
 
 BATCHES = st.one_of(
     st.sampled_from([bytes(PLAIN), bytes(batch(b"a", b"b")), bytes(batch(b"", key=None))]),
+    st.builds(
+        lambda epoch, sequence, count: bytes(of_producer(epoch, sequence, count)),
+        *(st.integers(0, 1), st.integers(0, 3), st.integers(1, 2)),
+    ),
     st.builds(
         lambda ms, count: bytes(batch(*[b"v"] * count, timestamp=NOW + ms)),
         st.sampled_from([0, 1, -HOUR, HOUR, -HOUR - 1, HOUR + 1, -NOW, -NOW - 1]),

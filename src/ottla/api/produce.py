@@ -180,7 +180,8 @@ class ProduceHandler:
     def fast_path(self) -> FastPath:
         """Return the fast path of small requests."""
         return ProduceFastPath(
-            self._partitions, self._clock, self._events, self._rules_of, self._topic_writes
+            *(self._partitions, self._clock, self._events, self._rules_of),
+            *(self._topic_writes, self._order),
         ).serve
 
     def handle(self, caller: Caller, request: Request, body: memoryview) -> Reply:

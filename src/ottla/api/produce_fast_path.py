@@ -5,7 +5,8 @@ It serves requests of one form:
 
     header     Produce, version 3 to 13, same client id as the previous request, no tags
     body       no transaction, acks 0, 1 or all, one topic, one partition of it, no tags
-    records    one batch, uncompressed, without a producer id, that is appended unchanged
+    records    one batch, uncompressed, outside of transactions, that is appended unchanged
+    producer   none, or an idempotent one whose next batch this is
     access     the general path has allowed the caller to write to the topic
     partition  led here, and no follower has to be waited for
 
@@ -24,13 +25,15 @@ from typing import TYPE_CHECKING, Final
 from google_crc32c import value as crc32c
 
 from ottla.api.access_decisions import AccessDecisions
+from ottla.api.append_order import AppendOrder
 from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.produce_reply import LOG_START_VERSION_FIRST, PartitionResult, pack_produce
 from ottla.api.produce_request import FLEXIBLE_VERSION_FIRST, TOPIC_ID_VERSION_FIRST
 from ottla.api.record_validation import RecordRules, allows_records
 from ottla.api.routes import Caller
 from ottla.observability.topic_events import TopicEvents
-from ottla.protocol.faults import InvalidRecord, StorageFailed
+from ottla.protocol.faults import Fault, InvalidRecord, StorageFailed
+from ottla.protocol.records.batch import BatchHeader, read_header
 from ottla.protocol.records.walker import check_records_at
 from ottla.protocol.types import Millis, Uuid
 from ottla.replication.hosted_partitions import Partitions
@@ -135,6 +138,7 @@ class _Plain:
     offset_delta: cython.longlong
     base_timestamp: cython.longlong
     max_timestamp: cython.longlong
+    is_idempotent: cython.bint
 
 
 @cython.final
@@ -278,11 +282,13 @@ def _read_batch(plain: _Plain, data: bytearray) -> cython.bint:
     plain.offset_delta = _int32(data, start + 23)
     plain.base_timestamp = _int64(data, start + 27)
     plain.max_timestamp = _int64(data, start + 35)
+    plain.is_idempotent = data[start + 43] < 0x80  # a producer id that is not below zero
+    if plain.is_idempotent and (data[start + 51] >= 0x80 or data[start + 53] >= 0x80):
+        return False  # without an epoch or a sequence number
     return (
         _int64(data, start) == 0
         and data[start + 21] == 0
         and data[start + 22] == 0
-        and data[start + 43] >= 0x80  # a producer id below zero
         and plain.offset_delta >= 0
         and _int32(data, start + 57) == plain.offset_delta + 1
         and plain.base_timestamp >= 0
@@ -311,6 +317,17 @@ def _is_valid(
     return allows_records(handle.rules, newest, oldest, summary[2], now)
 
 
+@cython.cfunc
+def _next_header(plain: _Plain, data: bytearray, handle: PartitionHandle) -> "BatchHeader | None":
+    """Return the header of an idempotent producer's batch; None unless it is the next one."""
+    try:
+        header = read_header(memoryview(data)[plain.start : plain.end])
+        duplicate = handle.log.producers.check(header, from_client=True)
+    except Fault:
+        return None
+    return header if duplicate is None else None
+
+
 @cython.final
 @cython.cclass
 class ProduceFastPath:
@@ -321,6 +338,7 @@ class ProduceFastPath:
     _events: TopicEvents
     _rules_of: "Callable[[TopicConfig], RecordRules]"
     _topic_writes: AccessDecisions
+    _order: AppendOrder
     _handles: "list[dict[bytes, PartitionHandle]]"  # by version
 
     def __init__(
@@ -330,12 +348,14 @@ class ProduceFastPath:
         events: TopicEvents,
         rules_of: "Callable[[TopicConfig], RecordRules]",
         topic_writes: AccessDecisions,
+        order: AppendOrder,
     ) -> None:
         self._partitions = partitions
         self._now = clock.now
         self._events = events
         self._rules_of = rules_of
         self._topic_writes = topic_writes
+        self._order = order
         self._handles = [{} for _ in range(TOPIC_ID_VERSION_FIRST + 1)]
 
     @cython.locals(
@@ -360,11 +380,16 @@ class ProduceFastPath:
         now = self._now()
         if handle is None or not _is_valid(plain, data, handle, now):
             return None
-        if not handle.partition.is_answered_at_once(plain.acks):
+        is_waiting = not handle.partition.is_answered_at_once(plain.acks)
+        if is_waiting or not self._topic_writes.is_allowed(caller, handle.topic):
             return None
-        if not self._topic_writes.is_allowed(caller, handle.topic):
-            return None
-        return self._append(plain, data, handle, now, data[start + 4 : start + 8])
+        header = None
+        if plain.is_idempotent:
+            # Requests of other connections may wait with earlier batches of this producer.
+            header = None if self._order.queues else _next_header(plain, data, handle)
+            if header is None:
+                return None
+        return self._append(plain, data, handle, now, header, data[start + 4 : start + 8])
 
     @cython.cfunc
     def _append(
@@ -373,16 +398,23 @@ class ProduceFastPath:
         data: bytearray,
         handle: PartitionHandle,
         now: "Millis",
+        header: "BatchHeader | None",
         correlation_id: bytearray,
     ) -> "bytearray | None":
-        """Append and return the reply; None if the disk has failed."""
+        """Append and return the reply; None if the disk has failed.
+
+        ``header`` is that of an idempotent producer's batch.
+        """
         batch = memoryview(data)[plain.start : plain.end]
         # The append serves waiting fetches, which may call this again: read the values first.
         acks, count, size = plain.acks, plain.offset_delta + 1, plain.end - plain.start
         try:
-            first = handle.partition.append_checked(
-                batch, plain.offset_delta, plain.max_timestamp, now
-            )
+            if header is None:
+                first = handle.partition.append_checked(
+                    batch, plain.offset_delta, plain.max_timestamp, now
+                )
+            else:
+                first = handle.partition.append_next(batch, header, now)
         except StorageFailed:
             return None  # the general path returns the partition's error
         self._events.produced(handle.topic, count, size)

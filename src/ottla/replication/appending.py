@@ -12,6 +12,7 @@ from ottla.protocol.types import Millis, Offset
 if TYPE_CHECKING:
     from ottla.protocol import cython_stub as cython
     from ottla.protocol.faults import NotEnoughReplicasAfterAppend
+    from ottla.protocol.records.batch import BatchHeader
     from ottla.replication.high_watermark import Lag
 else:
     try:
@@ -65,6 +66,22 @@ class AppendingPartition:
         first: Offset = log.log_end_offset
         try:
             log.append_checked(batch, first + offset_delta, timestamp, self.leader_epoch, now)
+        except StorageFailed as fault:
+            self._host.storage_failed(self.directory, fault.reason)
+            raise
+        self._appended()
+        return first
+
+    def append_next(self, batch: memoryview, header: "BatchHeader", now: Millis) -> Offset:
+        """Append the next batch of an idempotent producer, as `append_checked`; return its offset.
+
+        The caller has checked it with `ProducerState.check`, too.
+
+        Raises:
+            StorageFailed: the directory is offline now.
+        """
+        try:
+            first: Offset = self.log.append_next(batch, header, self.leader_epoch, now)
         except StorageFailed as fault:
             self._host.storage_failed(self.directory, fault.reason)
             raise

@@ -14,6 +14,7 @@ from ottla.protocol.types import LeaderEpoch, Millis, Offset
 if TYPE_CHECKING:
     from ottla.protocol import cython_stub as cython
     from ottla.protocol.faults import StorageFailed
+    from ottla.protocol.records.batch import BatchHeader
     from ottla.storage.segment import Segment
 else:
     try:
@@ -109,6 +110,25 @@ class LogTail:
         self.log_end_offset = last + 1
         self.producers.map_end_offset = last + 1
         return segment
+
+    def append_next(
+        self, batch: memoryview, header: "BatchHeader", epoch: LeaderEpoch, now: Millis
+    ) -> Offset:
+        """Append the next batch of an idempotent producer, as `append_checked`; return its offset.
+
+        The producer state is updated as by `Log.append_as_leader`.
+        """
+        first: Offset = self.log_end_offset
+        last = Offset(first + header.last_offset_delta)
+        self.append_checked(batch, last, header.max_timestamp, epoch, now)
+        self.producers.apply(
+            header,
+            first_offset=first,
+            last_offset=last,
+            timestamp=header.max_timestamp,
+            now=now,
+        )
+        return first
 
     def _begin_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:
         """Prepare the files of the log for the first batch of a leader epoch."""
