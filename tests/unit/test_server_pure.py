@@ -10,7 +10,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import NotController, ProtocolFault, StorageFailed
 from ottla.server.deadlines import Activity, Deadlines, Expiry, expiry_of
 from ottla.server.error_mapping import to_error_code
-from ottla.server.receive_buffer import BUFFER_BYTES, KEPT_BYTES_MAX, ReceiveBuffer
+from ottla.server.receive_buffer import BUFFER_BYTES, FIRST_BYTES, KEPT_BYTES_MAX, ReceiveBuffer
 from ottla.server.reply_order import ReplyOrder
 from ottla.server.request_memory import RequestMemory
 
@@ -119,7 +119,12 @@ def receive(received: ReceiveBuffer, data: bytes, step: int, limit: int = 2**30)
     return frames
 
 
-SIZES = st.sampled_from([1, 2, 100, BUFFER_BYTES - 5, BUFFER_BYTES - 4, BUFFER_BYTES, 200_000])
+SIZES = st.sampled_from(
+    [
+        *(1, 2, 100, FIRST_BYTES - 5, FIRST_BYTES - 4, FIRST_BYTES),
+        *(BUFFER_BYTES - 5, BUFFER_BYTES - 4, BUFFER_BYTES, 200_000),
+    ]
+)
 
 
 @given(st.lists(SIZES, min_size=1, max_size=8), st.sampled_from([1000, 65_537, 10**9]))
@@ -129,6 +134,23 @@ def test_frames_are_returned_as_they_were_received(sizes: list[int], step: int) 
     received = ReceiveBuffer()
     assert receive(received, stream, step) == bodies
     assert not received.is_partial
+
+
+def test_connection_with_small_requests_keeps_a_small_buffer() -> None:
+    received = ReceiveBuffer()
+    for _ in range(3):
+        assert receive(received, b"\0\0\0\x09123456789" * 100, 10**9) == [b"123456789"] * 100
+        assert len(received.buffer) == FIRST_BYTES
+
+
+def test_buffer_that_was_full_has_the_standard_size_until_the_connection_is_idle() -> None:
+    received = ReceiveBuffer()
+    receive(received, FIRST_BYTES.to_bytes(4, "big") + bytes(FIRST_BYTES), 10**9)
+    assert len(received.buffer) == BUFFER_BYTES
+    received.hand_over()
+    assert len(received.room()) == BUFFER_BYTES
+    received.release()
+    assert len(received.room()) == FIRST_BYTES
 
 
 def test_announced_length_takes_no_memory() -> None:

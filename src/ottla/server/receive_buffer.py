@@ -4,11 +4,15 @@
              0     start                end     len(buffer)
 
 The kernel writes straight into `ReceiveBuffer.room`, which is never empty. Nothing is parsed before
-a whole length field, and then a whole frame, has been received. The buffer has `BUFFER_BYTES` and
-is reused. For a larger frame it doubles each time it is full, up to the size of the frame: only
-bytes that were received take memory, not an announced length, and each byte is copied once on
-average. A buffer up to `KEPT_BYTES_MAX` is kept for the next frame. An idle connection
-releases its buffer, or shrinks it to the bytes of an incomplete frame (`ReceiveBuffer.release`).
+a whole length field, and then a whole frame, has been received.
+
+The buffer has `FIRST_BYTES`, and `BUFFER_BYTES` once it has been full: thousands of connections
+with small requests take little memory, and one with larger requests needs one more read. It is
+reused. For a larger frame it doubles each time it is full, up to the size of the frame: only bytes
+that were received take memory, not an announced length, and each byte is copied once on average. A
+buffer up to `KEPT_BYTES_MAX` is kept for the next frame. An idle connection releases its buffer, or
+shrinks it to the bytes of an incomplete frame (`ReceiveBuffer.release`), and begins again with
+`FIRST_BYTES`.
 
 A frame is a view into the buffer. It stays valid until the next call of `room`, or indefinitely
 after `hand_over`, which leaves the buffer to the holder of the view and allocates another one.
@@ -26,6 +30,7 @@ else:
     except ImportError:
         from ottla.protocol import cython_stub as cython
 
+FIRST_BYTES = 4 * 1024
 BUFFER_BYTES = 64 * 1024
 KEPT_BYTES_MAX = 1024 * 1024 + BUFFER_BYTES
 """A buffer up to this is kept for the next frame: room for a producer's ``max.request.size``."""
@@ -41,6 +46,7 @@ class ReceiveBuffer:
     _start: cython.Py_ssize_t
     _end: cython.Py_ssize_t
     _need: cython.Py_ssize_t
+    _standard: cython.Py_ssize_t
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -48,6 +54,7 @@ class ReceiveBuffer:
         self._start = 0
         self._end = 0
         self._need = LENGTH_SIZE
+        self._standard = FIRST_BYTES
 
     @property
     def buffer(self) -> bytearray:
@@ -124,20 +131,24 @@ class ReceiveBuffer:
 
     def release(self) -> None:
         """Release the buffer of an idle connection, except the bytes of an incomplete frame."""
+        self._standard = FIRST_BYTES
         if len(self._buffer) > self._end - self._start:
             self._replace(0)
 
     def _make_room(self) -> None:
         pending = self._end - self._start
-        if self._start and BUFFER_BYTES <= len(self._buffer) <= KEPT_BYTES_MAX:
+        size: cython.Py_ssize_t = len(self._buffer)
+        if size and self._end == size:
+            self._standard = BUFFER_BYTES
+        if self._start and self._standard <= size <= KEPT_BYTES_MAX:
             # Slices of one memoryview are moved as by memmove, so they may overlap.
             self._view[:pending] = self._view[self._start : self._end]
             self._start, self._end = 0, pending
         elif pending >= self._need:
             # Full of frames not taken yet, while the connection waits in the scheduler.
-            self._replace(pending + BUFFER_BYTES)
+            self._replace(pending + self._standard)
         else:
-            self._replace(max(BUFFER_BYTES, min(self._need, 2 * pending)))
+            self._replace(max(self._standard, min(self._need, 2 * pending)))
 
     def _replace(self, size: int) -> None:
         pending = self._view[self._start : self._end]
