@@ -17,6 +17,7 @@ from ottla.protocol.codec import decode_prefix
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.frames import parse_response_header, request_frame
 from ottla.protocol.headers import RequestHeader
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -88,6 +89,7 @@ LOADING = frozenset(
 # answers with one of these errors, which every producer retries.
 BUSY = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS})
 GROUP_RESOURCE = 32
+CONNECTIONS_AT_ONCE = 32
 PRODUCERS = 8
 RECORD_BYTES = 100
 # The position of the producer epoch in a batch: after 43 bytes and the producer id.
@@ -242,9 +244,21 @@ class Members:
     lines: list[Line] = field(default_factory=list)
     beats: list[list[bytes]] = field(default_factory=list)
 
+    def connect(self) -> None:
+        """Open a connection for each member, a few at a time.
+
+        The broker has accepted all earlier ones when it replies, so its backlog does not overflow.
+        """
+        for number in range(self.count):
+            line = Line(self.broker)
+            self.lines.append(line)
+            if number % CONNECTIONS_AT_ONCE == 0:
+                line.ask(ApiVersionsRequest("bench", "1"), ApiVersionsResponse)
+
     def join(self) -> None:
         """Join and sync all members of a classic group, until it is stable."""
-        self.lines = [Line(self.broker) for _ in range(self.count)]
+        if not self.lines:
+            self.connect()
         first = self._each([self._join_frame("")] * self.count, JoinGroupResponse)
         ids = [each.member_id for each in first]
         joined = self._each([self._join_frame(each) for each in ids], JoinGroupResponse)

@@ -1,83 +1,98 @@
 """Measure how both brokers grow, and write docs/growth.md.
 
-python -m benchmarks.growth [--quick] [--only partitions groups ...] [--budget SECONDS]
+python -m benchmarks.growth [--rounds 3] [--quick] [--only partitions groups ...] [--budget SECONDS]
 """
 
 import argparse
+import os
 import sys
 import traceback
-from collections.abc import Iterator
-from time import monotonic, perf_counter
+from time import monotonic
 
 from benchmarks.__main__ import machine
 from benchmarks.broker.brokers import Missing, exit_on_sigterm, fetch_jars
 from benchmarks.broker.programs import program
-from benchmarks.growth import dimensions, page, saved
+from benchmarks.growth import dimensions, page, plan, quietness, saved
 
-SIZES = {
-    "partitions": (10, 100, 1_000, 5_000, 10_000, 20_000),
-    "connections": (10, 100, 1_000, 5_000, 10_000),
-    "groups": (1, 10, 100, 1_000, 5_000),
-    "members": (2, 20, 200, 1_000, 2_000),
-    "topics": (1, 10, 100, 1_000, 5_000, 20_000),
-    "segments": (10, 100, 1_000, 4_000),
-    "fail_over": (10, 100, 1_000),
-}
-QUICK_SIZES = {
-    "partitions": (10, 1_000),
-    "connections": (10, 100),
-    "groups": (10, 300),
-    "members": (2, 50),
-    "topics": (10, 1_000),
-    "segments": (10, 100),
-    "fail_over": (10,),
-}
+ROUNDS = 3
 
 
-def wanted(names: list[str], sizes: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, int, str]]:
-    """Yield what to measure: dimension, size and broker, each size on both brokers in turn."""
-    for dimension in names or sizes:
-        for size in sizes[dimension]:
-            for broker in page.BROKERS:
-                yield dimension, size, broker
-
-
-def measure_one(
-    figures: saved.Saved, point: tuple[str, int, str], effort: dimensions.Effort
-) -> bool:
-    """Measure a point and save it; False, with the reason on stderr, if that failed."""
-    dimension, size, broker = point
-    label = f"growth: {dimension} {size:,} {broker}"
-    print(f"{label} ...", file=sys.stderr, flush=True)
-    began = perf_counter()
+def measure(figures: saved.Saved, series: plan.Series, effort: dimensions.Effort) -> bool:
+    """Measure and save the points of a series; False, with the reason on stderr, if one failed."""
+    points = getattr(dimensions, series.dimension)(series.broker, series.sizes, effort)
+    load, others, began = os.getloadavg()[0], quietness.others_seconds(), monotonic()
     try:
-        found = getattr(dimensions, dimension)(broker, size, effort)
-    except (AssertionError, RuntimeError, OSError) as error:
+        for point in points:
+            taken = monotonic() - began
+            measured = saved.Round(
+                point.figures,
+                point.more_than,
+                seconds=round(taken, 1),
+                load_average=round(load, 2),
+                others_percent=round((quietness.others_seconds() - others) / taken * 100, 1),
+            )
+            saved.add(figures, series.dimension, series.broker, point.size, measured)
+            saved.store(figures)
+            shown = ", ".join(f"{key} {value:.3g}" for key, value in point.figures.items())
+            limits = f" (more than: {', '.join(point.more_than)})" if point.more_than else ""
+            say(
+                f"  {point.size:,}: {taken:.0f} s, others {measured.others_percent} %:"
+                f" {shown}{limits}"
+            )
+            load, others, began = os.getloadavg()[0], quietness.others_seconds(), monotonic()
+    except (AssertionError, RuntimeError, OSError, dimensions.TooLong) as error:
         traceback.print_exception(error, limit=-3)
-        print(f"{label}: not measured", file=sys.stderr, flush=True)
+        say(f"growth: {series}: not measured to the end")
         return False
-    saved.add(figures, dimension, broker, size, found)
-    saved.store(figures)
-    shown = ", ".join(f"{key} {value:.3g}" for key, value in found.items())
-    print(f"{label}: {perf_counter() - began:.0f} s: {shown}", file=sys.stderr, flush=True)
     return True
+
+
+def say(text: str) -> None:
+    """Print a line of progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def measure_missing(
+    figures: saved.Saved, known: saved.Saved, arguments: argparse.Namespace
+) -> bool:
+    """Measure what is not saved yet, as far as the budget allows; False if a series failed."""
+    sizes = plan.QUICK_SIZES if arguments.quick else plan.SIZES
+    sizes = {name: each for name, each in sizes.items() if name in (arguments.only or sizes)}
+    if arguments.size:
+        sizes = dict.fromkeys(sizes, tuple(arguments.size))
+    effort = dimensions.QUICK if arguments.quick else dimensions.FULL
+    count, files_max = (1 if arguments.quick else arguments.rounds), plan.open_files_max()
+    began, is_whole, left_out = monotonic(), True, 0
+    for series in plan.missing(figures, sizes, count, files_max):
+        used, expected = monotonic() - began, plan.seconds_expected(known, [series])
+        rest = plan.seconds_expected(known, plan.missing(figures, sizes, count, files_max))
+        if used + expected > arguments.budget:
+            left_out += 1
+            say(f"growth: {series}: left out, about {expected:.0f} s do not fit the budget")
+            continue
+        say(f"growth: {used:.0f} s, about {rest:.0f} s left: {series}: about {expected:.0f} s")
+        is_whole = measure(figures, series, effort) and is_whole
+    say(f"growth: {monotonic() - began:.0f} s, {left_out} series left out")
+    return is_whole
 
 
 def main() -> int:
     """Measure what is missing, then write the page; return 1 if a point could not be measured."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few sizes; some minutes")
-    parser.add_argument("--only", nargs="*", default=[], choices=sorted(SIZES), metavar="WHAT")
+    parser.add_argument("--quick", action="store_true", help="few sizes in one round; some minutes")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="per point, %(default)s")
+    parser.add_argument("--only", nargs="*", default=[], choices=sorted(plan.SIZES), metavar="WHAT")
     parser.add_argument("--size", nargs="*", type=int, default=[], help="these sizes only")
-    parser.add_argument("--budget", type=float, default=1e9, help="begin no point after so long")
+    parser.add_argument(
+        "--budget", type=float, default=1e9, help="begin nothing that ends later, s"
+    )
+    parser.add_argument("--anew", action="store_true", help="forget what was measured before")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page")
     arguments = parser.parse_args()
     exit_on_sigterm()
-    figures, failed = saved.load(), 0
-    effort = dimensions.QUICK if arguments.quick else dimensions.FULL
-    sizes = QUICK_SIZES if arguments.quick else SIZES
-    if arguments.size:
-        sizes = dict.fromkeys(SIZES, tuple(arguments.size))
+    known = saved.load()
+    figures: saved.Saved = {} if arguments.anew else known
+    is_whole = True
     if not arguments.page:
         try:
             program("requests"), program("rdload")
@@ -85,13 +100,9 @@ def main() -> int:
         except Missing as error:
             print(f"growth: not measured, {error}", file=sys.stderr)
             return 1
-        end = monotonic() + arguments.budget
-        for point in wanted(arguments.only, sizes):
-            dimension, size, broker = point
-            if not saved.has(figures, dimension, broker, size) and monotonic() < end:
-                failed += not measure_one(figures, point, effort)
+        is_whole = measure_missing(figures, known, arguments)
     page.write(figures, machine())
-    return 1 if failed else 0
+    return 0 if is_whole else 1
 
 
 if __name__ == "__main__":

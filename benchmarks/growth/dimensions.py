@@ -1,9 +1,14 @@
-"""Measure one broker at one size, one function per dimension. Each begins with a new broker."""
+"""Measure one broker at several sizes, one function per dimension.
+
+Each begins with a new broker, which grows from one size to the next. A figure that is the time to
+create everything is the sum of the steps; all others are measured at each size.
+"""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -41,7 +46,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.schema import Message
 
 MB = 1e6
@@ -52,54 +57,83 @@ LATEST = -1
 # Kafka refuses a request that creates more partitions.
 PARTITIONS_PER_TOPIC_MAX = 5_000
 TOPICS_PER_REQUEST = 500
+METADATA_REQUESTS_MIN = 5
 RECORD_BYTES = 1024
 SEGMENT_BYTES = 1 << 20
-FAIL_OVER_TOPIC = "kept"
+# From so many connections on, a request waits for so long that the load has to run longer.
+CONNECTIONS_MANY = 5_000
+WARM_CONNECTIONS_MAX = 100
+WARM_S = 0.3
+# The default of 3 s, extended while members join, would be most of what is measured.
+REBALANCE_DELAY_MS = 500
 # So many groups are spread over all 50 partitions of __consumer_offsets.
 GROUPS_OF_ALL_COORDINATORS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long a load runs, and how long the CPU time of an idle broker is counted."""
+    """How long a load runs, and how long the CPU time of an idle broker is counted.
+
+    ``limit_s`` is how long a broker may take to create or open everything.
+    """
 
     load_s: float
     settle_s: float
     idle_s: float
+    limit_s: float
 
 
-FULL = Effort(load_s=5.0, settle_s=10.0, idle_s=20.0)
-QUICK = Effort(load_s=1.5, settle_s=3.0, idle_s=5.0)
+# The CPU time of an idle broker is counted for 5 s: both write their checkpoints that often.
+FULL = Effort(load_s=1.5, settle_s=1.0, idle_s=5.0, limit_s=100.0)
+QUICK = Effort(load_s=1.0, settle_s=1.0, idle_s=5.0, limit_s=60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The figures of one size; ``more_than`` names those that are the limit, not a result."""
+
+    size: int
+    figures: Figures
+    more_than: list[str] = field(default_factory=list)
+
+
+class TooLong(Exception):
+    """A broker did not get ready within the limit."""
 
 
 @contextmanager
-def started(name: str) -> Iterator[Broker]:
+def started(name: str, settings: Mapping[str, object] | None = None) -> Iterator[Broker]:
     """Run a new broker that is not fenced any more."""
     with tempfile.TemporaryDirectory(prefix="ottla-growth-") as folder:
         make = ottla if name == "Ottla" else kafka
         broker = make(Path(folder) / name.lower())
+        with (broker.root / "server.properties").open("a") as file:
+            file.writelines(f"{key}={value}\n" for key, value in (settings or {}).items())
         broker.format()
         try:
             broker.start()
             make_topic(broker, "load", 1)
             yield broker
         finally:
+            if broker.process is not None:
+                broker.process.kill()  # its files are removed: a clean stop would be wasted time
             broker.stop()
 
 
-def _load(broker: Broker, frame: bytes, connections: int, effort: Effort) -> Figures:
-    """Send a request over and over; return its rate, p99 and CPU time."""
+def _load(broker: Broker, frame: bytes, connections: int, seconds: float) -> Figures:
+    """Send a request over and over; return its rate, p99 and CPU time, and the memory meanwhile."""
+    assert broker.process is not None
     path = broker.root / "frame"
     path.write_bytes(frame)
-    arguments = ("127.0.0.1", broker.port, path, connections, effort.load_s)
-    measure("requests", *arguments[:-1], 0.5)  # warms up
-    before = broker.cpu_seconds()
+    warm = min(connections, WARM_CONNECTIONS_MAX)
+    measure("requests", "127.0.0.1", broker.port, path, warm, WARM_S)
+    arguments = ("127.0.0.1", broker.port, path, connections, seconds, broker.process.pid)
     found = measure("requests", *arguments)
-    used = broker.cpu_seconds() - before
     return {
         "rate": found["rate"],
         "p99_ms": found["p99"] * 1e3,
-        "cpu_us": used * 1e6 / (found["rate"] * effort.load_s),
+        "cpu_us": found["cpu"] * 1e6 / (found["rate"] * found["seconds"]),
+        "rss_mb": found["rss"] / MB,
     }
 
 
@@ -111,22 +145,33 @@ def _idle_share(broker: Broker, effort: Effort) -> float:
     return max(0.01, (broker.cpu_seconds() - before) / effort.idle_s * 100)
 
 
-def _restart(broker: Broker, is_whole: Callable[[Line], bool]) -> Figures:
-    """Stop and start a broker; return the seconds of the stop, and of the start until whole."""
+def _restart(broker: Broker, is_whole: Callable[[Line], bool], limit_s: float) -> Figures:
+    """Stop and start a broker; return the seconds of the stop, and of the start until whole.
+
+    Raises:
+        TooLong: it was not whole within the limit.
+    """
     began = perf_counter()
     broker.stop()
     stopped = perf_counter() - began
     began = perf_counter()
     broker.begin()
-    _until(broker, is_whole)
+    _until(broker, is_whole, limit_s)
     return {"stop_s": stopped, "restart_s": perf_counter() - began}
 
 
-def _until(broker: Broker, is_whole: Callable[[Line], bool]) -> None:
-    """Wait until a condition holds; a broker that does not answer yet is asked again."""
-    deadline = perf_counter() + WAIT_S_MAX
+def _until(broker: Broker, is_whole: Callable[[Line], bool], limit_s: float) -> None:
+    """Wait until a condition holds; a broker that does not answer yet is asked again.
+
+    The pause is as long as the answer took, so that questions are not what the broker works on.
+
+    Raises:
+        TooLong: it did not hold within the limit.
+    """
+    deadline = perf_counter() + limit_s
     line: Line | None = None
     while True:
+        asked = perf_counter()
         try:
             line = line or Line(broker)
             if is_whole(line):
@@ -134,29 +179,45 @@ def _until(broker: Broker, is_whole: Callable[[Line], bool]) -> None:
                 return
         except (OSError, Fault):
             line = None
-        assert perf_counter() < deadline, "the broker did not get ready"
-        sleep(POLL_S)
+        now = perf_counter()
+        if now > deadline:
+            raise TooLong
+        sleep(max(POLL_S, now - asked))
 
 
 # -- partitions --------------------------------------------------------------------------
 
 
-def _topics_of(partitions: int) -> dict[str, int]:
+def _topics_of(partitions: int, prefix: str) -> dict[str, int]:
     sizes = [PARTITIONS_PER_TOPIC_MAX] * (partitions // PARTITIONS_PER_TOPIC_MAX)
     rest = partitions % PARTITIONS_PER_TOPIC_MAX
-    return {f"t{at}": size for at, size in enumerate([*sizes, rest] if rest else sizes)}
+    every = [*sizes, rest] if rest else sizes
+    return {f"{prefix}-{at}": size for at, size in enumerate(every)}
 
 
-def _are_led(topics: dict[str, int], line: Line) -> bool:
-    """Whether every partition answers a request that only its leader answers."""
-    asked = [
-        ListOffsetsTopic(
-            topic, [ListOffsetsPartition(index, timestamp=LATEST) for index in range(count)]
-        )
-        for topic, count in topics.items()
-    ]
-    reply = line.ask(ListOffsetsRequest(-1, 0, asked), ListOffsetsResponse)
-    return not any(each.error_code for topic in reply.topics for each in topic.partitions)
+class _Led:
+    """Whether every partition has answered a request that only its leader answers.
+
+    A partition that has answered is not asked again.
+    """
+
+    def __init__(self, topics: Mapping[str, int]) -> None:
+        self._waiting = {topic: list(range(count)) for topic, count in topics.items()}
+
+    def __call__(self, line: Line) -> bool:
+        asked = [
+            ListOffsetsTopic(
+                topic, [ListOffsetsPartition(index, timestamp=LATEST) for index in indexes]
+            )
+            for topic, indexes in self._waiting.items()
+        ]
+        reply = line.ask(ListOffsetsRequest(-1, 0, asked), ListOffsetsResponse)
+        left = {
+            topic.name: [each.partition_index for each in topic.partitions if each.error_code]
+            for topic in reply.topics
+        }
+        self._waiting = {topic: indexes for topic, indexes in left.items() if indexes}
+        return not self._waiting
 
 
 def _create(line: Line, topics: Sequence[CreatableTopic]) -> None:
@@ -165,70 +226,117 @@ def _create(line: Line, topics: Sequence[CreatableTopic]) -> None:
     assert not faults, faults[0]
 
 
-def partitions(name: str, size: int, effort: Effort) -> Figures:
-    """Create partitions on one node; write to one of them; let the node rest; restart it."""
-    topics = _topics_of(size)
-    with started(name) as broker:
+@dataclass(slots=True)
+class _Creation:
+    """The seconds that CreateTopics has taken in all steps: until its reply, until all are led."""
+
+    replied_s: float = 0.0
+    led_s: float = 0.0
+
+    def add(
+        self, broker: Broker, requests: Sequence[Sequence[CreatableTopic]], limit_s: float
+    ) -> None:
+        """Create topics, one request after the other. Raises TooLong."""
         line = Line(broker)
         line.socket.settimeout(WAIT_S_MAX)
         began = perf_counter()
-        for topic, count in topics.items():
-            _create(line, [CreatableTopic(topic, count, 1)])
-        replied = perf_counter() - began
-        _until(broker, lambda each: _are_led(topics, each))
-        led = perf_counter() - began
-        figures = _load(broker, small_request("load"), CONNECTIONS, effort)
-        figures |= {"create_reply_s": replied, "create_led_s": led}
-        figures["idle_percent"] = _idle_share(broker, effort)
-        figures["rss_mb"] = broker.rss_bytes() / MB
-        return figures | _restart(broker, lambda each: _are_led(topics, each))
+        for topics in requests:
+            _create(line, topics)
+        self.replied_s += perf_counter() - began
+        line.close()
+        every = {topic.name: topic.num_partitions for topics in requests for topic in topics}
+        try:
+            _until(broker, _Led(every), limit_s)
+        finally:
+            self.led_s += perf_counter() - began
+
+    def figures(self) -> Figures:
+        return {"create_reply_s": self.replied_s, "create_led_s": self.led_s}
+
+
+def partitions(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
+    """Create partitions on one node; write to one of them; let the node rest; restart it."""
+    every: dict[str, int] = {}
+    creation = _Creation()
+    with started(name) as broker:
+        for size in sizes:
+            added = _topics_of(size - sum(every.values()), f"t{size}")
+            every |= added
+            requests = [[CreatableTopic(topic, count, 1)] for topic, count in added.items()]
+            try:
+                creation.add(broker, requests, effort.limit_s)
+            except TooLong:
+                yield Point(size, creation.figures(), ["create_led_s"])
+                return
+            figures = creation.figures()
+            figures |= _load(broker, small_request("load"), CONNECTIONS, effort.load_s)
+            figures["idle_percent"] = _idle_share(broker, effort)
+            try:
+                figures |= _restart(broker, _Led(every), effort.limit_s)
+            except TooLong:
+                yield Point(size, figures | {"restart_s": effort.limit_s}, ["restart_s"])
+                return
+            yield Point(size, figures)
 
 
 # -- connections and requests ------------------------------------------------------------
 
 
-def connections(name: str, size: int, effort: Effort) -> Figures:
+def connections(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
     """Write over so many connections at once, one small request in flight on each."""
     with started(name) as broker:
-        figures = _load(broker, small_request("load"), size, effort)
-        return figures | {"rss_mb": broker.rss_bytes() / MB}
+        for size in sizes:
+            seconds = effort.load_s * (3 if size >= CONNECTIONS_MANY else 1)
+            yield Point(size, _load(broker, small_request("load"), size, seconds))
 
 
-def topics(name: str, size: int, effort: Effort) -> Figures:
+def topics(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
     """Create topics of one partition; ask for the metadata of all of them."""
+    have = 0
+    creation = _Creation()
     with started(name) as broker:
-        line = Line(broker)
-        line.socket.settimeout(WAIT_S_MAX)
+        for size in sizes:
+            added = [CreatableTopic(f"t{at}", 1, 1) for at in range(have, size)]
+            have = size
+            requests = [
+                added[first : first + TOPICS_PER_REQUEST]
+                for first in range(0, len(added), TOPICS_PER_REQUEST)
+            ]
+            try:
+                creation.add(broker, requests, effort.limit_s)
+            except TooLong:
+                yield Point(size, creation.figures(), ["create_led_s"])
+                return
+            sleep(effort.settle_s)
+            found = _metadata(broker, effort)
+            yield Point(size, creation.figures() | found)
+
+
+def _metadata(broker: Broker, effort: Effort) -> Figures:
+    """Ask for the metadata of all topics, one request after the other."""
+    line = Line(broker)
+    line.socket.settimeout(WAIT_S_MAX)
+    _raw(line, MetadataRequest(topics=None))
+    taken: list[float] = []
+    before = broker.cpu_seconds()
+    end = perf_counter() + effort.load_s
+    while perf_counter() < end or len(taken) < METADATA_REQUESTS_MIN:
         began = perf_counter()
-        for first in range(0, size, TOPICS_PER_REQUEST):
-            last = min(size, first + TOPICS_PER_REQUEST)
-            _create(line, [CreatableTopic(f"t{at}", 1, 1) for at in range(first, last)])
-        created = perf_counter() - began
-        # Both answer before all logs are created, which would be measured otherwise.
-        _until(broker, lambda each: _are_led({f"t{at}": 1 for at in range(size)}, each))
-        sleep(effort.settle_s)
-        taken: list[float] = []
-        before = broker.cpu_seconds()
-        end = perf_counter() + effort.load_s
-        while perf_counter() < end or len(taken) < 5:
-            began = perf_counter()
-            frame = _raw(line, MetadataRequest(topics=None))
-            taken.append(perf_counter() - began)
-        used = broker.cpu_seconds() - before
-        taken.sort()
-        return {
-            "create_s": created,
-            "metadata_ms": taken[len(taken) // 2] * 1e3,
-            "metadata_p99_ms": taken[len(taken) * 99 // 100] * 1e3,
-            "metadata_cpu_ms": max(0.01, used / len(taken) * 1e3),
-            "reply_bytes": float(len(frame)),
-            "rss_mb": broker.rss_bytes() / MB,
-        }
+        _raw(line, MetadataRequest(topics=None))
+        taken.append(perf_counter() - began)
+    used = broker.cpu_seconds() - before
+    line.close()
+    taken.sort()
+    return {
+        "metadata_ms": taken[len(taken) // 2] * 1e3,
+        "metadata_p99_ms": taken[len(taken) * 99 // 100] * 1e3,
+        "metadata_cpu_ms": max(0.01, used / len(taken) * 1e3),
+        "rss_mb": broker.rss_bytes() / MB,
+    }
 
 
 def _raw(line: Line, request: Message) -> bytes:
     """Return a reply without decoding it, which takes longer than the broker needs."""
-    assert MetadataResponse.SCHEMA.versions is not None
     line.socket.sendall(frame_of(request))
     return line.receive()
 
@@ -236,32 +344,32 @@ def _raw(line: Line, request: Message) -> bytes:
 # -- groups ------------------------------------------------------------------------------
 
 
-def groups(name: str, size: int, effort: Effort) -> Figures:
+def groups(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
     """Commit an offset of each of so many groups; list them; restart until all are loaded."""
+    have = 0
     with started(name) as broker:
         wait_coordinator(broker, "g0", 0)
-        line = Line(broker)
-        line.socket.settimeout(WAIT_S_MAX)
-        wait_groups(line, [f"g{at}" for at in range(GROUPS_OF_ALL_COORDINATORS)])
-        before, began = broker.cpu_seconds(), perf_counter()
-        for at in range(size):
-            line.socket.sendall(commit_frame(f"g{at}", "load", 1))
-            line.receive()
-        taken = perf_counter() - began
-        figures = {
-            "commit_rate": size / taken,
-            "commit_cpu_us": max(1.0, (broker.cpu_seconds() - before) * 1e6 / size),
-        }
-        began = perf_counter()
-        asked_again(line, ListGroupsRequest(), ListGroupsResponse)
-        figures["list_ms"] = (perf_counter() - began) * 1e3
-        figures |= _load(broker, commit_frame("g0", "load", 1), CONNECTIONS, effort)
-        figures["rss_mb"] = broker.rss_bytes() / MB
-        line.close()
-        return figures | _restart(broker, lambda each: _are_loaded(each, size))
+        for size in sizes:
+            line = Line(broker)
+            line.socket.settimeout(WAIT_S_MAX)
+            wait_groups(line, [f"g{at}" for at in range(GROUPS_OF_ALL_COORDINATORS)])
+            began = perf_counter()
+            for at in range(have, size):
+                line.socket.sendall(commit_frame(f"g{at}", "load", 1))
+                line.receive()
+            figures = {"commit_rate": (size - have) / (perf_counter() - began)}
+            have = size
+            began = perf_counter()
+            asked_again(line, ListGroupsRequest(), ListGroupsResponse)
+            figures["list_ms"] = (perf_counter() - began) * 1e3
+            line.close()
+            frame = commit_frame("g0", "load", 1)
+            figures |= _load(broker, frame, CONNECTIONS, effort.load_s)
+            figures |= _restart(broker, partial(_are_loaded, size), effort.limit_s)
+            yield Point(size, figures)
 
 
-def _are_loaded(line: Line, count: int) -> bool:
+def _are_loaded(count: int, line: Line) -> bool:
     found = line.ask(
         FindCoordinatorRequest(key_type=0, coordinator_keys=["g0"]), FindCoordinatorResponse
     )
@@ -271,99 +379,122 @@ def _are_loaded(line: Line, count: int) -> bool:
     return not reply.error_code and len(reply.groups) >= count
 
 
-def members(name: str, size: int, effort: Effort) -> Figures:
-    """Form a classic group of so many members, from nothing to stable."""
-    with started(name) as broker:
-        wait_coordinator(broker, "group", 0)
-        group = Members(broker, "group", size)
-        before, began = broker.cpu_seconds(), perf_counter()
-        group.join()
-        taken, used = perf_counter() - began, broker.cpu_seconds() - before
-        rss = broker.rss_bytes()
-        group.close()
-        return {"stable_s": taken, "stable_cpu_s": max(0.01, used), "rss_mb": rss / MB}
+def members(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
+    """Form a classic group of so many members, from nothing to stable; a new group each time."""
+    with started(name, {"group.initial.rebalance.delay.ms": REBALANCE_DELAY_MS}) as broker:
+        for size in sizes:
+            wait_coordinator(broker, f"group-{size}", 0)
+            group = Members(broker, f"group-{size}", size)
+            group.connect()
+            before, began = broker.cpu_seconds(), perf_counter()
+            group.join()
+            taken, used = perf_counter() - began, broker.cpu_seconds() - before
+            rss = broker.rss_bytes()
+            group.close()
+            figures = {"stable_s": taken, "stable_cpu_s": max(0.01, used), "rss_mb": rss / MB}
+            yield Point(size, figures)
 
 
 # -- segments ----------------------------------------------------------------------------
 
 
-def segments(name: str, size: int, effort: Effort) -> Figures:
-    """Fill so many segments of 1 MiB; read the oldest offset; restart."""
+def segments(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
+    """Fill so many segments of 1 MiB; read all of them; restart."""
+    have = 0
     with started(name) as broker:
         line = Line(broker)
         small = CreatableTopicConfig("segment.bytes", str(SEGMENT_BYTES))
         _create(line, [CreatableTopic("kept", 1, 1, configs=[small])])
         line.close()
-        _until(broker, lambda each: _are_led({"kept": 1}, each))
-        count = size * SEGMENT_BYTES // RECORD_BYTES
-        before = broker.cpu_seconds()
-        written = measure("rdload", "produce", broker.bootstrap, "kept", RECORD_BYTES, count, 1)
-        read = measure("rdload", "consume", broker.bootstrap, "kept", count)
-        used = broker.cpu_seconds() - before
-        figures = {
-            "write_mb_s": written["bytes"] / written["seconds"] / MB,
-            "cpu_s_gb": used / (2 * written["bytes"]) * 1e9,
-            "rss_mb": broker.rss_bytes() / MB,
-        }
-        # Reading is timed from the end of the first 10,000 records on, which may be nearly all.
-        if read["bytes"] > written["bytes"] / 2:
-            figures["read_mb_s"] = read["bytes"] / read["seconds"] / MB
-        return figures | _restart(broker, lambda each: _are_led({"kept": 1}, each))
+        _until(broker, _Led({"kept": 1}), effort.limit_s)
+        for size in sizes:
+            added = (size - have) * SEGMENT_BYTES // RECORD_BYTES
+            have = size
+            figures = _written_and_read(broker, added, size * SEGMENT_BYTES // RECORD_BYTES)
+            yield Point(size, figures | _restart(broker, _Led({"kept": 1}), effort.limit_s))
+
+
+def _written_and_read(broker: Broker, added: int, count: int) -> Figures:
+    """Add records and read all; return the rates, the CPU time and the memory."""
+    before = broker.cpu_seconds()
+    written = measure("rdload", "produce", broker.bootstrap, "kept", RECORD_BYTES, added, 1)
+    read = measure("rdload", "consume", broker.bootstrap, "kept", count)
+    used = broker.cpu_seconds() - before
+    figures = {
+        "write_mb_s": written["bytes"] / written["seconds"] / MB,
+        "cpu_s_gb": used / (written["bytes"] + count * RECORD_BYTES) * 1e9,
+        "rss_mb": broker.rss_bytes() / MB,
+    }
+    # Reading is timed from the end of the first 10,000 records on, which may be nearly all.
+    if read["bytes"] > count * RECORD_BYTES / 2:
+        figures["read_mb_s"] = read["bytes"] / read["seconds"] / MB
+    return figures
 
 
 # -- fail-over ---------------------------------------------------------------------------
 
 
-def fail_over(name: str, size: int, effort: Effort) -> Figures:
-    """Kill a broker of three that leads a third of the partitions; wait until all are led."""
+def fail_over(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
+    """Kill a broker of three that leads a third of a new topic; wait until all are led."""
     with tempfile.TemporaryDirectory(prefix="ottla-growth-") as folder:
         three = three_of(name, Path(folder))
         with running(three):
-            controller = three.controller()
-            creating = CreateTopicsRequest([CreatableTopic(FAIL_OVER_TOPIC, size, 3)], 120_000)
-            three.ask(controller, creating)
-            _until_led(three, controller, size, without=-1)
-            dead = next(node for node in three.nodes if node != controller)
-            process = three.nodes[dead].process
-            assert process is not None
-            process.kill()
-            began = perf_counter()
-            process.wait()
-            _until_led(three, controller, size, without=dead)
-            taken = perf_counter() - began
-            return {"fail_over_s": taken}
+            for size in sizes:
+                controller = three.controller()
+                topic = f"kept-{size}"
+                _create_on_three(three, controller, topic, size)
+                _until_led(three, controller, topic, size, without=-1)
+                dead = next(node for node in three.nodes if node != controller)
+                process = three.nodes[dead].process
+                assert process is not None
+                process.kill()
+                began = perf_counter()
+                process.wait()
+                _until_led(three, controller, topic, size, without=dead)
+                yield Point(size, {"fail_over_s": perf_counter() - began})
+                if size != sizes[-1]:
+                    three.nodes[dead].start()
 
 
-def _until_led(three: Three, asked: int, count: int, *, without: int) -> None:
+def _create_on_three(three: Three, asked: int, topic: str, size: int) -> None:
+    """Create a topic; a broker that has just started is still fenced, which is an error."""
+    request = CreateTopicsRequest([CreatableTopic(topic, size, 3)], 120_000)
+    deadline = perf_counter() + WAIT_S_MAX
+    while True:
+        code = three.ask(asked, request).topics[0].error_code
+        if code != ErrorCode.INVALID_REPLICATION_FACTOR:
+            assert code == ErrorCode.NONE, code
+            return
+        assert perf_counter() < deadline, "three brokers are not unfenced"
+        sleep(POLL_S)
+
+
+def _until_led(three: Three, asked: int, topic: str, count: int, *, without: int) -> None:
     """Wait until brokers other than ``without`` lead all partitions, and answer as leaders."""
     deadline = perf_counter() + WAIT_S_MAX
     while True:
-        leaders = _leaders(three, asked)
-        others = {leader for leader in leaders.values()}
+        leaders = _leaders(three, asked, topic)
+        others = set(leaders.values())
         is_led = len(leaders) == count and not others & {-1, without}
-        if is_led and all(_do_lead(three, leader, leaders) for leader in others):
+        if is_led and all(_do_lead(three, topic, leader, leaders) for leader in others):
             return
         assert perf_counter() < deadline, "not all partitions are led"
         sleep(POLL_S)
 
 
-def _leaders(three: Three, asked: int) -> dict[int, int]:
-    reply = three.ask(asked, MetadataRequest(topics=None))
-    found = [each for each in reply.topics if each.name == FAIL_OVER_TOPIC]
-    if not found:
-        return {}
-    return {each.partition_index: each.leader_id for each in found[0].partitions}
+def _leaders(three: Three, asked: int, topic: str) -> dict[int, int]:
+    reply = three.ask(asked, MetadataRequest([MetadataRequestTopic(name=topic)]))
+    return {each.partition_index: each.leader_id for each in reply.topics[0].partitions}
 
 
-def _do_lead(three: Three, leader: int, leaders: dict[int, int]) -> bool:
+def _do_lead(three: Three, topic: str, leader: int, leaders: dict[int, int]) -> bool:
     asked = [
         ListOffsetsPartition(index, timestamp=LATEST)
         for index, each in leaders.items()
         if each == leader
     ]
-    topic = ListOffsetsTopic(FAIL_OVER_TOPIC, asked)
     try:
-        reply = three.ask(leader, ListOffsetsRequest(-1, 0, [topic]))
+        reply = three.ask(leader, ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, asked)]))
     except (OSError, Fault):
         return False
     return not any(each.error_code for each in reply.topics[0].partitions)

@@ -1,4 +1,4 @@
-"""A line chart as SVG: logarithmic axes, a line per broker, the values at its points."""
+"""A line chart as SVG: logarithmic axes, a line per broker, values and spread at its points."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,8 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 14, 34, 36
 COLOURS = {"Ottla": "#0b6e4f", "Kafka": "#b3541e"}
 OTHER_COLOUR = "#444444"
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[float, float, float, float]]
+"""Size, and the least, the median and the most of the values measured."""
 
 
 def short(value: float) -> str:
@@ -42,11 +43,11 @@ class _Axis:
 
 def draw(title: str, x_label: str, lines: Mapping[str, Points]) -> str:
     """Return the SVG of a chart. Values must be positive; lines without a point are left out."""
-    shown = {name: [p for p in points if p[1] > 0] for name, points in lines.items()}
+    shown = {name: [p for p in points if min(p) > 0] for name, points in lines.items()}
     shown = {name: points for name, points in shown.items() if points}
     every = [point for points in shown.values() for point in points]
     x = _Axis([point[0] for point in every], LEFT, WIDTH - RIGHT)
-    y = _Axis([point[1] for point in every], HEIGHT - BOTTOM, TOP)
+    y = _Axis([value for point in every for value in point[1:]], HEIGHT - BOTTOM, TOP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         'font-family="sans-serif" font-size="10">',
@@ -56,7 +57,8 @@ def draw(title: str, x_label: str, lines: Mapping[str, Points]) -> str:
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(x_label)}</text>',
     ]
     for number, (name, points) in enumerate(shown.items()):
-        parts += _line(name, number, [(x.at(a), y.at(b), b) for a, b in points])
+        parts += _line(name, number, [(x.at(a), y.at(b), b) for a, _, b, _ in points])
+        parts += [_spread(name, x.at(a), y.at(low), y.at(high)) for a, low, _, high in points]
     return "\n".join((*parts, "</svg>", ""))
 
 
@@ -94,3 +96,8 @@ def _line(name: str, number: int, points: Sequence[tuple[float, float, float]]) 
             f'fill="{colour}">{short(value)}</text>'
         )
     return parts
+
+
+def _spread(name: str, at: float, low: float, high: float) -> str:
+    colour = COLOURS.get(name, OTHER_COLOUR)
+    return f'<path d="M{at:.1f} {low:.1f}V{high:.1f}" stroke="{colour}"/>'

@@ -4,15 +4,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from benchmarks.broker.brokers import ROOT
 from benchmarks.growth.drawing import draw, short
-from benchmarks.growth.saved import Saved, series
+from benchmarks.growth.plan import BROKERS
+from benchmarks.growth.saved import Saved, Value, recorded, rounds, values
 
 PAGE = ROOT / "docs" / "growth.md"
 PICTURES = ROOT / "docs" / "growth"
 NOTES = PICTURES / "notes.md"
-BROKERS = ("Ottla", "Kafka")
 # From this exponent on, a figure grows faster than its input: time ~ size ** exponent.
 EXPONENT_MAX = 1.1
 
@@ -47,7 +48,8 @@ SECTIONS = (
         "partitions",
         "Partitions on one node",
         "partitions",
-        "Topics of up to 5,000 partitions are created; a partition counts as led when ListOffsets "
+        "Topics of up to 5,000 partitions are created, and the times of all steps up to a size are "
+        "added; a partition counts as led when ListOffsets "
         "answers for it. Then 4 connections write to one other partition, the node rests, and it "
         "is stopped and started again.",
         (
@@ -64,7 +66,9 @@ SECTIONS = (
         "connections",
         "Connections",
         "connections",
-        "One small Produce request is in flight on each connection.",
+        "Opened 32 at a time, so that the listen backlog (50 by default, in both) does not "
+        "overflow. Then one small Produce request is in flight on each connection: the rate being "
+        "the same, a request waits in proportion to their number.",
         (*LOAD, Figure("rss_mb", "RSS, MB")),
     ),
     Section(
@@ -88,7 +92,8 @@ SECTIONS = (
         "Members of one group",
         "members",
         "A classic group, from the first JoinGroup until every member is synced. "
-        "`group.initial.rebalance.delay.ms` has its default of 3 s.",
+        "`group.initial.rebalance.delay.ms` is 0.5 s instead of 3 s in both, and is waited for at "
+        "least twice.",
         (
             Figure("stable_s", "until the group is stable, s"),
             Figure("stable_cpu_s", "CPU until the group is stable, s"),
@@ -99,10 +104,12 @@ SECTIONS = (
         "topics",
         "Topics in one Metadata",
         "topics",
-        "Topics of one partition, created 500 per request; then Metadata for all topics, one "
-        "request after the other.",
+        "Topics of one partition, created 500 per request, the next request after the reply to the "
+        "previous one; the times of all steps up to a size are added. Then Metadata for all "
+        "topics, one request after the other.",
         (
-            Figure("create_s", "create all, s"),
+            Figure("create_reply_s", "CreateTopics answered after, s"),
+            Figure("create_led_s", "created until all are led, s"),
             Figure("metadata_ms", "Metadata of all topics, p50, ms"),
             Figure("metadata_p99_ms", "Metadata of all topics, p99, ms"),
             Figure("metadata_cpu_ms", "CPU of a Metadata, ms"),
@@ -128,7 +135,8 @@ SECTIONS = (
         "Fail-over by partitions",
         "partitions",
         "Three nodes, three replicas of each partition. A broker that is not the active "
-        "controller is killed; it led a third. The time until the others lead and serve all.",
+        "controller is killed; it led a third of a new topic. The time until the others lead and "
+        "serve all.",
         (Figure("fail_over_s", "kill until all are led, s"),),
     ),
 )
@@ -136,13 +144,13 @@ SECTIONS = (
 INTRODUCTION = """# Growth
 
 How Ottla and Apache Kafka 4.2.1 change as one number grows and everything else stays the same. Each
-point is one run of one new node of each, pinned to one core, the client on the other; both axes are
-logarithmic. A flat line costs nothing; a line that doubles with its input is as good as it can be;
-a line that grows faster is listed below.
+series of points is one new node of each, which grows from size to size, pinned to one core, the
+client on the other; both axes are logarithmic. A flat line costs nothing; a line that doubles with
+its input is as good as it can be; a line that grows faster is listed below.
 
-Written by `make bench growth` from [figures.json](growth/figures.json); `QUICK=1` measures smaller
-sizes for a shorter time. A run that is interrupted is resumed: what is in the file is not measured
-again. Remove the file, or points from it, to measure anew.
+Written by `make bench growth` from [figures.json](growth/figures.json), which has every round;
+`QUICK=1` measures fewer sizes in one round. A run that is interrupted is resumed: what is in the
+file is not measured again. `python -m benchmarks.growth --anew` forgets what is in the file.
 
 """
 
@@ -155,25 +163,33 @@ def exponent(points: list[tuple[int, float]]) -> float | None:
     return math.log(last / first) / math.log(b / a) if min(first, last) > 0 and b > a else None
 
 
+def cell(value: Value | None) -> str:
+    """Return the median of the rounds and their spread, or the limit that was exceeded."""
+    if value is None:
+        return ""
+    if value.is_limit:
+        return f"> {short(value.median)}"
+    least, most = short(value.least), short(value.most)
+    return short(value.median) + (f" ({least} to {most})" if least != most else "")
+
+
 def _table(saved: Saved, section: Section) -> Iterator[str]:
-    yield "| | " + " | ".join(_sizes(saved, section)) + " |"
-    yield "|---|" + "---:|" * len(_sizes(saved, section))
+    sizes = _sizes(saved, section)
+    yield "| | " + " | ".join(f"{size:,}" for size in sizes) + " |"
+    yield "|---|" + "---:|" * len(sizes)
     for figure in section.figures:
         for broker in BROKERS:
-            found = dict(series(saved, section.dimension, broker, figure.key))
+            found = values(saved, section.dimension, broker, figure.key)
             if found:
-                cells = [
-                    short(found[int(size.replace(",", ""))])
-                    if int(size.replace(",", "")) in found
-                    else ""
-                    for size in _sizes(saved, section)
-                ]
+                cells = [cell(found.get(size)) for size in sizes]
                 yield f"| {figure.title}, {broker} | " + " | ".join(cells) + " |"
+    for broker in BROKERS:
+        counts = [len(rounds(saved, section.dimension, broker, size)) for size in sizes]
+        yield f"| rounds, {broker} | " + " | ".join(map(str, counts)) + " |"
 
 
-def _sizes(saved: Saved, section: Section) -> list[str]:
-    measured = {int(size) for each in saved[section.dimension].values() for size in each}
-    return [f"{size:,}" for size in sorted(measured)]
+def _sizes(saved: Saved, section: Section) -> list[int]:
+    return sorted({size for each in saved[section.dimension].values() for size in each})
 
 
 def steep(saved: Saved) -> list[str]:
@@ -181,7 +197,8 @@ def steep(saved: Saved) -> list[str]:
     found = []
     for section in SECTIONS:
         for figure in section.figures:
-            points = series(saved, section.dimension, "Ottla", figure.key)
+            every = values(saved, section.dimension, "Ottla", figure.key)
+            points = [(size, value.median) for size, value in every.items()]
             grown = exponent(points)
             if figure.is_cost and grown is not None and grown > EXPONENT_MAX:
                 (a, first), (b, last) = points[-2:]
@@ -192,10 +209,56 @@ def steep(saved: Saved) -> list[str]:
     return found
 
 
+def conditions(saved: Saved) -> str:
+    """Return in how many rounds the points were measured, and what else the machine did."""
+    parts = []
+    for broker in BROKERS:
+        counts = [
+            len(measured)
+            for brokers in saved.values()
+            for measured in brokers.get(broker, {}).values()
+        ]
+        if counts:
+            parts.append(f"{broker}: {_rounds_text(counts)}.")
+    for text, found in (
+        (
+            "The load average of the minute before a point, which counts the previous point",
+            [each for b in BROKERS for each in recorded(saved, b, lambda r: r.load_average)],
+        ),
+        (
+            "The CPU time of all other processes during a point, in percent of one core",
+            [each for b in BROKERS for each in recorded(saved, b, lambda r: r.others_percent)],
+        ),
+    ):
+        if found:
+            parts.append(f"{text}: median {short(median(found))}, at most {short(max(found))}.")
+    every = [m for brokers in saved.values() for sizes in brokers.values() for m in sizes.values()]
+    unknown = sum(each.load_average is None for measured in every for each in measured)
+    if unknown:
+        parts.append(
+            f"For {unknown} of {sum(map(len, every))} measurements it was not recorded what else "
+            "the machine did."
+        )
+    return "A point is the median of its rounds, with the least and the most. " + " ".join(parts)
+
+
+def _rounds_text(counts: list[int]) -> str:
+    """Say how many points have how many rounds, most rounds first."""
+    kinds = sorted(set(counts), reverse=True)
+    texts = [
+        f"{_counted(counts.count(kind), 'point')} in {_counted(kind, 'round')}" for kind in kinds
+    ]
+    return ", ".join(texts)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def write(saved: Saved, machine: str, page: Path = PAGE) -> None:
     """Write the page and its pictures."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    parts = [INTRODUCTION, f"{machine}.\n"]
+    parts = [INTRODUCTION, f"{machine}. {conditions(saved)}\n"]
     if NOTES.exists():
         notes = NOTES.read_text().strip().replace("](../", "](")  # links as seen from the page
         parts.append(f"\n{notes}\n")
@@ -211,7 +274,13 @@ def write(saved: Saved, machine: str, page: Path = PAGE) -> None:
 
 def _pictures(saved: Saved, section: Section) -> Iterator[str]:
     for figure in section.figures:
-        lines = {broker: series(saved, section.dimension, broker, figure.key) for broker in BROKERS}
+        lines = {
+            broker: [
+                (float(size), value.least, value.median, value.most)
+                for size, value in values(saved, section.dimension, broker, figure.key).items()
+            ]
+            for broker in BROKERS
+        }
         if any(len(points) > 1 for points in lines.values()):
             name = f"{section.dimension}-{figure.key}.svg"
             (PICTURES / name).write_text(draw(figure.title, section.x_label, lines))
