@@ -31,8 +31,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from benchmarks.bare_store import BareDirectory
 from benchmarks.report import Row, render, spread
-from ottla.runtime.objects import ObstoreObjects
 from ottla.runtime.randomness import SystemRandom
 from ottla.testing import run_node
 from ottla.tiering.store_settings import DIRECTORY
@@ -113,7 +113,7 @@ class ProducerProcess:
 
 def upload(source: str, target: str) -> None:
     """Upload all segments below a directory to another one, as a store without a broker."""
-    objects = ObstoreObjects.in_directory(target)
+    objects = BareDirectory(target)
 
     segments = sorted(Path(source).glob("*.log"))[:-1]
 

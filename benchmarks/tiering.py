@@ -22,6 +22,7 @@ from typing import Any, cast
 from tests.free_ports import free_ports
 
 from benchmarks import copy_latency
+from benchmarks.bare_store import open_bare
 from benchmarks.report import Row, render, spread
 from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
 from ottla.protocol.records.batch import read_header
@@ -134,14 +135,14 @@ async def _read_tier(log: Log, store: SegmentStore, metadata: InMemoryMetadata) 
     await asyncio.wait([service])
 
 
-async def _read_bare(log: Log, store: SegmentStore, metadata: InMemoryMetadata) -> None:
+async def _read_bare(bare: ObjectStore, store: SegmentStore, metadata: InMemoryMetadata) -> None:
     """Read the same objects by ranged GETs of a block each, one after the other, as ``bytes``."""
     at = TopicIdPartition(BenchReplica.topic_id, 0)
     for segment in metadata.cache(at).all():
         key = store.key(segment, ObjectKind.LOG)
         for start in range(0, store.size(segment, ObjectKind.LOG), BLOCK_BYTES):
             length = min(BLOCK_BYTES, store.size(segment, ObjectKind.LOG) - start)
-            bytes(await store.objects.get_range(key, start, length))
+            bytes(await bare.get_range(key, start, length))
 
 
 async def _timed(work: Coroutine[Any, Any, Any]) -> float:
@@ -159,12 +160,12 @@ async def _against_store(log: Log, settings: StoreSettings, label: str) -> list[
     gets: list[float] = []
     for turn in range(ROUNDS + 1):
         log.remote_end = Offset(0)
-        objects, metadata = open_store(settings), InMemoryMetadata()
-        upload = await _timed(_upload(log, objects, metadata))
+        objects, bare, metadata = open_store(settings), open_bare(settings), InMemoryMetadata()
+        upload = await _timed(_upload(log, bare, metadata))
         began = time.perf_counter()
         store = await _copy(log, objects, metadata)
         copy = time.perf_counter() - began
-        get = await _timed(_read_bare(log, store, metadata))
+        get = await _timed(_read_bare(bare, store, metadata))
         read = await _timed(_read_tier(log, store, metadata))
         if turn:  # the first one warms up
             for taken, found in ((uploads, upload), (copies, copy), (gets, get), (reads, read)):

@@ -49,7 +49,7 @@ def test_exit_waits_for_the_threads_of_an_object_store(tmp_path: Path) -> None:
         "import atexit, asyncio, sys\n"
         "from ottla.runtime import native_threads, objects\n"
         "objects.wait_until_idle = lambda prefix: print('waits for', prefix)\n"
-        "store = objects.ObstoreObjects.in_directory(sys.argv[1])\n"
+        "store = objects.ObstoreObjects.in_memory()\n"
         "objects.ObstoreObjects.in_memory()\n"
         "asyncio.run(store.put('a', b'1'))\n"
     )

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.runtime.directory_objects import DirectoryObjects
 from ottla.runtime.objects import PART_BYTES, ObstoreObjects
+from ottla.runtime.ports import ObjectStore
 
 CREDENTIALS = {"region": "eu-central-1", "access_key_id": "test", "secret_access_key": "test"}
 
@@ -40,10 +42,11 @@ def s3(s3_endpoint: str) -> ObstoreObjects:
     return ObstoreObjects.in_s3(bucket, config, allow_http=True)
 
 
-@pytest.fixture(params=["directory", "memory", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObstoreObjects:
-    if request.param == "directory":
-        return ObstoreObjects.in_directory(str(tmp_path / "objects"))
+@pytest.fixture(params=["directory", "uncached directory", "memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param.endswith("directory"):
+        is_cached = request.param == "directory"
+        return DirectoryObjects(str(tmp_path / "objects"), is_cached=is_cached)
     if request.param == "memory":
         return ObstoreObjects.in_memory()
     found: ObstoreObjects = request.getfixturevalue("s3")
@@ -54,11 +57,11 @@ def run(scenario: Coroutine[None, None, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, 60))
 
 
-async def keys(store: ObstoreObjects, prefix: str) -> list[str]:
+async def keys(store: ObjectStore, prefix: str) -> list[str]:
     return [meta.key async for meta in store.list(prefix)]
 
 
-def test_objects_are_stored_read_described_listed_and_removed(store: ObstoreObjects) -> None:
+def test_objects_are_stored_read_described_listed_and_removed(store: ObjectStore) -> None:
     async def scenario() -> None:
         await store.put("t/b", b"0123456789")
         await store.put("t/a", memoryview(b"first"))
@@ -82,7 +85,7 @@ def test_objects_are_stored_read_described_listed_and_removed(store: ObstoreObje
     run(scenario())
 
 
-def test_missing_object_raises_file_not_found(store: ObstoreObjects) -> None:
+def test_missing_object_raises_file_not_found(store: ObjectStore) -> None:
     async def scenario() -> None:
         calls: list[Callable[[], Coroutine[None, None, object]]] = [
             lambda: store.get_range("gone", 0, 1),
@@ -96,7 +99,7 @@ def test_missing_object_raises_file_not_found(store: ObstoreObjects) -> None:
     run(scenario())
 
 
-def test_file_is_uploaded_in_parts(store: ObstoreObjects, tmp_path: Path) -> None:
+def test_file_is_uploaded_in_parts(store: ObjectStore, tmp_path: Path) -> None:
     async def scenario() -> None:
         block = bytes(range(256)) * 4096
         for size in (0, 5, PART_BYTES + 12345):
@@ -111,28 +114,11 @@ def test_file_is_uploaded_in_parts(store: ObstoreObjects, tmp_path: Path) -> Non
     run(scenario())
 
 
-def test_object_in_a_directory_is_synced_with_the_directories_above_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A segment is deleted on the broker's disk once it is stored: it must survive a power cut."""
-    root, synced = tmp_path / "objects", set[int]()
-    monkeypatch.setattr(os, "fsync", lambda opened: synced.add(os.fstat(opened).st_ino))
-    store = ObstoreObjects.in_directory(str(root))
-    (tmp_path / "segment").write_bytes(b"records")
-
-    async def scenario() -> None:
-        await store.put("small/0", b"x")
-        await store.put_file("topic/partition/1", str(tmp_path / "segment"))
-
-    run(scenario())
-    made = [root, *root.rglob("*")]
-    assert len(made) == 6
-    assert synced == {each.stat().st_ino for each in made}
-
-
-@pytest.mark.parametrize("key", ["", "/a", "a//b", "../a", "a/..", "./a", "a\\b", "a\0b", "a/"])
+@pytest.mark.parametrize(
+    "key", ["", "/a", "a//b", "../a", "a/..", "./a", "a\\b", "a\0b", "a/", ".incoming/a"]
+)
 def test_invalid_keys_are_rejected_before_the_store(key: str, tmp_path: Path) -> None:
-    store = ObstoreObjects.in_directory(str(tmp_path / "objects"))
+    store = DirectoryObjects(str(tmp_path / "objects"))
 
     async def scenario() -> None:
         calls: list[Callable[[], Coroutine[None, None, object]]] = [

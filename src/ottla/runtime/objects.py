@@ -1,14 +1,12 @@
-"""Object stores behind the `ObjectStore` port: a directory, memory, or any S3-compatible service.
+"""Object stores behind the `ObjectStore` port: memory, or any S3-compatible service.
 
 The implementation is obstore, installed by the extra ``objects``. It is imported when a store is
 opened: a broker without tiering does not need it.
 """
 
-import asyncio
 import atexit
 import errno
 import importlib
-import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,17 +37,8 @@ class ObstoreObjects:
     def __init__(self, store: object) -> None:
         self._obstore: Any = _load("obstore")
         self._store: Any = store
-        self._directory: Path | None = None
         atexit.unregister(_settle)  # once, however many stores there are
         atexit.register(_settle)
-
-    @classmethod
-    def in_directory(cls, path: str) -> "ObstoreObjects":
-        """Keep objects as files below ``path``, created if missing. For tests and NFS."""
-        store: Any = _load("obstore.store")
-        made = cls(store.LocalStore(path, mkdir=True))
-        made._directory = Path(path)
-        return made
 
     @classmethod
     def in_memory(cls) -> "ObstoreObjects":
@@ -80,7 +69,6 @@ class ObstoreObjects:
         check_key(key)
         with _translated(key):
             await self._obstore.put_async(self._store, key, bytes(data), use_multipart=False)
-            await self._sync(key)
 
     async def put_file(self, key: str, path: str) -> None:
         """Store a file, in parts if it is large.
@@ -93,12 +81,6 @@ class ObstoreObjects:
             await self._obstore.put_async(
                 self._store, key, Path(path), chunk_size=PART_BYTES, max_concurrency=PARTS_MAX
             )
-            await self._sync(key)
-
-    async def _sync(self, key: str) -> None:
-        """Make an object in a directory durable: obstore leaves its file to the page cache."""
-        if self._directory is not None:
-            await asyncio.to_thread(_sync_path, self._directory, key)
 
     async def get_range(self, key: str, start: int, length: int) -> Buffer:
         """Return part of an object; empty if ``start`` is at or after its end.
@@ -153,19 +135,6 @@ class ObstoreObjects:
                 await self._obstore.delete_async(self._store, key)
         except FileNotFoundError:
             pass
-
-
-def _sync_path(directory: Path, key: str) -> None:
-    """Sync a file and the directories that lead to it: any of them may be new."""
-    path = directory / key
-    for each in (path, *path.parents):
-        opened = os.open(each, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
-        if each == directory:
-            return
 
 
 def _settle() -> None:

@@ -39,16 +39,20 @@ class StoreSettings(msgspec.Struct, frozen=True):
         return f"{place}/{self.prefix}" if self.prefix else place
 
 
-def open_store(settings: StoreSettings) -> ObjectStore:
+def open_store(settings: StoreSettings, *, is_cached: bool = True) -> ObjectStore:
     """Open the store; a bucket is not contacted yet.
 
-    Raises:
-        ImportError: the extra ``objects`` is not installed.
-    """
-    from ottla.runtime.objects import ObstoreObjects  # an extra: only for those with a tier
+    ``is_cached`` False: reads of a directory go past the page cache.
 
+    Raises:
+        ImportError: a bucket needs the extra ``objects``, which is not installed.
+    """
     if settings.kind == S3:
+        from ottla.runtime.objects import ObstoreObjects  # an extra: only for those with a bucket
+
         return ObstoreObjects.in_s3(
             settings.place, settings.options, allow_http=settings.allow_http
         )
-    return ObstoreObjects.in_directory(settings.place)
+    from ottla.runtime.directory_objects import DirectoryObjects
+
+    return DirectoryObjects(settings.place, is_cached=is_cached)

@@ -1,0 +1,279 @@
+"""Objects as files below a directory, behind the `ObjectStore` port.
+
+A file is written under a temporary name, synced, renamed, and the directories that lead to it are
+synced: an object is visible at once and whole, and survives a power cut once `put` has returned.
+
+Large files are written past the page cache (``O_DIRECT``): a sync of buffered megabytes holds up
+every other writer of the file system until its journal has committed, a broker's log included.
+"""
+
+import errno
+import fcntl
+import itertools
+import mmap
+import os
+import stat
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ottla.protocol.types import Buffer
+from ottla.runtime.object_keys import check_key, check_prefix
+from ottla.runtime.ports import ObjectMeta
+from ottla.runtime.worker import ThreadWorker
+
+INCOMING: Final = ".incoming"
+"""The directory of files that are not complete. Never listed; no key begins with it."""
+STALE_S: Final = 3600.0
+"""A file that has not been written to for so long is of a process that crashed."""
+THREADS_MAX: Final = 4
+PIECE_BYTES: Final = 1 << 20
+SYNC_BYTES: Final = 4 << 20
+"""Buffered writes are flushed so often that no sync has much left to write."""
+DIRECTORIES_MAX: Final = 10_000
+_ALIGNED: Final = 4096
+"""``O_DIRECT`` needs positions, lengths and memory in multiples of this, at most."""
+
+
+class DirectoryObjects:
+    """`ObjectStore` in a directory, created if missing: on a local disk or a network file system.
+
+    ``is_cached`` False: reads go past the page cache, too, so that they prove what is on the disk
+    and evict nothing; for a process that only copies.
+    """
+
+    def __init__(self, path: str, *, is_cached: bool = True) -> None:
+        self._root = Path(path)
+        self._incoming = self._root / INCOMING
+        self._is_cached = is_cached
+        self._worker = ThreadWorker("objects", THREADS_MAX)
+        self._memory = threading.local()
+        self._numbers = itertools.count()
+        self._durable: set[Path] = set()
+        os.makedirs(self._root, exist_ok=True)
+
+    # -- writing -------------------------------------------------------------------
+
+    async def put(self, key: str, data: Buffer) -> None:
+        """Store an object."""
+        path = self._path(key)
+        await self._worker.run(lambda: self._store(path, lambda file: _write(file, data, 0)))
+
+    async def put_file(self, key: str, path: str) -> None:
+        """Store the contents of a file."""
+        target = self._path(key)
+
+        def copy() -> None:
+            source = os.open(path, os.O_RDONLY)
+            try:
+                self._store(target, lambda file: self._copy(source, file))
+            finally:
+                os.close(source)
+
+        await self._worker.run(copy)
+
+    def _store(self, path: Path, fill: Callable[[int], None]) -> None:
+        number = next(self._numbers)
+        if not number:
+            _remove_stale(self._incoming)
+        temporary = self._incoming / f"{os.getpid()}-{number}"
+        file = _create(temporary)
+        try:
+            try:
+                fill(file)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            self._publish(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    def _publish(self, temporary: Path, path: Path) -> None:
+        """Give a file its name, durably; directories that may be new are synced up to the root."""
+        parent = path.parent
+        try:
+            os.rename(temporary, path)
+        except FileNotFoundError:
+            os.makedirs(parent, exist_ok=True)
+            self._durable.clear()
+            os.rename(temporary, path)
+        _sync(parent)
+        if parent in self._durable:
+            return
+        while parent != self._root:
+            parent = parent.parent
+            _sync(parent)
+        if len(self._durable) >= DIRECTORIES_MAX:
+            self._durable.clear()
+        self._durable.add(path.parent)
+
+    def _copy(self, source: int, target: int) -> None:
+        """Copy a file in pieces, past the page cache as far as the file system allows it."""
+        buffer, position, synced = self._buffer(), 0, 0
+        is_direct = _set_direct(target, is_on=True)
+        while length := os.preadv(source, [buffer], position):
+            if is_direct and length % _ALIGNED:
+                is_direct = _set_direct(target, is_on=False)
+            _write(target, memoryview(buffer)[:length], position)
+            position += length
+            if not is_direct and position - synced >= SYNC_BYTES:
+                os.fdatasync(target)
+                synced = position
+
+    def _buffer(self) -> mmap.mmap:
+        """Return the memory of this thread, aligned to a page."""
+        found: mmap.mmap | None = getattr(self._memory, "buffer", None)
+        if found is None:
+            found = self._memory.buffer = mmap.mmap(-1, PIECE_BYTES)
+        return found
+
+    # -- reading -------------------------------------------------------------------
+
+    async def get_range(self, key: str, start: int, length: int) -> Buffer:
+        """Return part of an object; empty if ``start`` is at or after its end."""
+        path = self._path(key)
+        if start < 0 or length < 0:
+            raise ValueError(f"invalid range: {length} bytes from {start}")
+        return await self._worker.run(lambda: self._read(key, path, start, length))
+
+    def _read(self, key: str, path: Path, start: int, length: int) -> Buffer:
+        file = _open(key, path)
+        try:
+            length = max(0, min(length, os.fstat(file).st_size - start))
+            if self._is_cached or start % _ALIGNED or not _set_direct(file, is_on=True):
+                return _read(file, start, length)
+            return self._read_direct(file, start, length)
+        finally:
+            os.close(file)
+
+    def _read_direct(self, file: int, start: int, length: int) -> Buffer:
+        found, buffer = bytearray(length), self._buffer()
+        done = 0
+        while done < length:
+            count = min(os.preadv(file, [buffer], start + done), length - done)
+            if not count:
+                break  # truncated meanwhile
+            found[done : done + count] = memoryview(buffer)[:count]
+            done += count
+            if count % _ALIGNED:
+                _set_direct(file, is_on=False)
+        return memoryview(found)[:done]
+
+    async def head(self, key: str) -> ObjectMeta:
+        """Describe an object."""
+        path = self._path(key)
+
+        def describe() -> ObjectMeta:
+            file = _open(key, path)
+            try:
+                return ObjectMeta(key, os.fstat(file).st_size)
+            finally:
+                os.close(file)
+
+        return await self._worker.run(describe)
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectMeta]:
+        """Yield the objects below ``prefix``, whole parts of a key, in key order."""
+        check_prefix(prefix)
+        for meta in await self._worker.run(lambda: _list(self._root, prefix)):
+            yield meta
+
+    async def delete(self, key: str) -> None:
+        """Remove an object if it exists. A reader that has opened it reads on."""
+        path = self._path(key)
+
+        def remove() -> None:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(path)
+
+        await self._worker.run(remove)
+
+    def _path(self, key: str) -> Path:
+        check_key(key)
+        if key.partition("/")[0] == INCOMING:
+            raise ValueError(f"object key in the directory of incomplete files: {key!r}")
+        return self._root / key
+
+
+def _list(root: Path, prefix: str) -> list[ObjectMeta]:
+    found: list[ObjectMeta] = []
+    for directory, names, files in os.walk(root / prefix):
+        if Path(directory) == root:
+            names[:] = [name for name in names if name != INCOMING]
+        for name in files:
+            path = os.path.join(directory, name)
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                found.append(ObjectMeta(os.path.relpath(path, root), os.stat(path).st_size))
+    return sorted(found, key=lambda meta: meta.key)
+
+
+def _create(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    try:
+        return os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        os.makedirs(path.parent, exist_ok=True)
+        return os.open(path, flags, 0o644)
+
+
+def _open(key: str, path: Path) -> int:
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(errno.ENOENT, "no such object", key) from error
+    if stat.S_ISDIR(os.fstat(file).st_mode):
+        os.close(file)
+        raise FileNotFoundError(errno.ENOENT, "no such object", key)
+    return file
+
+
+def _read(file: int, start: int, length: int) -> bytes:
+    found = os.pread(file, length, start)
+    while len(found) < length and (more := os.pread(file, length - len(found), start + len(found))):
+        found += more
+    return found
+
+
+def _write(file: int, data: Buffer, position: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(file, view, position)
+        view, position = view[count:], position + count
+        if count % _ALIGNED:
+            _set_direct(file, is_on=False)
+
+
+def _set_direct(file: int, *, is_on: bool) -> bool:
+    """Switch ``O_DIRECT``; return whether it is on: not every file system has it."""
+    flags = fcntl.fcntl(file, fcntl.F_GETFL)
+    wanted = flags | os.O_DIRECT if is_on else flags & ~os.O_DIRECT
+    if wanted == flags:
+        return is_on
+    try:
+        fcntl.fcntl(file, fcntl.F_SETFL, wanted)
+    except OSError:
+        return False
+    return is_on
+
+
+def _sync(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _remove_stale(incoming: Path) -> None:
+    """Remove what crashed processes left, of all brokers that share the directory."""
+    oldest = time.time() - STALE_S
+    with suppress(FileNotFoundError):
+        for name in os.listdir(incoming):
+            with suppress(FileNotFoundError):  # of another broker that has just finished
+                if os.stat(incoming / name).st_mtime < oldest:
+                    os.unlink(incoming / name)

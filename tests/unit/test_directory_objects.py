@@ -1,0 +1,177 @@
+"""Objects in a directory: durable before they are visible, past the page cache, never in part."""
+
+import asyncio
+import errno
+import os
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from ottla.runtime import directory_objects
+from ottla.runtime.directory_objects import INCOMING, PIECE_BYTES, STALE_S, DirectoryObjects
+
+SIZES = (0, 1, 4095, 4096, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES + 4096)
+
+
+def run(scenario: Coroutine[None, None, None]) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 60))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "segment").write_bytes(b"records")
+    return tmp_path / "segment"
+
+
+def objects_in(root: Path) -> list[Path]:
+    return [each for each in root.rglob("*") if INCOMING not in each.parts]
+
+
+def test_object_is_synced_with_the_directories_above_it(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment is deleted on the broker's disk once it is stored: it must survive a power cut."""
+    root, synced = tmp_path / "objects", set[int]()
+    monkeypatch.setattr(os, "fsync", lambda opened: synced.add(os.fstat(opened).st_ino))
+    store = DirectoryObjects(str(root))
+
+    async def scenario() -> None:
+        await store.put("small/0", b"x")
+        await store.put_file("topic/partition/1", str(source))
+
+    run(scenario())
+    made = [root, *objects_in(root)]
+    assert len(made) == 6
+    assert synced >= {each.stat().st_ino for each in made}
+
+
+def test_directory_removed_by_somebody_else_is_synced_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, synced = tmp_path / "objects", set[int]()
+    store = DirectoryObjects(str(root))
+    run(store.put("topic/0", b"x"))
+    (root / "topic" / "0").unlink()
+    (root / "topic").rmdir()
+    monkeypatch.setattr(os, "fsync", lambda opened: synced.add(os.fstat(opened).st_ino))
+    run(store.put("topic/0", b"x"))
+    assert root.stat().st_ino in synced
+
+
+def test_object_is_synced_before_it_gets_its_name(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    rename, fsync = os.rename, os.fsync
+
+    def renamed(before: Path, after: Path) -> None:
+        steps.append("rename")
+        rename(before, after)
+
+    def synced(opened: int) -> None:
+        is_directory = os.path.isdir(f"/proc/self/fd/{opened}")
+        steps.append("sync directory" if is_directory else "sync file")
+        fsync(opened)
+
+    store = DirectoryObjects(str(tmp_path / "objects"))
+    run(store.put("topic/0", b"x"))
+    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "fsync", synced)
+    run(store.put_file("topic/1", str(source)))
+    assert steps == ["sync file", "rename", "sync directory"]
+
+
+@pytest.mark.parametrize("failing", ["fsync", "pwrite", "rename"])
+def test_failed_put_leaves_no_object_and_no_file(
+    failing: str, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "objects"
+    store = DirectoryObjects(str(root))
+    run(store.put("topic/0", b"old"))
+
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, failing, fail)
+        with pytest.raises(OSError, match="no space"):
+            run(store.put_file("topic/0", str(source)))
+    assert (root / "topic" / "0").read_bytes() == b"old"
+    assert list((root / INCOMING).iterdir()) == []
+
+
+def without_direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_objects, "_set_direct", lambda file, is_on: False)
+
+
+def as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system of the test decides."""
+
+
+@pytest.mark.parametrize("kernel", [as_it_is, without_direct])
+@pytest.mark.parametrize("is_cached", [True, False])
+@pytest.mark.parametrize("size", SIZES)
+def test_file_of_any_size_is_stored_and_read_whole(
+    size: int,
+    is_cached: bool,
+    kernel: Callable[[pytest.MonkeyPatch], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel(monkeypatch)
+    contents = os.urandom(size)
+    (tmp_path / "segment").write_bytes(contents)
+    store = DirectoryObjects(str(tmp_path / "objects"), is_cached=is_cached)
+
+    async def scenario() -> None:
+        await store.put_file("t/0", str(tmp_path / "segment"))
+        assert (await store.head("t/0")).size == size
+        assert await store.get_range("t/0", 0, size + 9) == contents
+        assert await store.get_range("t/0", 1, 5000) == contents[1:5001]
+        assert await store.get_range("t/0", 4096, PIECE_BYTES) == contents[4096:][:PIECE_BYTES]
+
+    run(scenario())
+
+
+def test_buffered_copy_is_flushed_before_much_is_left_to_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_direct(monkeypatch)
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda file: flushed.append(os.fstat(file).st_size))
+    (tmp_path / "segment").write_bytes(bytes(9 << 20))
+    store = DirectoryObjects(str(tmp_path / "objects"))
+    run(store.put_file("t/0", str(tmp_path / "segment")))
+    assert flushed == [4 << 20, 8 << 20]
+
+
+def test_incomplete_files_are_not_listed_and_stale_ones_are_removed(tmp_path: Path) -> None:
+    root = tmp_path / "objects"
+    store = DirectoryObjects(str(root))
+    (root / INCOMING).mkdir()
+    for name in ("7-0", "8-0"):
+        (root / INCOMING / name).write_bytes(b"part")
+    long_ago = time.time() - STALE_S - 60
+    os.utime(root / INCOMING / "7-0", (long_ago, long_ago))
+
+    async def scenario() -> None:
+        assert [each.key async for each in store.list("")] == []
+        await store.put("t/0", b"x")
+        assert [each.key async for each in store.list("")] == ["t/0"]
+
+    run(scenario())
+    assert [each.name for each in (root / INCOMING).iterdir()] == ["8-0"]
+
+
+def test_reader_makes_no_directory_in_a_store(tmp_path: Path) -> None:
+    store = DirectoryObjects(str(tmp_path))
+    (tmp_path / "a").write_bytes(b"x")
+
+    async def scenario() -> None:
+        assert await store.get_range("a", 0, 9) == b"x"
+        assert [each.key async for each in store.list("")] == ["a"]
+
+    run(scenario())
+    assert os.listdir(tmp_path) == ["a"]
