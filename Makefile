@@ -9,7 +9,7 @@ INSTALL := @$(PYTHON) tools/install.py
 # Python processes, take two to three times as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench growth conformance differential docs dist clean
+.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench growth pipeline conformance differential docs dist clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -79,10 +79,12 @@ kills: setup ## kill parts of a Spark stream KILLS=n times and compare its resul
 mutants: setup ## break each promise on purpose; a test must fail; PART=storage
 	$(BIN)/python tests/mutants/run.py $(PART)
 
-bench: setup ## measure ratios in one run and write docs/benchmarks.md; AREA=tiering prints one area; `bench growth`: docs/growth.md, QUICK=1
-	$(BIN)/python -m $(if $(filter growth,$(MAKECMDGOALS)),benchmarks.growth $(if $(QUICK),--quick),benchmarks $(AREA))
+BENCH := $(firstword $(filter growth pipeline,$(MAKECMDGOALS)))
 
-growth: bench
+bench: setup ## measure ratios in one run and write docs/benchmarks.md; AREA=tiering prints one area; `bench growth`: docs/growth.md; `bench pipeline`: its rows, PART="delta sql"; QUICK=1
+	$(BIN)/python -m $(if $(BENCH),benchmarks.$(BENCH) $(if $(QUICK),--quick) $(if $(filter pipeline,$(BENCH)),--write $(PART)),benchmarks $(AREA))
+
+growth pipeline: bench
 
 conformance: setup ## test every client and Apache Kafka's tools; missing ones are skipped with a reason
 	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance tests/testing

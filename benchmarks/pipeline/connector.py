@@ -17,10 +17,15 @@ JARS = ROOT / "build" / "spark-connector"
 POM = Path(__file__).parent / "connector.xml"
 
 
-def fetch_connector() -> list[Path]:
-    """Return the connector's jars, downloaded once. Raises Missing."""
+def require_java() -> None:
+    """Raises Missing unless there is Java."""
     if shutil.which("java") is None:
         raise Missing("java is not installed")
+
+
+def fetch_connector() -> list[Path]:
+    """Return the connector's jars, downloaded once. Raises Missing."""
+    require_java()
     if not list(JARS.glob("spark-sql-kafka-*.jar")):
         if shutil.which("mvn") is None:
             raise Missing("mvn is not installed, and Spark's Kafka connector is not there")
@@ -30,8 +35,8 @@ def fetch_connector() -> list[Path]:
     return sorted(JARS.glob("*.jar"))
 
 
-def session(warehouse: Path) -> "SparkSession":
-    """Start Spark with two threads in a child process. Raises Missing."""
+def session(warehouse: Path, threads: int = 2) -> "SparkSession":
+    """Start Spark in a child process. Raises Missing."""
     jars = fetch_connector()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -39,7 +44,7 @@ def session(warehouse: Path) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     return (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(f"local[{threads}]")
         .appName("ottla-benchmarks")
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
@@ -72,6 +77,20 @@ class Usage:
             used[process] = sum(map(int, fields[11:15])) / TICKS
         python = sum(each for process, each in used.items() if self._is_below(process, parents))
         return used[self._java], python
+
+    def peak_mb(self) -> float:
+        """Return the largest resident memory that a living Python process of Java ever had."""
+        parents: dict[int, int] = {}
+        peaks: dict[int, float] = {}
+        for path in Path("/proc").glob("[0-9]*/status"):
+            try:
+                lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
+            except (OSError, ValueError):
+                continue  # it has ended meanwhile
+            process = int(path.parent.name)
+            parents[process] = int(lines["PPid"])
+            peaks[process] = int(lines.get("VmHWM", "0 kB").split()[0]) / 1024
+        return max(peak for process, peak in peaks.items() if self._is_below(process, parents))
 
     def _is_below(self, process: int, parents: dict[int, int]) -> bool:
         while process in parents:

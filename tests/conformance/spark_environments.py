@@ -1,50 +1,16 @@
-"""Python environments with other versions of Spark, made from PyPI and kept in ``build``.
+"""The environments of `tools.spark_environments` for tests, which are skipped without PyPI."""
 
-Each installs the requirements that ``pyproject.toml`` declares for an extra, so that a test with it
-also proves that the extra's versions fit together. Ottla itself is used from the source tree, with
-its compiled modules.
-"""
-
-import shutil
-import subprocess
-import sys
-import tomllib
 from pathlib import Path
 
 import pytest
+from tools.spark_environments import ROOT, Unavailable, environment_python, requirements_of
 
-ROOT = Path(__file__).parents[2]
-ENVIRONMENTS = ROOT / "build" / "environments"
-INSTALL_S = 900
-
-
-def requirements_of(extra: str, *more: str) -> list[str]:
-    """Return the requirements of ottla with an extra; ``more`` pins versions."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    found = [*project["dependencies"]]
-    for each in extras[extra]:
-        found += extras[each[6:-1]] if each.startswith("ottla[") else [each]
-    return [*found, *more]
+__all__ = ["ROOT", "python_of", "requirements_of"]
 
 
 def python_of(name: str, requirements: list[str]) -> Path:
-    """Return the Python of an environment, which is made first if its requirements changed."""
-    home = ENVIRONMENTS / name
-    python, done = home / "bin" / "python", home / "requirements.txt"
-    wanted = "\n".join(requirements)
-    if done.exists() and done.read_text() == wanted:
-        return python
-    shutil.rmtree(home, ignore_errors=True)
-    home.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, timeout=INSTALL_S)
-    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    installed = subprocess.run(
-        [*command, *requirements], capture_output=True, text=True, timeout=INSTALL_S
-    )
-    if installed.returncode:
-        pytest.skip(f"PyPI could not provide {name}: {installed.stderr[-300:]}")
-    (packages,) = home.glob("lib/python*/site-packages")
-    (packages / "ottla.pth").write_text(f"{ROOT / 'src'}\n")
-    done.write_text(wanted)
-    return python
+    """Return the Python of an environment; skip the test if it cannot be made."""
+    try:
+        return environment_python(name, requirements)
+    except Unavailable as error:
+        pytest.skip(str(error))

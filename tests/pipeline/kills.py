@@ -353,9 +353,9 @@ def main() -> None:
     asked = parser.parse_args()
     python = asked.python or sys.executable
     if asked.python is None and asked.flow in ("delta", "iceberg"):
-        from tests.conformance.spark_environments import python_of, requirements_of
+        from tools.spark_environments import environment_python, requirements_of
 
-        python = str(python_of(asked.flow, requirements_of(asked.flow)))
+        python = str(environment_python(asked.flow, requirements_of(asked.flow)))
     with TemporaryDirectory(prefix="kills-") as place:
         root = Path(place)
         with run_node(processes=True, directory=root / "node") as node:
