@@ -101,3 +101,22 @@ def test_missing_file_is_named_without_a_traceback() -> None:
     assert done.returncode == 1
     assert "no-such-file" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_sql_loads_no_library_that_its_query_does_not_use() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "ottla.cli.main", "sql", "-o", "csv"]
+    done = subprocess.run([*command, "select 7 n"], capture_output=True, text=True, check=True)
+    assert done.stdout == "n\n7\n"
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert {"pyarrow.dataset", "duckdb"} <= loaded
+    unused = ("numpy.", "pandas.", "fastavro.", "google.protobuf.", "cryptography.x509.")
+    assert not [each for each in loaded if each.startswith(unused)]
+
+
+def test_light_arrow_builds_arrays_without_pandas() -> None:
+    code = (
+        "import sys; from ottla.cli.light_arrow import import_light_arrow; import_light_arrow();"
+        "import pyarrow; print(pyarrow.array([1, None]).to_pylist(), 'pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[1, None] False\n"

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any, Final, Protocol, runtime_checkable
 
 import typer
@@ -107,6 +106,8 @@ app = typer.Typer(
 def _version(is_wanted: bool) -> None:
     """Print the version; `ottla.cli.main` handles the case without other options."""
     if is_wanted:
+        from importlib.metadata import version
+
         typer.echo(f"ottla {version('ottla')}")
         raise typer.Exit
 

@@ -13,6 +13,7 @@ import typer
 
 from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
+from ottla.cli.light_arrow import import_light_arrow
 from ottla.cli.message_format import (
     BadFormat,
     Printer,
@@ -194,6 +195,7 @@ def _decoded(
 ) -> Printer:
     """Return a printer of records whose keys and values are decoded first."""
     try:
+        import_light_arrow()
         from ottla.cli.record_formats import FAILURES, FormatOptions, decoders, parse_format
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("ottla"):

@@ -14,6 +14,7 @@ import typer
 
 from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
+from ottla.cli.light_arrow import import_light_arrow
 from ottla.cli.message_input import (
     BadInput,
     Message,
@@ -193,6 +194,7 @@ def _encoder(
 ) -> Callable[[Message], Message]:
     """Return a function that encodes the value of a message by a schema."""
     try:
+        import_light_arrow()
         from ottla.cli.record_formats import (
             FAILURES,
             FormatOptions,

@@ -12,17 +12,11 @@ from typing import Final, Protocol
 import msgspec
 import typer
 
-from ottla.cli.connection_settings import client_properties
+from ottla.cli.registry_option import registry_settings
 from ottla.cli.rendering import Plain
 from ottla.cli.sql_output import plain
 from ottla.pipeline.avro_values import BadSchema
-from ottla.pipeline.registry import (
-    PREFIX,
-    BadRegistrySettings,
-    RegistryFailed,
-    RegistrySettings,
-    UnknownSchema,
-)
+from ottla.pipeline.registry import RegistryFailed, UnknownSchema
 from ottla.pipeline.registry_values import subject_values
 from ottla.pipeline.registry_writer import RegistryWriter, encoder_of
 from ottla.pipeline.sql_topics import BadFormatOption, PartOptions, values_of
@@ -50,17 +44,6 @@ class FormatOptions(msgspec.Struct, frozen=True):
     schema_file: str | None = None
     message: str | None = None
     registry: str | None = None
-
-
-def registry_settings(url: str | None) -> RegistrySettings | None:
-    """Return the registry of ``--registry`` or the client properties; else None."""
-    properties = client_properties()
-    if url is not None:
-        properties[f"{PREFIX}url"] = url
-    try:
-        return RegistrySettings.parse(properties)
-    except BadRegistrySettings as error:
-        raise typer.BadParameter(str(error), param_hint="--registry") from error
 
 
 def parse_format(text: str, option: str) -> Format:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from ottla.cli.failures import fail
+from ottla.cli.light_arrow import import_light_arrow
 from ottla.cli.options import BOOTSTRAP_DEFAULT, INSTALL, BootstrapOption, RegistryOption
 
 app = typer.Typer(add_completion=False)
@@ -117,6 +118,7 @@ def sql(  # noqa: PLR0913 - one per option
 ) -> None:
     """Query topics with SQL, without Spark."""
     try:
+        import_light_arrow()
         from ottla.cli import sql_options as parse
         from ottla.cli.sql_running import Running, run_query
     except ModuleNotFoundError as error:

@@ -11,7 +11,7 @@ import typer
 
 from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
 from ottla.cli.options import Common
-from ottla.cli.record_formats import registry_settings
+from ottla.cli.registry_option import registry_settings
 from ottla.cli.session import parse_bootstrap
 from ottla.cli.sql_output import SqlOutput
 from ottla.client.client_security import is_security_key

@@ -27,6 +27,8 @@ from typing import Any, Final, TypeAlias
 import fastavro
 import pyarrow as pa
 
+from ottla.pipeline.bad_schema import BadSchema as BadSchema
+
 Json: TypeAlias = Any
 
 _PRIMITIVE: Final = {
@@ -48,10 +50,6 @@ _LOGICAL: Final = {
 # Logical types that are read as their underlying type (a string or a number).
 _PLAIN: Final = frozenset({"uuid", "time-millis", "time-micros", "duration"})
 FRAME_BYTES: Final = 5
-
-
-class BadSchema(ValueError):
-    """A schema that cannot be mapped to columns; the message names the place in the schema."""
 
 
 class AvroValues:

@@ -8,6 +8,7 @@ schema; objects of JSON are read as JSON, other UTF-8 as text, anything else as 
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,10 +16,8 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from ottla.pipeline.avro_values import AvroValues, BadSchema
-from ottla.pipeline.protobuf_values import ProtobufValues
+from ottla.pipeline.bad_schema import BadSchema
 from ottla.pipeline.registry import FRAME_BYTES, MAGIC, RegistrySettings, UnknownSchema
-from ottla.pipeline.registry_values import subject_values
 from ottla.pipeline.sql_scan import ColumnDecoder, TopicTable
 from ottla.pipeline.sql_values import (
     Bad,
@@ -107,6 +106,8 @@ class TopicFormats(msgspec.Struct, frozen=True):
         framed = [each for each in sample if len(each) >= FRAME_BYTES and each[0] == MAGIC]
         if not is_declared and (not framed or len(framed) < len(sample)):
             return None
+        with _needed_for(f"{topic}: {name}s"):
+            from ottla.pipeline.registry_values import subject_values
         try:
             found = subject_values(self.registry, f"{topic}-{name}", next(iter(framed), None))
         except (UnknownSchema, BadSchema) as error:
@@ -120,6 +121,9 @@ def values_of(topic: str, name: str, options: PartOptions) -> Values:
     option = "--schema-file" if name == "value" else "--key-schema-file"
     if options.schema_file is None:
         raise BadFormatOption(f"{topic}: {name}s in {options.format} need {option}, or --registry")
+    with _needed_for(f"{topic}: {name}s in {options.format}"):
+        from ottla.pipeline.avro_values import AvroValues
+        from ottla.pipeline.protobuf_values import ProtobufValues
     try:
         content = Path(options.schema_file).read_bytes()
         if options.format is Format.AVRO:
@@ -133,6 +137,17 @@ def values_of(topic: str, name: str, options: PartOptions) -> Values:
         raise BadFormatOption(f"{options.schema_file}: {error.strerror}") from error
     except (BadSchema, UnicodeDecodeError) as error:
         raise BadFormatOption(f"{options.schema_file}: {error}") from error
+
+
+@contextmanager
+def _needed_for(what: str) -> Iterator[None]:
+    """Imports of the libraries of formats, which a query over JSON need not wait for."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise BadFormatOption(
+            f"{what} need the module {error.name}, which is not installed: pip install 'ottla[sql]'"
+        ) from error
 
 
 # -- formats that DuckDB reads --------------------------------------------------

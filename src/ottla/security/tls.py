@@ -12,11 +12,13 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ottla.security.key_stores import KeyMaterial, read_key_store, read_trust_store
 from ottla.security.tls_alerts import ServerContext
 from ottla.security.tls_settings import HTTPS, PROTOCOLS, REQUESTED, REQUIRED, BadTls, TlsSettings
+
+if TYPE_CHECKING:
+    from ottla.security.key_stores import KeyMaterial
 
 _VERSIONS: Final[Mapping[str, ssl.TLSVersion]] = MappingProxyType(
     {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -49,6 +51,9 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     Raises:
         BadTls: the settings or files cannot be used.
     """
+    # The library for certificates takes long to import, and most clients do not use TLS.
+    from ottla.security.key_stores import read_key_store, read_trust_store
+
     material = read_key_store(settings.key_store)
     if material is None:
         raise BadTls(
@@ -79,6 +84,9 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     Raises:
         BadTls: the settings or files cannot be used.
     """
+    # The library for certificates takes long to import, and most clients do not use TLS.
+    from ottla.security.key_stores import read_key_store, read_trust_store
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.endpoint_identification.lower() == HTTPS
     _configure(context, settings, read_key_store(settings.key_store))
@@ -91,7 +99,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _configure(
-    context: ssl.SSLContext, settings: TlsSettings, material: KeyMaterial | None
+    context: ssl.SSLContext, settings: TlsSettings, material: "KeyMaterial | None"
 ) -> None:
     unknown = [name for name in settings.protocols if name not in _VERSIONS]
     if unknown or not settings.protocols:
