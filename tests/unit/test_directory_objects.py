@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import fcntl
 import os
 import time
 from collections.abc import Callable, Coroutine
@@ -100,6 +101,45 @@ def test_failed_put_leaves_no_object_and_no_file(
             run(store.put_file("topic/0", str(source)))
     assert (root / "topic" / "0").read_bytes() == b"old"
     assert list((root / INCOMING).iterdir()) == []
+
+
+def test_brokers_that_share_a_directory_never_write_to_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Process ids repeat on other machines, and every container's may be 1."""
+    used: list[set[str]] = []
+    rename = os.rename
+
+    def renamed(before: Path, after: Path) -> None:
+        used[-1].add(before.name)
+        rename(before, after)
+
+    monkeypatch.setattr(os, "rename", renamed)
+    for broker in range(2):
+        used.append(set())
+        run(DirectoryObjects(str(tmp_path)).put(f"t/{broker}", b"x"))
+    assert used[0] and used[0].isdisjoint(used[1])
+
+
+def test_write_past_the_page_cache_that_is_refused_goes_through_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems accept the flag and refuse the write."""
+    contents = os.urandom(PIECE_BYTES + 9)
+    (tmp_path / "segment").write_bytes(contents)
+    pwrite, refused = os.pwrite, list[int]()
+
+    def write(file: int, data: memoryview, position: int) -> int:
+        if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT:
+            refused.append(position)
+            raise OSError(errno.EINVAL, "not aligned")
+        return pwrite(file, data, position)
+
+    monkeypatch.setattr(os, "pwrite", write)
+    store = DirectoryObjects(str(tmp_path / "objects"))
+    run(store.put_file("t/0", str(tmp_path / "segment")))
+    assert (tmp_path / "objects" / "t" / "0").read_bytes() == contents
+    assert len(refused) <= 1, "tried once"
 
 
 def without_direct(monkeypatch: pytest.MonkeyPatch) -> None:

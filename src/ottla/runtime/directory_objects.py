@@ -9,9 +9,9 @@ every other writer of the file system until its journal has committed, a broker'
 
 import errno
 import fcntl
-import itertools
 import mmap
 import os
+import secrets
 import stat
 import threading
 import time
@@ -51,7 +51,7 @@ class DirectoryObjects:
         self._is_cached = is_cached
         self._worker = ThreadWorker("objects", THREADS_MAX)
         self._memory = threading.local()
-        self._numbers = itertools.count()
+        self._is_tidy = False
         self._durable: set[Path] = set()
         os.makedirs(self._root, exist_ok=True)
 
@@ -75,11 +75,12 @@ class DirectoryObjects:
 
         await self._worker.run(copy)
 
-    def _store(self, path: Path, fill: Callable[[int], None]) -> None:
-        number = next(self._numbers)
-        if not number:
+    def _store(self, path: Path, fill: Callable[[int], object]) -> None:
+        if not self._is_tidy:
+            self._is_tidy = True
             _remove_stale(self._incoming)
-        temporary = self._incoming / f"{os.getpid()}-{number}"
+        # Brokers of other machines and containers share the directory and may have our process id.
+        temporary = self._incoming / secrets.token_hex(12)
         file = _create(temporary)
         try:
             try:
@@ -117,9 +118,7 @@ class DirectoryObjects:
         buffer, position, synced = self._buffer(), 0, 0
         is_direct = _set_direct(target, is_on=True)
         while length := os.preadv(source, [buffer], position):
-            if is_direct and length % _ALIGNED:
-                is_direct = _set_direct(target, is_on=False)
-            _write(target, memoryview(buffer)[:length], position)
+            is_direct = _write(target, memoryview(buffer)[:length], position) and is_direct
             position += length
             if not is_direct and position - synced >= SYNC_BYTES:
                 os.fdatasync(target)
@@ -213,7 +212,7 @@ def _list(root: Path, prefix: str) -> list[ObjectMeta]:
 
 
 def _create(path: Path) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         return os.open(path, flags, 0o644)
     except FileNotFoundError:
@@ -239,13 +238,21 @@ def _read(file: int, start: int, length: int) -> bytes:
     return found
 
 
-def _write(file: int, data: Buffer, position: int) -> None:
-    view = memoryview(data)
+def _write(file: int, data: Buffer, position: int) -> bool:
+    """Write everything; return False if ``O_DIRECT`` was switched off for it."""
+    view, is_as_before = memoryview(data), True
     while view:
-        count = os.pwrite(file, view, position)
+        try:
+            count = os.pwrite(file, view, position)
+        except OSError as error:
+            # The last part is not whole blocks; some file systems refuse every such write.
+            if error.errno != errno.EINVAL or not is_as_before:
+                raise
+            count, is_as_before = 0, _set_direct(file, is_on=False)
         view, position = view[count:], position + count
         if count % _ALIGNED:
-            _set_direct(file, is_on=False)
+            is_as_before = _set_direct(file, is_on=False)
+    return is_as_before
 
 
 def _set_direct(file: int, *, is_on: bool) -> bool:
