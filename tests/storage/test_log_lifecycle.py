@@ -1,6 +1,8 @@
 """Rolling, truncating, the log start, flush plans, and a failing disk."""
 
 import errno
+import os
+from pathlib import Path
 
 import pytest
 from log_fixtures import (
@@ -25,6 +27,7 @@ from log_fixtures import (
 
 from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
 from ottla.protocol.records.writer import Producer
+from ottla.runtime.disk import RealDisk
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_recovery import LogCheckpoint
@@ -39,6 +42,28 @@ class Always:
 
     def below(self, limit: int) -> int:
         return limit - 1
+
+
+# -- open files -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batches", [0, 30])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_opened_log_keeps_no_file_open_until_it_is_used(
+    tmp_path: Path, batches: int, is_clean: bool
+) -> None:
+    directory = f"{tmp_path}/orders-0"
+    os.mkdir(directory)
+    log = open_log(RealDisk(), directory=directory)
+    written = fill(log, batches)
+    log.flush()
+    log.close()
+    before = len(os.listdir("/proc/self/fd"))
+    checkpoint = LogCheckpoint(recovery_point=log.log_end_offset, is_clean=is_clean)
+    log = open_log(RealDisk(), directory=directory, checkpoint=checkpoint)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert values(log) == written
+    append(log, b"next")
 
 
 # -- roll -------------------------------------------------------------------------------------

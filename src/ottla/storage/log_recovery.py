@@ -164,6 +164,15 @@ class LogLoader:
             # The checkpoint of the start is written now and then, the epochs whenever it advances.
             self.log_start = max(self.log_start, self.epochs.entries[0].start_offset)
         self._load_producers()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        """Close what was read to open the log: the first use of a segment opens it again.
+
+        So a node can open more logs than it may have open files.
+        """
+        for segment in self.segments:
+            segment.close()
 
     def _create(self) -> None:
         """Create an empty log without a sync and without an open file."""

@@ -253,6 +253,8 @@ class Segment(SegmentTail):
 
     def batches_from(self, position: int) -> Iterator[LocatedBatch]:
         """Yield the batches from ``position`` on; one must begin there."""
+        if not self.size:
+            return iter(())  # the file of an idle partition is not opened
         return headers(self.file, position, self.size)
 
     def next_offset(self) -> Offset:
