@@ -153,6 +153,29 @@ def test_two_partitions_that_change_are_in_one_reply() -> None:
     asyncio.run(story())
 
 
+def test_partition_that_becomes_active_during_the_wait_is_in_the_reply() -> None:
+    async def story() -> None:
+        broker = Broker()
+        first, second = broker.host(), broker.host(index=1)
+        begun = broker.get(want(part(), part(1), session_epoch=0))
+        append(first, b"0")
+
+        def asked(epoch: int, *parts: fetch.FetchPartition) -> fetch.FetchRequest:
+            changed = want(*parts, session_id=begun.session_id, session_epoch=epoch)
+            return replace(changed, max_wait_ms=SOON, min_bytes=1)
+
+        answered = broker.get(asked(1, part(), part(1)))
+        assert {row.partition_index: values_of(row) for row in rows(answered)} == {0: [b"0"]}
+        # Only the first partition is active now, and is read alone when the wait begins.
+        reply = broker.ask(asked(2, part(offset=1)))
+        append(first, b"a")
+        append(second, b"b")
+        found = {row.partition_index: values_of(row) for row in rows(await broker.wait(reply))}
+        assert found == {0: [b"a"], 1: [b"b"]}
+
+    asyncio.run(story())
+
+
 # -- before the acknowledgement -----------------------------------------------
 
 

@@ -147,14 +147,15 @@ def test_idempotent_batch_waits_behind_queued_requests() -> None:
     async def story() -> None:
         broker = Broker(True, TopicConfig(), LogConfig())
         ticket = broker.handler._order.enter([("orders", 0, 7)])
+        broker.receive(frame(PLAIN), 1 << 20)  # has another key, and sets the client id
         for sequence in (0, 1):
             broker.receive(frame(of_producer(0, sequence)), 1 << 20)
         assert broker.taken == 0
-        assert broker.hosted[0].log.log_end_offset == 0
+        assert broker.hosted[0].log.log_end_offset == 1
         broker.handler._order.leave(ticket)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert broker.hosted[0].log.log_end_offset == 2
+        assert broker.hosted[0].log.log_end_offset == 3
         broker.connection.cancel_pending()
 
     asyncio.run(story())
