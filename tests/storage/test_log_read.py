@@ -23,6 +23,7 @@ from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_recovery import LogCheckpoint
 from ottla.storage.read import TRIMMED_BYTES_MIN
+from ottla.storage.scrub import DamagedRange
 from simulation.disk import SimDisk
 
 ALL = 1 << 30
@@ -286,3 +287,77 @@ def test_damaged_header_is_reported_to_a_reader_that_scans_over_it() -> None:
     log.segments[0].forget_recent()
     with pytest.raises(CorruptBatch):
         log.read(4, ALL, upto=5)
+
+
+# -- the newest batches, read at once --------------------------------------------------
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=25), st.integers(0, 6), st.data())
+def test_newest_batches_read_at_once_are_those_that_a_read_locates(sizes, cut, data) -> None:
+    log = open_log(SimDisk())
+    for size in sizes:
+        append(log, *[b"x" * 30] * size)
+    log.truncate_to(max(0, log.log_end_offset - cut))
+    append(log, b"y" * 30)
+    offset = data.draw(st.integers(max(0, log.log_end_offset - 12), log.log_end_offset + 1))
+    upto = data.draw(st.integers(max(0, log.log_end_offset - 6), log.log_end_offset + 1))
+    bytes_max = data.draw(st.sampled_from([0, 100, 200, ALL]))
+    found = log.read_recent(offset, upto, bytes_max)
+    if found is not None:
+        part = log.read(offset, bytes_max, upto=upto, minimum_one=False)
+        assert found == part.file.pread(part.length, part.position)
+        assert found
+
+
+def test_newest_batch_is_read_at_once() -> None:
+    log = open_log(SimDisk())
+    for value in (b"a", b"b", b"c"):
+        append(log, value)
+    end = log.log_end_offset
+
+    def values(offset: int, upto: int, bytes_max: int = ALL) -> list[bytes | None] | None:
+        found = log.read_recent(offset, upto, bytes_max)
+        return None if found is None else [each.value for each in read_all(found)]
+
+    assert values(end - 1, end) == [b"c"]
+    assert values(end - 2, end) == [b"b", b"c"]
+    assert values(end - 2, end - 1) == [b"b"]
+    assert values(end, end) is None
+    assert values(end - 1, end + 1) is None
+    assert values(end - 1, end, 10) is None
+
+
+def read_all(data: bytes) -> list[Record]:
+    return [
+        record
+        for start, header in batches(data)
+        for record in read_records(data[start : start + header.size])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("at", "replaced"), [(16, b"\1"), (0, b"\xff" * 8), (11, b"\x42"), (23, b"\xff" * 4)]
+)
+def test_damaged_newest_batch_is_left_to_a_read(at, replaced) -> None:
+    log = open_log(SimDisk())
+    append(log, b"a")
+    append(log, b"b")
+    segment = log.segments[-1]
+    newest = segment.size - len(batch_of(b"b"))
+    assert log.read_recent(1, 2, ALL) is not None
+    segment.file.pwrite(replaced, newest + at)
+    assert log.read_recent(1, 2, ALL) is None
+
+
+def test_failed_disk_is_left_to_a_read() -> None:
+    log = open_log(SimDisk())
+    append(log, b"a")
+    log._health.fail(OSError("broken"))
+    assert log.read_recent(0, 1, ALL) is None
+
+
+def test_newest_batch_in_a_damaged_range_is_left_to_a_read() -> None:
+    log = open_log(SimDisk())
+    append(log, b"a")
+    log.damaged_ranges.add(log.segments[-1], DamagedRange(0, 10, 0, 1, "test"))
+    assert log.read_recent(0, 1, ALL) is None

@@ -174,3 +174,14 @@ def records_in(row: fetch.PartitionData) -> list[Record]:
 
 def values_of(row: fetch.PartitionData) -> list[bytes | None]:
     return [record.value for record in records_in(row)]
+
+
+def count_calls(owner: object, name: str, calls: list[str]) -> None:
+    """Add the name of a method to ``calls`` whenever it is called."""
+    method = getattr(owner, name)
+
+    def counted(*args: object, **named: object) -> object:
+        calls.append(name)
+        return method(*args, **named)
+
+    setattr(owner, name, counted)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from fetch_harness import Broker, only, part, response_of, rows, values_of, want
+from fetch_harness import Broker, count_calls, only, part, response_of, rows, values_of, want
 from msgspec.structs import replace
 from partition_fixtures import append, registration
 from produce_pair import Transport, batch, frozen_scheduler, receive
@@ -20,6 +20,7 @@ from ottla.api.replies import LaterReply
 from ottla.api.routes import Routes
 from ottla.config.generated import TopicConfig
 from ottla.observability.request_meter import RequestMeter
+from ottla.observability.topic_events import TopicMeter
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import StorageFailed
@@ -27,7 +28,6 @@ from ottla.protocol.frames import request_frame
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages import fetch
 from ottla.protocol.types import Offset
-from ottla.replication.partition_reads import ReadRequest, ReadResult
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
@@ -73,6 +73,74 @@ def test_waiting_fetch_gets_the_reply_of_a_pass(version: int, isolation: int, si
     asyncio.run(story())
 
 
+def test_waiting_follower_gets_the_reply_of_a_pass() -> None:
+    async def story() -> None:
+        broker = Broker()
+        partition = broker.host(replicas=(0, 1))
+        append(partition, b"earlier")
+        asked = want(part(offset=1, last_fetched_epoch=0), max_wait_ms=SOON, replica_id=1)
+        reads: list[str] = []
+        count_calls(partition.log, "read_recent", reads)
+        found = await waited(broker, asked, 12, b"v")
+        assert reads == ["read_recent"]
+        passed = broker.ask(asked, 12)
+        assert isinstance(passed, list)
+        assert found == bytes_of(passed)
+        assert only(response_of([found], 12)).high_watermark == 1
+
+    asyncio.run(story())
+
+
+def test_fetch_of_a_former_follower_is_rejected_after_the_wait() -> None:
+    async def story() -> None:
+        broker = Broker()
+        partition = broker.host(replicas=(0, 1))
+        reply = broker.ask(want(part(), max_wait_ms=SOON, replica_id=1))
+        assert isinstance(reply, LaterReply)
+        partition.followers.pop(1)
+        append(partition, b"v")
+        row = only(await broker.wait(reply))
+        assert (row.error_code, row.records) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+
+    asyncio.run(story())
+
+
+def test_fetch_whose_session_has_moved_on_gets_no_records() -> None:
+    async def story() -> None:
+        broker = Broker()
+        partition = broker.host()
+        begun = broker.get(want(part(), session_epoch=0))
+        asked = want(part(), max_wait_ms=SOON, session_id=begun.session_id, session_epoch=1)
+        reply = broker.ask(asked)
+        session = broker.sessions.get(begun.session_id)
+        assert session is not None
+        session.epoch += 1
+        append(partition, b"v")
+        response = await broker.wait(reply)
+        assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert not rows(response)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("replica_id", [-1, 1])
+def test_records_of_a_waiting_fetch_are_counted(replica_id: int) -> None:
+    async def story() -> None:
+        broker = Broker()
+        broker.host(replicas=(0,) if replica_id < 0 else (0, 1))
+        meter = TopicMeter()
+        broker.handlers = replace(broker.handlers, events=meter)
+        asked = want(part(), max_wait_ms=SOON, replica_id=replica_id)
+        row = only(response_of([await waited(broker, asked, 12, b"v")], 12))
+        counts, size = meter.of("orders"), len(row.records or b"")
+        assert size
+        assert (counts.bytesout, counts.replicationbytesout) == (
+            (size, 0) if replica_id < 0 else (0, size)
+        )
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("neighbours", [(), (1, 2)])
 def test_waiting_fetch_of_a_session_gets_only_what_changed(neighbours: tuple[int, ...]) -> None:
     async def story() -> None:
@@ -88,6 +156,10 @@ def test_waiting_fetch_of_a_session_gets_only_what_changed(neighbours: tuple[int
                 session_epoch=epoch,
             )
             response = response_of([await waited(broker, asked, 12, b"v")], 12)
+            session = broker.sessions.get(begun.session_id)
+            assert session is not None
+            (first, *_) = [each for each in session.partitions.awake if each.key[1] == 0]
+            assert (first.high_watermark, first.log_start_offset) == (offset + 1, 0)
             assert (response.error_code, response.session_id) == (0, begun.session_id)
             row = only(response)
             assert (row.high_watermark, values_of(row)) == (offset + 1, [b"v"])
@@ -191,6 +263,17 @@ class Wire(Transport):
         self._order.append(self._name)
 
 
+class Meter(RequestMeter):
+    """Notes in ``order`` when an answered request is metered."""
+
+    def __init__(self, order: list[str]) -> None:
+        super().__init__()
+        self._order = order
+
+    def answered(self, listener: str, key: ApiKey, micros: int) -> None:
+        self._order.append("bookkeeping")
+
+
 def connect(context: ListenerContext, name: str, order: list[str]) -> tuple[Connection, Wire]:
     wire = Wire(name, order)
     connection = Connection(context, Address("127.0.0.1", 2), lambda *_: None)
@@ -199,7 +282,7 @@ def connect(context: ListenerContext, name: str, order: list[str]) -> tuple[Conn
 
 
 @pytest.mark.parametrize("version", [7, 9])
-def test_waiting_fetch_is_answered_before_the_append_is_acknowledged(version: int) -> None:
+def test_waiting_fetch_is_answered_before_bookkeeping_and_acknowledgement(version: int) -> None:
     async def story() -> None:
         broker = Broker()
         broker.host()
@@ -212,7 +295,8 @@ def test_waiting_fetch_is_answered_before_the_append_is_acknowledged(version: in
                 for route in bind_routes(Listener.BROKER, handlers_of(handlers))
             ),
         )
-        meter = RequestMeter()
+        order: list[str] = []
+        meter = Meter(order)
         context = ListenerContext(
             Dispatcher("CLIENT", routes, ApiVersions(routes), meter),
             RequestMemory(),
@@ -222,7 +306,6 @@ def test_waiting_fetch_is_answered_before_the_append_is_acknowledged(version: in
             asyncio.get_running_loop(),
             scheduler=frozen_scheduler(),
         )
-        order: list[str] = []
         producer, consumer = (connect(context, name, order) for name in ("produce", "fetch"))
         value = bytes(batch(b"v"))
         receive(*producer, produce_frame(value, version=version, topic="orders"), 1 << 20)
@@ -234,7 +317,7 @@ def test_waiting_fetch_is_answered_before_the_append_is_acknowledged(version: in
             order.clear()
             receive(*producer, produce_frame(value, version=version, topic="orders"), 1 << 20)
             await asyncio.sleep(0)
-            assert order == ["fetch", "produce"]
+            assert order == ["fetch", "bookkeeping", "produce"]
 
     asyncio.run(story())
 
@@ -248,21 +331,15 @@ def test_append_that_consumers_may_not_see_yet_is_not_read_for_them() -> None:
         partition = broker.host(replicas=(0, 1))
         reply = broker.ask(want(part(), max_wait_ms=SOON))
         assert isinstance(reply, LaterReply)
-        reads = 0
-        read = partition.read
-
-        def counted(asked: ReadRequest) -> ReadResult:
-            nonlocal reads
-            reads += 1
-            return read(asked)
-
-        partition.read = counted  # type: ignore[method-assign]
+        reads: list[str] = []
+        count_calls(partition, "read", reads)
+        count_calls(partition.log, "read_recent", reads)
         append(partition, b"a")
         await asyncio.sleep(0)
-        assert (reads, reply.done()) == (0, False)
+        assert (reads, reply.done()) == ([], False)
         partition.follower_fetched(1, Offset(1), log_start=Offset(0))
         assert values_of(only(await broker.wait(reply))) == [b"a"]
-        assert reads == 1
+        assert reads == ["read_recent"]
 
     asyncio.run(story())
 

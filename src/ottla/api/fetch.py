@@ -17,7 +17,7 @@ import msgspec
 
 from ottla.api.fetch_partitions import FetchedPartition
 from ottla.api.fetch_read import Pass, Reading, ReadSources
-from ottla.api.fetch_reply import NO_SESSION, FetchReply, Row, pack_fetch
+from ottla.api.fetch_reply import NO_SESSION, FetchReply, Row, pack_fetch, template_of
 from ottla.api.fetch_request import IDS_SINCE, FetchBody, Topic, parse_fetch
 from ottla.api.fetch_sessions import Context, Incremental, PartitionRow, Session, Sessions
 from ottla.api.fetch_wait import FetchWait
@@ -146,12 +146,35 @@ class _Fetch:
 
     def answer_if_enough(self, bytes_min: int) -> list[Chunk] | None:
         """Read all partitions; return the reply if it is due or has ``bytes_min``."""
+        reply = self._answer_recent(bytes_min)
+        if reply is not None:
+            return reply
         done = self._read_tail() or self._read_all()
         return self._answer(done) if done.is_due or done.size >= bytes_min else None
 
     def answer(self) -> list[Chunk]:
         """Read all partitions and return the reply."""
         return self._answer(self._read_all())
+
+    def _answer_recent(self, bytes_min: int) -> list[Chunk] | None:
+        """Reply with the newest records of the only active partition; None if a read has to."""
+        awake = list(self._context.fetched)
+        found = self._reading.read_recent(awake[0]) if len(awake) == 1 else None
+        if found is None:
+            return None
+        fetched, (partition, data) = awake[0], found
+        log = partition.log
+        high_watermark, log_start = log.high_watermark, log.log_start_offset
+        if len(data) < bytes_min:
+            return None
+        session_id = self._context.finish_with(fetched, (high_watermark, log_start))
+        if session_id is None:
+            return None
+        self._count_records(fetched, len(data))
+        self._count_resting()
+        index = fetched.requested.partition
+        template = template_of(fetched.topic, index, session_id, self._fetch.version)
+        return [template.fill(high_watermark, log.last_stable_offset, log_start, data)]
 
     def _read_all(self) -> Pass:
         return self._reading.read(list(self._context.fetched), self._bytes_max, is_first=False)
@@ -189,20 +212,25 @@ class _Fetch:
 
     def _count(self, results: Sequence[PartitionRow]) -> None:
         """Count the result of every partition, including those that the reply leaves out."""
-        events, is_follower = self._handlers.events, self._fetch.replica_id >= 0
+        is_follower = self._fetch.replica_id >= 0
         for fetched, row in results:
-            name = fetched.name or ""
-            size = row.size
-            if row.error:
-                if not is_follower:
-                    events.fetch_failed(name)
-            elif is_follower:
-                events.replicated_out(name, size)
-            else:
-                events.fetched(name, size)
-        if self._session is not None and not is_follower:
+            if not row.error:
+                self._count_records(fetched, row.size)
+            elif not is_follower:
+                self._handlers.events.fetch_failed(fetched.name or "")
+        self._count_resting()
+
+    def _count_records(self, fetched: FetchedPartition, size: int) -> None:
+        events, name = self._handlers.events, fetched.name or ""
+        if self._fetch.replica_id >= 0:
+            events.replicated_out(name, size)
+        else:
+            events.fetched(name, size)
+
+    def _count_resting(self) -> None:
+        if self._session is not None and self._fetch.replica_id < 0:
             for fetched in self._session.partitions.resting:
-                events.fetched(fetched.name or "", 0)
+                self._handlers.events.fetched(fetched.name or "", 0)
 
 
 def _exempt(reply: Reply) -> Reply:

@@ -16,7 +16,7 @@ import msgspec
 
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint, current_leader, endpoint_of
 from ottla.api.fetch_partitions import FetchedPartition
-from ottla.api.fetch_reply import Row
+from ottla.api.fetch_reply import INLINE_BYTES_MAX, Row
 from ottla.api.fetch_request import FetchBody, FetchPartition
 from ottla.api.fetch_sessions import PartitionRow
 from ottla.api.read_replica import Candidate, decide_read_replica
@@ -379,6 +379,31 @@ class Reading:
         log, offset = tail.partition.log, fetched.requested.offset
         is_in_range = log.log_start_offset <= offset <= log.log_end_offset
         return is_in_range and tail.partition.readable_end(self._isolation) <= offset
+
+    def read_recent(self, fetched: FetchedPartition) -> tuple[Partition, bytes] | None:
+        """Return the records that `read_tail` finds, if they are few and among the newest.
+
+        None if there is anything else to say than records and offsets.
+        """
+        tail, fetch = self._valid_tail(fetched), self._fetch
+        if tail is None or self._isolation is Isolation.LAST_STABLE:
+            return None
+        partition, want = tail.partition, tail.want
+        if not partition.is_leader or partition.offline is not None:
+            return None
+        log = partition.log
+        upto = log.high_watermark
+        if fetch.is_from_follower:
+            throttles = self._sources.throttles
+            is_limited = throttles is not None and throttles.leader.is_limited
+            if is_limited or fetch.replica_id not in partition.followers:
+                return None
+        if self._isolation is Isolation.LOG_END:
+            upto = log.log_end_offset
+        # The history of the reader cannot diverge later than when the wait began: the leader epoch
+        # is the same, and a leader does not truncate.
+        data = log.read_recent(want.offset, upto, min(want.bytes_max, INLINE_BYTES_MAX))
+        return None if data is None else (partition, data)
 
     def read_tail(self, fetched: FetchedPartition) -> Row | None:
         """Return what a pass over this partition alone would; None if only a pass can tell."""

@@ -19,6 +19,7 @@ A reply is a list of chunks; runs of bytes alternate with file slices.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -39,12 +40,17 @@ ENDPOINTS_SINCE: Final = 16
 INLINE_BYTES_MAX: Final = 16 * 1024
 """Records up to this size are copied between the fields: one buffer is cheaper to send."""
 
+TEMPLATES_MAX: Final = 1000
+"""Templates of replies that are kept, the least recently used one goes first."""
+
 _THROTTLE: Final = Struct(">i")
 _HEAD: Final = Struct(">ihi")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _PARTITION_V4: Final = Struct(">ihqq")
 _PARTITION: Final = Struct(">ihqqq")
+_OFFSETS: Final = Struct(">qqq")
+_OFFSETS_V4: Final = Struct(">qq")
 _ABORTED: Final = Struct(">qq")
 _ABORTED_FLEXIBLE: Final = Struct(">qqB")
 _DIVERGING: Final = Struct(">iqB")
@@ -91,6 +97,48 @@ class Row(msgspec.Struct):
             self.records, self.data = None, data
 
 
+class ReplyTemplate:
+    """A packed reply with one partition, complete but for its offsets and records."""
+
+    __slots__ = ("_flexible", "_head", "_offsets", "_offsets_at", "_tail")
+
+    def __init__(self, topic: Topic, index: int, session_id: int, version: int) -> None:
+        reply = FetchReply(session_id=session_id, topics=[(topic, [Row(index)])])
+        (packed,) = pack_fetch(reply, version)
+        assert isinstance(packed, bytearray)
+        # From the end: tags, the length of no records, the preferred replica, aborted transactions.
+        self._flexible = version >= FLEXIBLE_SINCE
+        self._offsets = _OFFSETS if version >= 5 else _OFFSETS_V4
+        tags, length, between = 0, _INT32.size, _INT32.size * (1 + (version >= 11))
+        if self._flexible:
+            tags, length, between = 3, 1, 1 + _INT32.size
+        end = len(packed) - tags
+        self._tail = bytes(packed[end:])
+        self._head = bytes(packed[: end - length])
+        self._offsets_at = len(self._head) - between - self._offsets.size
+
+    def fill(
+        self,
+        high_watermark: Offset,
+        last_stable_offset: Offset,
+        log_start_offset: Offset,
+        data: Buffer,
+    ) -> bytearray:
+        """Return the body of the reply with these values."""
+        out = bytearray(self._head)
+        offsets = self._offsets
+        if offsets is _OFFSETS:
+            offsets.pack_into(
+                out, self._offsets_at, high_watermark, last_stable_offset, log_start_offset
+            )
+        else:
+            offsets.pack_into(out, self._offsets_at, high_watermark, last_stable_offset)
+        out += uvarint(len(data) + 1) if self._flexible else _INT32.pack(len(data))
+        out += data
+        out += self._tail
+        return out
+
+
 class FetchReply(msgspec.Struct):
     """A reply. ``topics`` are in the order of reading; a topic may occur more than once."""
 
@@ -99,6 +147,10 @@ class FetchReply(msgspec.Struct):
     topics: Sequence[tuple[Topic, Sequence[Row]]] = ()
     nodes: Sequence[NodeEndpoint] = ()
     throttle_ms: int = 0
+
+
+template_of = lru_cache(maxsize=TEMPLATES_MAX)(ReplyTemplate)
+"""Return the template for these arguments; consumers of a partition mostly share it."""
 
 
 def pack_fetch(reply: FetchReply, version: int) -> list[Chunk]:

@@ -34,7 +34,7 @@ from ottla.api.fetch_partitions import FetchedPartition, Key, Rest, SessionParti
 from ottla.api.fetch_reply import NO_SESSION, Row
 from ottla.api.fetch_request import IDS_SINCE, FetchBody
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.types import Millis
+from ottla.protocol.types import Millis, Offset
 
 EPOCH_INITIAL: Final = 0
 EPOCH_FINAL: Final = -1
@@ -84,6 +84,8 @@ def next_epoch(epoch: int) -> int:
 
 
 PartitionRow = tuple[FetchedPartition, Row]
+SentOffsets = tuple[Offset, Offset]
+"""The high watermark and the log start offset of a row."""
 
 
 class Finished(NamedTuple):
@@ -103,6 +105,10 @@ class Sessionless(msgspec.Struct, frozen=True):
         """Return all rows."""
         return Finished(ErrorCode.NONE, NO_SESSION, results)
 
+    def finish_with(self, fetched: FetchedPartition, sent: SentOffsets) -> int | None:
+        """Return the session id of a reply with records of the only active partition."""
+        return NO_SESSION
+
 
 class Full(msgspec.Struct, frozen=True):
     """A request that begins a session, if there is a slot when it is answered."""
@@ -115,6 +121,10 @@ class Full(msgspec.Struct, frozen=True):
         """Return all rows and begin the session with them."""
         session_id = self.sessions.begin(self.fetch, results, now)
         return Finished(ErrorCode.NONE, session_id, results)
+
+    def finish_with(self, fetched: FetchedPartition, sent: SentOffsets) -> int | None:
+        """Return None: the id is not known before `finish` begins the session."""
+        return None
 
 
 class Incremental(msgspec.Struct, frozen=True):
@@ -141,6 +151,14 @@ class Incremental(msgspec.Struct, frozen=True):
             if row.size:
                 session.partitions.to_end(fetched)
         return Finished(ErrorCode.NONE, session.id, news)
+
+    def finish_with(self, fetched: FetchedPartition, sent: SentOffsets) -> int | None:
+        """Store what is sent, as `finish` does; None if `finish` has to return an error."""
+        session = self.session
+        if session.epoch != next_epoch(self.epoch):
+            return None
+        fetched.high_watermark, fetched.log_start_offset = sent
+        return session.id
 
 
 Context = Sessionless | Full | Incremental

@@ -114,9 +114,10 @@ class FetchWait:
         """Return the reply if any batch is enough and there is one."""
         if self._bytes_min > HEADER_BYTES:
             return None
-        if not any(self._request.is_readable(*each) for each in woken.items()):
-            return None
-        return self._request.answer_if_enough(self._bytes_min)
+        for fetched, partition in woken.items():
+            if self._request.is_readable(fetched, partition):
+                return self._request.answer_if_enough(self._bytes_min)
+        return None
 
     def _is_enough(self, woken: dict[FetchedPartition, Partition]) -> bool:
         """Read the partitions that changed; return whether to reply."""

@@ -258,7 +258,9 @@ class Dispatcher(msgspec.Struct, frozen=True):
             return (response_frame(key, version, correlation_id, body),)
         first = body[0] if len(body) == 1 else None
         if isinstance(first, (bytes, bytearray)) and len(first) <= JOINED_BYTES_MAX:
-            return (_head(key, version, correlation_id, len(first)) + first,)
+            out = bytearray(_head(key, version, correlation_id, len(first)))
+            out += first
+            return (out,)
         return (_head(key, version, correlation_id, sum(map(length_of, body))), *body)
 
 

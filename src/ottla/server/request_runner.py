@@ -66,6 +66,10 @@ class RequestOwner(Protocol):
         """Queue a reply to be sent, after those before it."""
         ...
 
+    def send_at_once(self, outgoing: Outgoing) -> None:
+        """Send a reply now if that is possible; otherwise queue it."""
+        ...
+
     def serve_frames(self) -> None:
         """Serve the frames received so far, send what is queued, and close if it is time."""
         ...
@@ -396,7 +400,7 @@ class RequestRunner:
         outgoing = self._context.dispatcher.settle(pending.caller, pending.call, result)
         is_final_sent = self._state.lifecycle is _FINISHING
         if not is_final_sent and self.order.remove_first(pending.slot):
-            self._owner.send(outgoing)
+            self._owner.send_at_once(outgoing)
         else:
             self.order.complete(pending.slot, outgoing, held(outgoing))
         self._answered(pending.call, pending.since)

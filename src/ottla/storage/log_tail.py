@@ -8,13 +8,14 @@ log, are in `log.py`.
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from ottla.protocol.records.batch import LOG_OVERHEAD_BYTES
+from ottla.protocol.records.batch import LOG_OVERHEAD_BYTES, MAGIC
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 
 if TYPE_CHECKING:
     from ottla.protocol import cython_stub as cython
     from ottla.protocol.faults import StorageFailed
     from ottla.protocol.records.batch import BatchHeader
+    from ottla.runtime.ports import File
     from ottla.storage.segment import Segment
 else:
     try:
@@ -26,6 +27,8 @@ NO_BATCH: Final = -2
 """The leader epoch of no batch; -1 is that of a batch without one."""
 
 _PLACE: Final = Struct(">qii")  # base offset, length, leader epoch: how a batch begins
+# The same without the epoch, the magic, and the last offset delta after CRC and attributes.
+_EXTENT: Final = Struct(">qi4xb6xi")
 
 
 @cython.cclass
@@ -42,6 +45,7 @@ class LogTail:
     # Whether `purge_deleted`, or a flush, may have work. Read for every log, each second.
     has_deleted_segments = cython.declare(cython.bint, visibility="public")
     has_unsynced_roll = cython.declare(cython.bint, visibility="public")
+    damaged_ranges = cython.declare(object, visibility="public")
     _log_start = cython.declare(cython.longlong, visibility="public")
     _recovery_point = cython.declare(cython.longlong, visibility="public")
     _high_watermark = cython.declare(cython.longlong, visibility="public")
@@ -129,6 +133,48 @@ class LogTail:
             now=now,
         )
         return first
+
+    def read_recent(self, offset: Offset, upto: Offset, bytes_max: int) -> bytes | None:
+        """Return the batches from the one with ``offset`` on, as far as they are below ``upto``.
+
+        They are those that `Log.read` locates, read at once. None if they are more than
+        ``bytes_max`` or not among the newest, or if there is anything to report: `Log.read` does.
+        """
+        segment: Segment = self._segments.active
+        file: File | None = segment._file
+        extent = self._recent_extent(segment, offset, upto)
+        if extent is None or file is None or self._health.failure is not None:
+            return None
+        start, end, size = extent
+        if end - start > bytes_max or self.damaged_ranges:
+            return None
+        try:
+            data = file.pread(end - start, start)
+        except OSError:
+            return None
+        if len(data) != end - start:
+            return None
+        base, length, magic, delta = _EXTENT.unpack_from(data)
+        is_whole = magic == MAGIC and length + LOG_OVERHEAD_BYTES == size and base + delta >= offset
+        return data if is_whole else None
+
+    @cython.ccall
+    def _recent_extent(
+        self, segment: "Segment", offset: cython.longlong, upto: cython.longlong
+    ) -> "tuple[int, int, int] | None":
+        """Return where the batches of `read_recent` begin and end, and the size of the first."""
+        end_offset: cython.longlong = self.log_end_offset
+        if offset < self._log_start or offset >= upto or upto > end_offset:
+            return None
+        first = segment.find_recent(offset)
+        after = first
+        if upto < end_offset:
+            after = segment.find_recent(upto)
+        if first is None or after is None:
+            return None
+        start, size = first
+        end = segment.size if upto == end_offset else after[0]
+        return (start, end, size) if end - start >= size else None
 
     def _begin_epoch(self, epoch: LeaderEpoch, offset: Offset) -> None:
         """Prepare the files of the log for the first batch of a leader epoch."""

@@ -178,7 +178,7 @@ class SegmentTail:
         self._recent_count = 0
         self._recent_end = -1
 
-    def find_recent(self, offset: Offset) -> tuple[int, int] | None:
+    def find_recent(self, offset: int) -> tuple[int, int] | None:
         """Return the position and size of the first batch that ends at or above ``offset``.
 
         None: it is not one of the newest batches, or there is none.
