@@ -1,6 +1,7 @@
 """Which offsets a filter leaves to fetch: never fewer than those of the rows that it keeps."""
 
 import datetime
+import json
 
 import duckdb
 import pyarrow as pa
@@ -10,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.pipeline.arrow import TYPES
+from ottla.pipeline.sql_columns import columns_of
 from ottla.pipeline.sql_pushdown import TIME_MAX_MS, TopicFilter
 from ottla.pipeline.sql_scan import SOURCE_COLUMNS
 from ottla.pipeline.sql_session import quote_offset, tables_of
@@ -209,9 +211,45 @@ def test_bare_offset_is_quoted_unless_it_is_a_clause(query: str, expected: str) 
     assert quote_offset(query) == expected
 
 
-def test_tables_of_a_query_are_found_without_its_own_expressions(db) -> None:
-    import json
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("select What, sum(o.Amount) n from orders o group by 1 order by n", "amount n o what"),
+        ("select a from x join y using (id) where b between 1 and c", "a b c id"),
+        ("select max(a) filter (where b > 0) over (partition by c order by d) from x", "a b c d"),
+        ("select case when a in (1, b) then c::int else list_transform(d, e -> e + f) end from x",
+         "a b c d e f"),
+        ("select id from (select a id from x union all select b from y) where exists "
+         "(select 1 from z where z.c = id)", "a b c id z"),
+        ("select count(*) from x", ""),
+        ("select place.city from x limit 3", "city place"),
+        ("select * from x", None),
+        ("from x", None),
+        ("select x.* from x", None),
+        ("select columns('a.*') from x", None),
+        ("with y as (select * from x) select a from y", None),
+        ("select o from orders o", None),
+        ("select orders from orders", None),
+        ("select unnest(ORDERS) from orders", None),
+        ("select #1 from x", None),
+        ("select a from x o(a, b)", None),
+        ("select a from x natural join y", None),
+        ("select a from x positional join y", None),
+        ("describe x", None),
+        ("summarize x", None),
+        ("pivot x on a using sum(b)", None),
+        ("create table y as select a from x", None),
+    ],
+)  # fmt: skip
+def test_columns_of_a_query_are_those_that_it_names_unless_it_may_use_others(
+    db, query: str, expected: str | None
+) -> None:
+    tree = json.loads(db.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0])
+    found = columns_of(tree)
+    assert (None if found is None else " ".join(sorted(found))) == expected
 
+
+def test_tables_of_a_query_are_found_without_its_own_expressions(db) -> None:
     query = (
         'with x as (select * from orders) select * from x join shop.items i using (k), "a-b" '
         "where z in (select z from deep)"

@@ -153,6 +153,31 @@ class TestColumns:
         assert row["headers"] == [{"key": "n", "value": "7"}]
         assert (row["id"], row["amount"], row["where"]) == (7, 3.5, {"city": "c2"})
 
+    def test_only_fields_that_a_query_names_are_extracted(self, bootstrap: str) -> None:
+        client = BrokerClient(ClientSettings((bootstrap,), "test", {}))
+        query = "select sql from duckdb_views() where view_name = 'sql-orders'"
+        with SqlSession(client, SqlOptions(TopicFormats({}, {})), lambda note: None) as session:
+            session.prepare('select sum(Id) from "sql-orders"')
+            (view,) = pa.Table.from_batches(session.run(query)).to_pylist()
+        client.close()
+        assert "json_transform" in view["sql"]
+        assert '"id"' in view["sql"]
+        assert "amount" not in view["sql"]
+
+    def test_misspelled_field_is_answered_with_the_right_one(self, bootstrap: str) -> None:
+        done = ottla_sql(bootstrap, 'select sum(amuont) from "sql-orders"')
+        assert done.exit_code == 1
+        assert '"amount"' in done.output
+
+    def test_queries_of_a_session_see_each_their_fields(self, bootstrap: str) -> None:
+        client = BrokerClient(ClientSettings((bootstrap,), "test", {}))
+        options = SqlOptions(TopicFormats({}, {}))
+        queries = ('select max(id) from "sql-orders"', 'select max(amount) from "sql-orders"')
+        with SqlSession(client, options, lambda note: None) as session:
+            found = [pa.Table.from_batches(session.run(each)).to_pylist() for each in queries]
+        client.close()
+        assert found == [[{"max(id)": RECORDS - 1}], [{"max(amount)": (RECORDS - 1) / 2}]]
+
     def test_offset_needs_no_quotes(self, bootstrap: str) -> None:
         query = 'select offset from "sql-items" order by offset limit 2 offset 3'
         assert rows(bootstrap, query) == [{"offset": 3}, {"offset": 4}]

@@ -27,9 +27,10 @@ from ottla.client.offset_spec import BEGINNING, END, AtOffset, AtTime, BeforeEnd
 from ottla.pipeline.broker import EARLIEST, LATEST, BrokerClient
 from ottla.pipeline.plan import Range
 from ottla.pipeline.registry import RegistryFailed
+from ottla.pipeline.sql_columns import columns_of
 from ottla.pipeline.sql_scan import ScanContext, ScanStats, Stopped, TopicTable
 from ottla.pipeline.sql_topics import BadFormatOption, TopicFormats, TopicSpec
-from ottla.pipeline.sql_values import Bad, literal, quoted, view_of
+from ottla.pipeline.sql_values import Bad, Part, literal, quoted, view_of
 from ottla.pipeline.stop_flag import StopFlag
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import TopicPartition
@@ -86,6 +87,7 @@ class SqlSession:
             is_pushing=options.is_pushing,
         )
         self._tables: dict[str, TopicTable] = {}
+        self._parts: dict[str, tuple[Part, Part]] = {}
         self._configure()
 
     def _configure(self) -> None:
@@ -151,17 +153,28 @@ class SqlSession:
                 the cluster cannot be reached.
         """
         query = self._parsable(query)
-        names = self._names(query)
+        tree = self._tree(query)
+        names, used = tables_of(tree), columns_of(tree)
         try:
-            self._define(names)
+            self._define(names, used)
             self.take_snapshot()
-            if _is_select(query):  # bind it, without running it
-                self._db.execute(f"{_EXPLAIN}{query}")
+            try:
+                self._bind(query)
+            except duckdb.Error:
+                if used is None:
+                    raise
+                self._define(names, None)  # so that the message knows all columns
+                self._bind(query)
         except duckdb.Error as error:
             raise self._explained(error, names) from error
         except (Fault, Refused, BadFormatOption, RegistryFailed) as error:
             raise SqlFailed(str(error) or type(error).__name__) from error
         return query
+
+    def _bind(self, query: str) -> None:
+        """Check a query without running it."""
+        if _is_select(query):
+            self._db.execute(f"{_EXPLAIN}{query}")
 
     def execute(self, query: str) -> Iterator[pa.RecordBatch]:
         """Yield the result of a prepared query over the current snapshot. Raises as `run`."""
@@ -203,42 +216,46 @@ class SqlSession:
             raise SqlFailed(f"one statement at a time, not {len(statements)}")
         return query.strip().rstrip(";")
 
-    def _names(self, query: str) -> list[tuple[str, str]]:
-        """Return schema and name of every table that a query names."""
+    def _tree(self, query: str) -> dict[str, object]:
+        """Return DuckDB's syntax tree of a query."""
         inner = re.sub(r"(?i)^\s*explain\s+(analyze\s+)?", "", query)
         copied = re.match(r"(?is)^\s*copy\s*\((.*)\)\s*to\s", inner)
         inner = copied[1] if copied else inner
         found = self._db.execute("SELECT json_serialize_sql(?::VARCHAR)", [inner]).fetchall()
-        return tables_of(json.loads(found[0][0]))
+        tree: dict[str, object] = json.loads(found[0][0])
+        return tree
 
     # -- topics ----------------------------------------------------------------
 
-    def _define(self, names: Sequence[tuple[str, str]]) -> None:
-        """Create a view for each name that is a topic."""
+    def _define(self, names: Sequence[tuple[str, str]], used: frozenset[str] | None) -> None:
+        """Create a view for each name that is a topic, with the fields in ``used``; None: all."""
         wanted = {".".join(filter(None, each)): each for each in names}
         known = self._client.topics(None) if wanted else {}
         for topic, (schema, name) in wanted.items():
             found = topic if topic in known else _alike(topic, known)
-            if found is None or topic in self._tables:
+            if found is None:
                 continue
-            if known[found].internal:
-                self._note(f"{found} is an internal topic: its records are in a format of Kafka")
+            if found not in self._tables:
+                if known[found].internal:
+                    self._note(
+                        f"{found} is an internal topic: its records are in a format of Kafka"
+                    )
+                self._add(found)
             if schema:
                 self._db.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
-            self._define_topic(
-                found, f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
-            )
+            view = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
+            key, value = (each.with_fields(used) for each in self._parts[found])
+            body = view_of(f"{_TABLE_PREFIX}{found}", found, key, value, self._options.bad)
+            self._db.execute(f"CREATE OR REPLACE VIEW {view} AS {body}")
 
-    def _define_topic(self, topic: str, view: str) -> None:
+    def _add(self, topic: str) -> None:
+        """Register the table of a topic, and find out how its records are read."""
         sampled = TopicTable(self._scan)
         sampled.ranges = self._ranges(topic)
         spec: TopicSpec = self._options.formats.of(topic, sampled, self._db, self._note)
         table = TopicTable(self._scan, spec.decoders)
-        name = f"{_TABLE_PREFIX}{topic}"
-        self._db.register(name, table)
-        body = view_of(name, topic, spec.key, spec.value, self._options.bad)
-        self._db.execute(f"CREATE VIEW {view} AS {body}")
-        self._tables[topic] = table
+        self._db.register(f"{_TABLE_PREFIX}{topic}", table)
+        self._tables[topic], self._parts[topic] = table, (spec.key, spec.value)
 
     def _explained(self, error: duckdb.Error, names: Sequence[tuple[str, str]]) -> SqlFailed:
         """Say which topic does not exist, where that is the reason."""

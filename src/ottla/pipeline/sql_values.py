@@ -79,6 +79,13 @@ class Part(msgspec.Struct, frozen=True):
     skipped: int = 0
     """Bytes before the text: the id of a schema."""
 
+    def with_fields(self, used: frozenset[str] | None) -> "Part":
+        """Return the part with the fields whose columns, in lower case, are in ``used``."""
+        if used is None or self.format is not Format.JSON:
+            return self
+        kept = [each for each in self.fields if column_of(self.name, each[0]).lower() in used]
+        return msgspec.structs.replace(self, fields=tuple(kept))
+
 
 def column_of(part: str, field: str) -> str:
     """Return the name of a field's column."""
