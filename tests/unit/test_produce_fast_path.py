@@ -2,7 +2,7 @@
 
 import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,6 +15,7 @@ from ottla.api.produce_fast_path import FRAME_BYTES_MAX, HANDLES_MAX
 from ottla.config.generated import TopicConfig
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.writer import Producer
+from ottla.server.connection import FRAMES_PER_SLICE
 from ottla.storage.log_config import LogConfig
 
 pytestmark = pytest.mark.engine
@@ -95,10 +96,58 @@ def test_several_records_and_partitions_alternate() -> None:
     assert send_both(asked).taken == 3
 
 
-def test_frames_in_one_piece_are_served_in_order() -> None:
-    asked = b"".join(frame(PLAIN, number=n) for n in range(5))
-    broker = send_both([frame(PLAIN), asked])
-    assert broker.hosted[0].log.log_end_offset == 6
+@pytest.mark.parametrize("step", [1 << 20, 1000, 150, 7])
+def test_frames_in_one_piece_take_the_fast_path_in_order(step: int) -> None:
+    asked = b"".join(frame(PLAIN, number=n) for n in range(20))
+    broker = send_both([frame(PLAIN), asked], step)
+    assert broker.hosted[0].log.log_end_offset == 21
+    assert broker.taken == 20
+
+
+def test_request_of_the_general_path_keeps_its_place_among_pipelined_ones() -> None:
+    asked = [frame(PLAIN, number=1), frame(None, PLAIN, number=2), frame(PLAIN, number=3)]
+    broker = send_both([frame(PLAIN), b"".join(asked), frame(PLAIN, number=4)])
+    assert broker.hosted[0].log.log_end_offset == 4
+
+
+def test_replies_to_pipelined_requests_are_sent_together() -> None:
+    async def story() -> None:
+        broker = Broker(True, TopicConfig(), LogConfig())
+        broker.receive(frame(PLAIN), 1 << 20)
+        sent: list[bytes] = []
+        broker.transport.write = sent.append
+        broker.receive(b"".join(frame(PLAIN, number=n) for n in range(5)), 1 << 20)
+        await asyncio.sleep(0)
+        assert len(sent) == 1
+        assert [struct.unpack_from(">i", sent[0], 4 + at)[0] for at in _starts(sent[0])] == [
+            *range(5)
+        ]
+
+    asyncio.run(story())
+
+
+def _starts(replies: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(replies):
+        yield at
+        at += 4 + struct.unpack_from(">i", replies, at)[0]
+
+
+def test_connection_that_pipelines_uses_one_slice_at_a_time_and_reads_again() -> None:
+    async def story() -> None:
+        broker = Broker(True, TopicConfig(), LogConfig())
+        broker.receive(frame(batch(b"a" * 5000)), 1 << 20)  # grows the receive buffer
+        asked = b"".join(frame(PLAIN, number=n) for n in range(3 * FRAMES_PER_SLICE))
+        broker.receive(asked, 1 << 20)
+        assert broker.taken == FRAMES_PER_SLICE
+        broker.receive(frame(PLAIN), 1 << 20)
+        assert not broker.transport.is_reading, "what it sends now waits in the kernel"
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert broker.taken == 3 * FRAMES_PER_SLICE + 1
+        assert broker.transport.is_reading
+
+    asyncio.run(story())
 
 
 def test_reply_does_not_overtake_a_pending_one() -> None:
@@ -478,3 +527,16 @@ def test_both_paths_agree_on_arbitrary_requests(
 ) -> None:
     send_both([b"".join(asked)], step, TopicConfig(**config), replicas=replicas)
     send_both(asked, step, TopicConfig(**config), replicas=replicas)
+
+
+@pytest.mark.parametrize("has_fast_path", [True, False])
+def test_request_after_bad_bytes_is_not_served(has_fast_path: bool) -> None:
+    async def story() -> None:
+        broker = Broker(has_fast_path, TopicConfig(), LogConfig())
+        bad = bytearray(frame(PLAIN))
+        bad[4] = 1  # an unknown API key
+        broker.receive(frame(PLAIN) + bytes(bad) + frame(PLAIN), 1 << 20)
+        assert broker.transport.is_closed
+        assert broker.hosted[0].log.log_end_offset == 1
+
+    asyncio.run(story())

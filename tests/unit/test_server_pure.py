@@ -210,8 +210,26 @@ def test_only_frame_is_zero_after_another_frame() -> None:
     receive_bytes(received, b"\0\0\0\x02ab" * 2)
     assert received.take(9) is not None
     assert received.only_frame(9) == 0
-    received.take_all()
-    assert not received.is_partial and received.frame_size == 4
+
+
+def test_next_frame_is_whole_within_the_limit_and_not_taken() -> None:
+    received = ReceiveBuffer()
+    receive_bytes(received, b"\0\0\0\x02ab" + b"\0\0\0\x03cde" + b"\0\0\0\x02f")
+    assert (received.start, received.next_frame(9)) == (0, 6)
+    received.take_until(6)
+    assert (received.start, received.next_frame(9), received.next_frame(2)) == (6, 13, 0)
+    received.take_until(13)
+    assert (received.next_frame(9), received.is_partial) == (0, True)
+    receive_bytes(received, b"g")
+    received.take_until(received.next_frame(9))
+    assert (received.start, received.is_partial, received.frame_size) == (0, False, 4)
+
+
+def test_next_frame_ignores_what_cannot_hold_an_api_key() -> None:
+    for observed in (b"\0\0\0\x01a", b"\0\0\0\0", b"\xff\xff\xff\xff" + b"abc", b""):
+        received = ReceiveBuffer()
+        receive_bytes(received, observed)
+        assert received.next_frame(1 << 31) == 0
 
 
 def test_frames_are_received_byte_by_byte() -> None:

@@ -240,8 +240,12 @@ class Connection(asyncio.BufferedProtocol):
     def run_slice(self) -> None:
         """Serve for one slice. The scheduler calls this for a connection that was enqueued."""
         self._state.on_frames(FrameEvent.RUN)
-        if not self._state.is_ended and not (self._is_reading and self._serve_fast_path()):
+        if self._state.is_ended:
+            return
+        if not self._serve_fast_path():
             self._serve_slice(self._scheduler.now(), self._queued_at)
+        elif not self._is_reading:
+            self._update_reading(self._may_serve())
 
     def _serve_slice(self, began: float, queued_at: float = 0.0) -> None:
         """Serve frames for one slice that began at ``began``, in the loop's time.
@@ -281,9 +285,10 @@ class Connection(asyncio.BufferedProtocol):
         self._settle()
 
     def _serve_fast_path(self) -> bool:
-        """Serve the only frame received, if its API has a fast path and nothing is in flight.
+        """Serve the frames received, if their APIs have a fast path and nothing is in flight.
 
-        Return False if that is not so; nothing has been done then.
+        The replies are sent together. Return False if frames are left that take the general path,
+        or a part of one. A connection that has used up its slice waits for the next one.
         """
         requests, received = self._requests, self._received
         if (
@@ -292,42 +297,60 @@ class Connection(asyncio.BufferedProtocol):
             or self._order.slots
             or self._send_queue.pending
             or (requests.authenticator is not None and not requests.authenticator.admits_all)
-        ):
-            return False
-        end = received.only_frame(self._context.limits.frame_bytes_max)
-        if not end:
-            return False
-        data = received.buffer
-        found = self._fast_paths.get(data[LENGTH_SIZE] << 8 | data[LENGTH_SIZE + 1])
-        tracer = self._tracer
-        # The general path charges the requests of a client with a quota, and traces requests.
-        if (
-            found is None
+            # The general path charges the requests of a client with a quota.
             or (self._quotas.is_active and self._context.throttling.applies(requests.caller))
-            or (tracer is not None and not tracer.skips)
         ):
             return False
+        replies: bytearray | None = None
+        for _ in range(FRAMES_PER_SLICE):
+            reply = self._serve_fast_frame()
+            if reply is None:
+                break
+            replies = reply if replies is None else replies + reply
+            if not received.is_partial:
+                break
+        else:
+            self._backlogged_at = self._scheduler.now()
+            self._enqueue()
+        if replies is None:
+            return False
+        self._frame_since = None
+        if replies:
+            self._deferred = replies
+            if not self._context.coalescer.defers(self):
+                self.send_deferred()
+        return not received.is_partial or self._state.frames is not _READY
+
+    def _serve_fast_frame(self) -> bytearray | None:
+        """Serve the next frame if it is whole and its API has a fast path; return its reply.
+
+        The reply is empty if the client wants none. None if nothing has been done.
+        """
+        requests, received = self._requests, self._received
+        end = received.next_frame(self._context.limits.frame_bytes_max)
+        if not end:
+            return None
+        data, start = received.buffer, received.start + LENGTH_SIZE
+        found = self._fast_paths.get(data[start] << 8 | data[start + 1])
+        tracer = self._tracer
+        if found is None or (tracer is not None and not tracer.skips):
+            return None  # the general path traces requests
         scheduler = self._scheduler
         scheduler.unseen += 1
         if (
             scheduler.unseen >= FAST_REQUESTS_PER_CLOCK_READ
             and not scheduler.has_time_for_fast_path()
         ):
-            return False
+            return None
         key, serve = found
-        reply = serve(requests.caller, requests.client, data, LENGTH_SIZE, end)
+        reply = serve(requests.caller, requests.client, data, start, end)
         if reply is None:
-            return False
-        received.take_all()
+            return None
+        received.take_until(end)
         if tracer is not None:
             tracer.skips -= 1
-        self._frame_since = None
         self._context.events.answered_at_once(self._listener, key)
-        if reply:
-            self._deferred = reply
-            if not self._context.coalescer.defers(self):
-                self.send_deferred()
-        return True
+        return reply
 
     def reject(self, fault: ProtocolFault, head: memoryview | None) -> None:
         """Close because of bytes that are not a valid request, and log it for the operator.
@@ -347,6 +370,7 @@ class Connection(asyncio.BufferedProtocol):
             *(api, version, printable(str(fault))),
         )
         self._context.events.bad_bytes(self._listener)
+        self._is_settling = True  # no frame after the bad bytes is served
         self._send_queue.flush()
         self.end("bad bytes")
 

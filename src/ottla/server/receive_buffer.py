@@ -32,6 +32,7 @@ else:
 
 FIRST_BYTES = 4 * 1024
 BUFFER_BYTES = 64 * 1024
+API_KEY_SIZE = 2
 KEPT_BYTES_MAX = 1024 * 1024 + BUFFER_BYTES
 """A buffer up to this is kept for the next frame: room for a producer's ``max.request.size``."""
 
@@ -60,6 +61,11 @@ class ReceiveBuffer:
     def buffer(self) -> bytearray:
         """The underlying buffer, for callers that inspect a frame without taking it."""
         return self._buffer
+
+    @property
+    def start(self) -> int:
+        """Where the current frame starts in the buffer, with its length field."""
+        return self._start
 
     @property
     def is_partial(self) -> bool:
@@ -120,10 +126,27 @@ class ReceiveBuffer:
         length = data[0] << 24 | data[1] << 16 | data[2] << 8 | data[3]
         return end if length == end - LENGTH_SIZE and length <= size_max else 0
 
-    def take_all(self) -> None:
-        """Take everything that was received."""
-        self._start = self._end = 0
+    def next_frame(self, size_max: int) -> int:
+        """Return the end of the next frame if it is whole and can hold an API key, else 0.
+
+        The frame is not taken. Without its length field it starts at ``start + LENGTH_SIZE``.
+        """
+        start: cython.Py_ssize_t = self._start
+        if self._end - start <= LENGTH_SIZE:
+            return 0
+        data = self._buffer
+        length: cython.Py_ssize_t = (
+            data[start] << 24 | data[start + 1] << 16 | data[start + 2] << 8 | data[start + 3]
+        )
+        end: cython.Py_ssize_t = start + LENGTH_SIZE + length
+        return end if API_KEY_SIZE <= length <= size_max and end <= self._end else 0
+
+    def take_until(self, end: int) -> None:
+        """Take the bytes before ``end``, where a frame ends."""
+        self._start = end
         self._need = LENGTH_SIZE
+        if self._start == self._end and len(self._buffer) <= KEPT_BYTES_MAX:
+            self._start = self._end = 0
 
     def hand_over(self) -> None:
         """Leave the buffer to the holders of views and continue with another one."""

@@ -350,7 +350,10 @@ class TransportSendQueue:
             self._write()
 
     def send(self, reply: bytearray) -> bool:
-        """Queue and flush a reply."""
+        """Write a reply at once, unless earlier bytes are queued."""
+        if not (self._queue.items or self._is_full or self._is_closed):
+            self._transport.write(reply)
+            return True
         self._queue.push((reply,))
         self.flush()
         return False
