@@ -3,7 +3,10 @@
 A generator in C (`broker/pipelined.c`) sends one Produce request over and over, many in flight, to
 two partitions: both on one node, or one on each of two. It shares the two cores with the brokers,
 so its CPU time limits the ratio; the rows show it. The servers take turns within a round, and
-nothing is pinned. The loads are those that cost the broker much for each byte:
+nothing is pinned. A row of its own has what the machine gives to two processes that only compute
+(`broker/compute.c`): more than that no two brokers can reach.
+
+The loads are those that cost the broker much for each byte:
 
     small        one record of 100 bytes
     TLS          the same, each request in a TLS record of its own
@@ -66,10 +69,11 @@ AREA: Final = "two_nodes"
 RATIO_MIN: Final = 1.6
 PORT_STEP: Final = 10
 PARTITIONS: Final = 2
-CONNECTIONS: Final = 8
+CONNECTIONS: Final = 16
 """To each partition."""
-WINDOW: Final = 5
-"""Requests in flight on a connection, as many as Kafka's producers allow themselves."""
+WINDOW: Final = 10
+"""Requests in flight on a connection. Kafka's own producer allows itself 5, librdkafka any number;
+the more there are, the smaller is the generator's share of the two cores."""
 PRODUCE_VERSION: Final = 9
 WAIT_S_MAX: Final = 60.0
 
@@ -260,7 +264,32 @@ def run(rounds: int = 5, seconds: float = 4.0) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name:
         folder = Path(name)
         with machines(folder) as (one, two):
-            return [_row(kind, one, two, folder, rounds, seconds) for kind in KINDS]
+            rows = [_row(kind, one, two, folder, rounds, seconds) for kind in KINDS]
+    return [*rows, _control(rounds, seconds / 2)]
+
+
+def _control(rounds: int, seconds: float) -> Row:
+    """Return the row of processes that only compute: two at a time against one."""
+    singles, pairs = [], []
+    for _ in range(rounds):
+        singles.append(_compute(1, seconds))
+        pairs.append(_compute(2, seconds))
+    ratios = [b / a for a, b in zip(singles, pairs, strict=True)]
+    return Row(
+        AREA,
+        "two processes that only compute, the most that the machine gives",
+        f"{statistics.median(pairs):,.0f} thousand steps per s ({spread(ratios)})",
+        f"one process, {statistics.median(singles):,.0f}",
+        statistics.median(ratios),
+        "reported",
+        True,
+    )
+
+
+def _compute(count: int, seconds: float) -> float:
+    command = [program("compute"), str(seconds)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+    return sum(float(each.communicate(timeout=seconds + WAIT_S_MAX)[0]) for each in running)
 
 
 def _row(kind: Kind, one: Machine, two: Machine, folder: Path, rounds: int, seconds: float) -> Row:

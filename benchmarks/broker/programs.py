@@ -13,6 +13,7 @@ LIBRARIES = {
     "rdload": ["-lrdkafka", "-lpthread"],
     "requests": [],
     "bare_server": [],
+    "compute": [],
     "pipelined": ["-lssl", "-lcrypto"],
 }
 SECONDS_MAX = 400
