@@ -81,8 +81,8 @@ mutants: setup ## break each promise on purpose; a test must fail; PART=storage
 
 BENCH := $(firstword $(filter growth pipeline,$(MAKECMDGOALS)))
 
-bench: setup ## measure ratios in one run and write docs/benchmarks.md; AREA=tiering prints one area; `bench growth`: docs/growth.md; `bench pipeline`: its rows, PART="delta sql"; QUICK=1
-	$(BIN)/python -m $(if $(BENCH),benchmarks.$(BENCH) $(if $(QUICK),--quick) $(if $(filter pipeline,$(BENCH)),--write $(PART)),benchmarks $(AREA))
+bench: setup ## measure ratios in one run and write docs/benchmarks.md; AREA=tiering prints one area; `bench growth`: docs/growth.md, ROUNDS=3 BUDGET=seconds ANEW=1; `bench pipeline`: its rows, PART="delta sql"; QUICK=1
+	$(BIN)/python -m $(if $(BENCH),benchmarks.$(BENCH) $(if $(QUICK),--quick) $(if $(filter growth,$(BENCH)),$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(ANEW),--anew)) $(if $(filter pipeline,$(BENCH)),--write $(PART)),benchmarks $(AREA))
 
 growth pipeline: bench
 

@@ -6,7 +6,9 @@ python -m benchmarks.growth [--rounds 3] [--quick] [--only partitions groups ...
 import argparse
 import os
 import sys
+import tempfile
 import traceback
+from pathlib import Path
 from time import monotonic
 
 from benchmarks.__main__ import machine
@@ -17,9 +19,11 @@ from benchmarks.growth import dimensions, page, plan, quietness, saved
 ROUNDS = 3
 
 
-def measure(figures: saved.Saved, series: plan.Series, effort: dimensions.Effort) -> bool:
+def measure(
+    figures: saved.Saved, series: plan.Series, folder: Path, effort: dimensions.Effort
+) -> bool:
     """Measure and save the points of a series; False, with the reason on stderr, if one failed."""
-    points = getattr(dimensions, series.dimension)(series.broker, series.sizes, effort)
+    points = getattr(dimensions, series.dimension)(series.broker, folder, series.sizes, effort)
     load, others, began = os.getloadavg()[0], quietness.others_seconds(), monotonic()
     try:
         for point in points:
@@ -53,9 +57,12 @@ def say(text: str) -> None:
 
 
 def measure_missing(
-    figures: saved.Saved, known: saved.Saved, arguments: argparse.Namespace
+    figures: saved.Saved, known: saved.Saved, folder: Path, arguments: argparse.Namespace
 ) -> bool:
-    """Measure what is not saved yet, as far as the budget allows; False if a series failed."""
+    """Measure what is not saved yet, as far as the budget allows; False if a series failed.
+
+    The files of all brokers are left in ``folder``.
+    """
     sizes = plan.QUICK_SIZES if arguments.quick else plan.SIZES
     sizes = {name: each for name, each in sizes.items() if name in (arguments.only or sizes)}
     if arguments.size:
@@ -71,7 +78,9 @@ def measure_missing(
             say(f"growth: {series}: left out, about {expected:.0f} s do not fit the budget")
             continue
         say(f"growth: {used:.0f} s, about {rest:.0f} s left: {series}: about {expected:.0f} s")
-        is_whole = measure(figures, series, effort) and is_whole
+        place = folder / f"{series.round}-{series.dimension}-{series.broker}"
+        place.mkdir()
+        is_whole = measure(figures, series, place, effort) and is_whole
     say(f"growth: {monotonic() - began:.0f} s, {left_out} series left out")
     return is_whole
 
@@ -86,12 +95,13 @@ def main() -> int:
     parser.add_argument(
         "--budget", type=float, default=1e9, help="begin nothing that ends later, s"
     )
-    parser.add_argument("--anew", action="store_true", help="forget what was measured before")
+    parser.add_argument("--anew", action="store_true", help="forget earlier rounds of these WHAT")
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page")
     arguments = parser.parse_args()
     exit_on_sigterm()
     known = saved.load()
-    figures: saved.Saved = {} if arguments.anew else known
+    forgotten = (arguments.only or plan.SIZES) if arguments.anew else ()
+    figures = {name: found for name, found in known.items() if name not in forgotten}
     is_whole = True
     if not arguments.page:
         try:
@@ -100,7 +110,8 @@ def main() -> int:
         except Missing as error:
             print(f"growth: not measured, {error}", file=sys.stderr)
             return 1
-        is_whole = measure_missing(figures, known, arguments)
+        with tempfile.TemporaryDirectory(prefix="ottla-growth-") as folder:
+            is_whole = measure_missing(figures, known, Path(folder), arguments)
     page.write(figures, machine())
     return 0 if is_whole else 1
 

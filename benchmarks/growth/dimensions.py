@@ -2,9 +2,12 @@
 
 Each begins with a new broker, which grows from one size to the next. A figure that is the time to
 create everything is the sum of the steps; all others are measured at each size.
+
+The files of a broker are left in the folder that the caller gives, and removed after everything was
+measured: ext4 does not use an inode again that was removed in the last minutes, and the search for
+others makes the creation of files four times as expensive.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -102,22 +105,23 @@ class TooLong(Exception):
 
 
 @contextmanager
-def started(name: str, settings: Mapping[str, object] | None = None) -> Iterator[Broker]:
-    """Run a new broker that is not fenced any more."""
-    with tempfile.TemporaryDirectory(prefix="ottla-growth-") as folder:
-        make = ottla if name == "Ottla" else kafka
-        broker = make(Path(folder) / name.lower())
-        with (broker.root / "server.properties").open("a") as file:
-            file.writelines(f"{key}={value}\n" for key, value in (settings or {}).items())
-        broker.format()
-        try:
-            broker.start()
-            make_topic(broker, "load", 1)
-            yield broker
-        finally:
-            if broker.process is not None:
-                broker.process.kill()  # its files are removed: a clean stop would be wasted time
-            broker.stop()
+def started(
+    name: str, folder: Path, settings: Mapping[str, object] | None = None
+) -> Iterator[Broker]:
+    """Run a new broker that is not fenced any more. Its files stay in ``folder``."""
+    make = ottla if name == "Ottla" else kafka
+    broker = make(folder / name.lower())
+    with (broker.root / "server.properties").open("a") as file:
+        file.writelines(f"{key}={value}\n" for key, value in (settings or {}).items())
+    broker.format()
+    try:
+        broker.start()
+        make_topic(broker, "load", 1)
+        yield broker
+    finally:
+        if broker.process is not None:
+            broker.process.kill()  # nobody starts it again: a clean stop would be wasted time
+        broker.stop()
 
 
 def _load(broker: Broker, frame: bytes, connections: int, seconds: float) -> Figures:
@@ -254,11 +258,11 @@ class _Creation:
         return {"create_reply_s": self.replied_s, "create_led_s": self.led_s}
 
 
-def partitions(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
+def partitions(name: str, folder: Path, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
     """Create partitions on one node; write to one of them; let the node rest; restart it."""
     every: dict[str, int] = {}
     creation = _Creation()
-    with started(name) as broker:
+    with started(name, folder) as broker:
         for size in sizes:
             added = _topics_of(size - sum(every.values()), f"t{size}")
             every |= added
@@ -282,19 +286,19 @@ def partitions(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Poin
 # -- connections and requests ------------------------------------------------------------
 
 
-def connections(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
+def connections(name: str, folder: Path, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
     """Write over so many connections at once, one small request in flight on each."""
-    with started(name) as broker:
+    with started(name, folder) as broker:
         for size in sizes:
             seconds = effort.load_s * (3 if size >= CONNECTIONS_MANY else 1)
             yield Point(size, _load(broker, small_request("load"), size, seconds))
 
 
-def topics(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
+def topics(name: str, folder: Path, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
     """Create topics of one partition; ask for the metadata of all of them."""
     have = 0
     creation = _Creation()
-    with started(name) as broker:
+    with started(name, folder) as broker:
         for size in sizes:
             added = [CreatableTopic(f"t{at}", 1, 1) for at in range(have, size)]
             have = size
@@ -344,10 +348,10 @@ def _raw(line: Line, request: Message) -> bytes:
 # -- groups ------------------------------------------------------------------------------
 
 
-def groups(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
+def groups(name: str, folder: Path, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
     """Commit an offset of each of so many groups; list them; restart until all are loaded."""
     have = 0
-    with started(name) as broker:
+    with started(name, folder) as broker:
         wait_coordinator(broker, "g0", 0)
         for size in sizes:
             line = Line(broker)
@@ -379,9 +383,9 @@ def _are_loaded(count: int, line: Line) -> bool:
     return not reply.error_code and len(reply.groups) >= count
 
 
-def members(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
+def members(name: str, folder: Path, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
     """Form a classic group of so many members, from nothing to stable; a new group each time."""
-    with started(name, {"group.initial.rebalance.delay.ms": REBALANCE_DELAY_MS}) as broker:
+    with started(name, folder, {"group.initial.rebalance.delay.ms": REBALANCE_DELAY_MS}) as broker:
         for size in sizes:
             wait_coordinator(broker, f"group-{size}", 0)
             group = Members(broker, f"group-{size}", size)
@@ -398,10 +402,10 @@ def members(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
 # -- segments ----------------------------------------------------------------------------
 
 
-def segments(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
+def segments(name: str, folder: Path, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
     """Fill so many segments of 1 MiB; read all of them; restart."""
     have = 0
-    with started(name) as broker:
+    with started(name, folder) as broker:
         line = Line(broker)
         small = CreatableTopicConfig("segment.bytes", str(SEGMENT_BYTES))
         _create(line, [CreatableTopic("kept", 1, 1, configs=[small])])
@@ -434,26 +438,37 @@ def _written_and_read(broker: Broker, added: int, count: int) -> Figures:
 # -- fail-over ---------------------------------------------------------------------------
 
 
-def fail_over(name: str, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
+def fail_over(name: str, folder: Path, sizes: Sequence[int], effort: Effort) -> Iterator[Point]:
     """Kill a broker of three that leads a third of a new topic; wait until all are led."""
-    with tempfile.TemporaryDirectory(prefix="ottla-growth-") as folder:
-        three = three_of(name, Path(folder))
-        with running(three):
+    three = three_of(name, folder)
+    with running(three):
+        try:
             for size in sizes:
-                controller = three.controller()
-                topic = f"kept-{size}"
-                _create_on_three(three, controller, topic, size)
-                _until_led(three, controller, topic, size, without=-1)
-                dead = next(node for node in three.nodes if node != controller)
-                process = three.nodes[dead].process
-                assert process is not None
-                process.kill()
-                began = perf_counter()
-                process.wait()
-                _until_led(three, controller, topic, size, without=dead)
-                yield Point(size, {"fail_over_s": perf_counter() - began})
+                taken, dead = _failed_over(three, size)
+                yield Point(size, {"fail_over_s": taken})
                 if size != sizes[-1]:
                     three.nodes[dead].start()
+        finally:
+            # Without a quorum a clean stop waits for its limit.
+            for node in three.nodes.values():
+                if node.process is not None:
+                    node.process.kill()
+
+
+def _failed_over(three: Three, size: int) -> tuple[float, int]:
+    """Return the seconds from a kill until all partitions are led, and the killed broker."""
+    controller = three.controller()
+    topic = f"kept-{size}"
+    _create_on_three(three, controller, topic, size)
+    _until_led(three, controller, topic, size, without=-1)
+    dead = next(node for node in three.nodes if node != controller)
+    process = three.nodes[dead].process
+    assert process is not None
+    process.kill()
+    began = perf_counter()
+    process.wait()
+    _until_led(three, controller, topic, size, without=dead)
+    return perf_counter() - began, dead
 
 
 def _create_on_three(three: Three, asked: int, topic: str, size: int) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from textwrap import fill
 
 from benchmarks.broker.brokers import ROOT
 from benchmarks.growth.drawing import draw, short
@@ -150,7 +151,8 @@ its input is as good as it can be; a line that grows faster is listed below.
 
 Written by `make bench growth` from [figures.json](growth/figures.json), which has every round;
 `QUICK=1` measures fewer sizes in one round. A run that is interrupted is resumed: what is in the
-file is not measured again. `python -m benchmarks.growth --anew` forgets what is in the file.
+file is not measured again, unless `ANEW=1` says so. The files of all nodes are removed at the end:
+ext4 does not use an inode again for minutes, and searching for others makes creating files slow.
 
 """
 
@@ -258,7 +260,7 @@ def _counted(count: int, what: str) -> str:
 def write(saved: Saved, machine: str, page: Path = PAGE) -> None:
     """Write the page and its pictures."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    parts = [INTRODUCTION, f"{machine}. {conditions(saved)}\n"]
+    parts = [INTRODUCTION, fill(f"{machine}. {conditions(saved)}", 100) + "\n"]
     if NOTES.exists():
         notes = NOTES.read_text().strip().replace("](../", "](")  # links as seen from the page
         parts.append(f"\n{notes}\n")
