@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from fetch_harness import Broker, count_calls, only, part, response_of, rows, values_of, want
 from msgspec.structs import replace
-from partition_fixtures import append, registration
+from partition_fixtures import NOW, append, batch_of, registration
 from produce_pair import Transport, batch, frozen_scheduler, receive
 from produce_pair import frame as produce_frame
 
@@ -27,6 +27,8 @@ from ottla.protocol.faults import StorageFailed
 from ottla.protocol.frames import request_frame
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages import fetch
+from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
+from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
@@ -119,6 +121,30 @@ def test_fetch_whose_session_has_moved_on_gets_no_records() -> None:
         response = await broker.wait(reply)
         assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
         assert not rows(response)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_waiting_read_committed_consumer_learns_of_aborted_transactions(
+    is_committed: bool,
+) -> None:
+    async def story() -> None:
+        broker = Broker()
+        partition = broker.host()
+        asked = want(part(), max_wait_ms=SOON, isolation_level=1)
+        reply = broker.ask(asked)
+        assert isinstance(reply, LaterReply)
+        open_batch = batch_of(b"v", producer=Producer(7, 0, 0), is_transactional=True)
+        partition.append(open_batch, now=NOW)
+        await asyncio.sleep(0)
+        assert not reply.done()
+        marker = build_end_txn_marker(EndTxnMarker(is_committed, 0), Producer(7, 0), NOW)
+        partition.append(marker, now=NOW, from_client=False)
+        row = only(await broker.wait(reply))
+        aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions]
+        assert aborted == ([] if is_committed else [(7, 0)])
+        assert row == only(broker.get(asked))
 
     asyncio.run(story())
 

@@ -172,8 +172,10 @@ class _Fetch:
             return None
         self._count_records(fetched, len(data))
         self._count_resting()
-        index = fetched.requested.partition
-        template = template_of(fetched.topic, index, session_id, self._fetch.version)
+        fetch, index = self._fetch, fetched.requested.partition
+        template = template_of(
+            *(fetched.topic, index, session_id, fetch.version, self._reading.is_read_committed)
+        )
         return [template.fill(high_watermark, log.last_stable_offset, log_start, data)]
 
     def _read_all(self) -> Pass:

@@ -380,13 +380,18 @@ class Reading:
         is_in_range = log.log_start_offset <= offset <= log.log_end_offset
         return is_in_range and tail.partition.readable_end(self._isolation) <= offset
 
+    @property
+    def is_read_committed(self) -> bool:
+        """Whether rows list aborted transactions."""
+        return self._isolation is Isolation.LAST_STABLE
+
     def read_recent(self, fetched: FetchedPartition) -> tuple[Partition, bytes] | None:
         """Return the records that `read_tail` finds, if they are few and among the newest.
 
         None if there is anything else to say than records and offsets.
         """
         tail, fetch = self._valid_tail(fetched), self._fetch
-        if tail is None or self._isolation is Isolation.LAST_STABLE:
+        if tail is None:
             return None
         partition, want = tail.partition, tail.want
         if not partition.is_leader or partition.offline is not None:
@@ -400,6 +405,10 @@ class Reading:
                 return None
         if self._isolation is Isolation.LOG_END:
             upto = log.log_end_offset
+        elif self._isolation is Isolation.LAST_STABLE:
+            upto = log.last_stable_offset
+            if log.has_recent_aborts:
+                return None
         # The history of the reader cannot diverge later than when the wait began: the leader epoch
         # is the same, and a leader does not truncate.
         data = log.read_recent(want.offset, upto, min(want.bytes_max, INLINE_BYTES_MAX))

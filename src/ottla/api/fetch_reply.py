@@ -102,8 +102,11 @@ class ReplyTemplate:
 
     __slots__ = ("_flexible", "_head", "_offsets", "_offsets_at", "_tail")
 
-    def __init__(self, topic: Topic, index: int, session_id: int, version: int) -> None:
-        reply = FetchReply(session_id=session_id, topics=[(topic, [Row(index)])])
+    def __init__(
+        self, topic: Topic, index: int, session_id: int, version: int, is_read_committed: bool
+    ) -> None:
+        row = Row(index, aborted=() if is_read_committed else None)
+        reply = FetchReply(session_id=session_id, topics=[(topic, [row])])
         (packed,) = pack_fetch(reply, version)
         assert isinstance(packed, bytearray)
         # From the end: tags, the length of no records, the preferred replica, aborted transactions.

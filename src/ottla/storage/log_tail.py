@@ -158,6 +158,14 @@ class LogTail:
         is_whole = magic == MAGIC and length + LOG_OVERHEAD_BYTES == size and base + delta >= offset
         return data if is_whole else None
 
+    @property
+    def has_recent_aborts(self) -> bool:
+        """Whether the segment of the newest batches has the marker of an aborted transaction.
+
+        If not, `Log.collect_aborted` finds none for what `read_recent` returns.
+        """
+        return not self._segments.active.txn_index.is_empty
+
     @cython.ccall
     def _recent_extent(
         self, segment: "Segment", offset: cython.longlong, upto: cython.longlong
