@@ -5,6 +5,7 @@ python -m benchmarks.growth [--rounds 3] [--quick] [--only partitions groups ...
 
 import argparse
 import os
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -15,8 +16,11 @@ from benchmarks.__main__ import machine
 from benchmarks.broker.brokers import Missing, exit_on_sigterm, fetch_jars
 from benchmarks.broker.programs import program
 from benchmarks.growth import dimensions, page, plan, quietness, saved
+from ottla.protocol.faults import Fault
 
 ROUNDS = 3
+# What a broker or client that does not do its part raises; the next series is measured.
+FAILURES = (AssertionError, RuntimeError, OSError, Fault, subprocess.SubprocessError)
 
 
 def measure(
@@ -44,7 +48,7 @@ def measure(
                 f" {shown}{limits}"
             )
             load, others, began = os.getloadavg()[0], quietness.others_seconds(), monotonic()
-    except (AssertionError, RuntimeError, OSError, dimensions.TooLong) as error:
+    except (*FAILURES, dimensions.TooLong) as error:
         traceback.print_exception(error, limit=-3)
         say(f"growth: {series}: not measured to the end")
         return False
@@ -69,10 +73,11 @@ def measure_missing(
         sizes = dict.fromkeys(sizes, tuple(arguments.size))
     effort = dimensions.QUICK if arguments.quick else dimensions.FULL
     count, files_max = (1 if arguments.quick else arguments.rounds), plan.open_files_max()
+    sources = (figures, known)
     began, is_whole, left_out = monotonic(), True, 0
     for series in plan.missing(figures, sizes, count, files_max):
-        used, expected = monotonic() - began, plan.seconds_expected(known, [series])
-        rest = plan.seconds_expected(known, plan.missing(figures, sizes, count, files_max))
+        used, expected = monotonic() - began, plan.seconds_expected(sources, [series])
+        rest = plan.seconds_expected(sources, plan.missing(figures, sizes, count, files_max))
         if used + expected > arguments.budget:
             left_out += 1
             say(f"growth: {series}: left out, about {expected:.0f} s do not fit the budget")

@@ -66,7 +66,10 @@ SEGMENT_BYTES = 1 << 20
 # From so many connections on, a request waits for so long that the load has to run longer.
 CONNECTIONS_MANY = 5_000
 WARM_CONNECTIONS_MAX = 100
-WARM_S = 0.3
+# A broker is warm when its rate rises by less than this factor from one short load to the next.
+WARM_FACTOR = 1.1
+WARM_S = 0.5
+WARM_LOADS_MAX = 4
 # The default of 3 s, extended while members join, would be most of what is measured.
 REBALANCE_DELAY_MS = 500
 # So many groups are spread over all 50 partitions of __consumer_offsets.
@@ -129,8 +132,7 @@ def _load(broker: Broker, frame: bytes, connections: int, seconds: float) -> Fig
     assert broker.process is not None
     path = broker.root / "frame"
     path.write_bytes(frame)
-    warm = min(connections, WARM_CONNECTIONS_MAX)
-    measure("requests", "127.0.0.1", broker.port, path, warm, WARM_S)
+    _warm_up(broker, path, min(connections, WARM_CONNECTIONS_MAX))
     arguments = ("127.0.0.1", broker.port, path, connections, seconds, broker.process.pid)
     found = measure("requests", *arguments)
     return {
@@ -139,6 +141,16 @@ def _load(broker: Broker, frame: bytes, connections: int, seconds: float) -> Fig
         "cpu_us": found["cpu"] * 1e6 / (found["rate"] * found["seconds"]),
         "rss_mb": found["rss"] / MB,
     }
+
+
+def _warm_up(broker: Broker, frame: Path, connections: int) -> None:
+    """Send a request over and over until the rate hardly rises, for at most 2 s."""
+    last = 0.0
+    for _ in range(WARM_LOADS_MAX):
+        rate = measure("requests", "127.0.0.1", broker.port, frame, connections, WARM_S)["rate"]
+        if rate < last * WARM_FACTOR:
+            return
+        last = rate
 
 
 def _idle_share(broker: Broker, effort: Effort) -> float:

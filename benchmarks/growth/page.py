@@ -146,8 +146,9 @@ INTRODUCTION = """# Growth
 
 How Ottla and Apache Kafka 4.2.1 change as one number grows and everything else stays the same. Each
 series of points is one new node of each, which grows from size to size, pinned to one core, the
-client on the other; both axes are logarithmic. A flat line costs nothing; a line that doubles with
-its input is as good as it can be; a line that grows faster is listed below.
+client on the other. A load begins when the rate has stopped rising, or after 2 s: Kafka's compiler
+may not be done by then. Both axes are logarithmic. A flat line costs nothing; a line that doubles
+with its input is as good as it can be; a line that grows faster is listed below.
 
 Written by `make bench growth` from [figures.json](growth/figures.json), which has every round;
 `QUICK=1` measures fewer sizes in one round. A run that is interrupted is resumed: what is in the

@@ -5,7 +5,7 @@ fewer rounds of everything. A series is the sizes of one dimension on one broker
 """
 
 import resource
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -92,17 +92,19 @@ def missing(
                     yield Series(number, dimension, broker, wanted)
 
 
-def seconds_expected(known: Saved, series: Iterable[Series]) -> float:
-    """Estimate how long series take, from the seconds that the same sizes took before."""
+def seconds_expected(sources: Sequence[Saved], series: Iterable[Series]) -> float:
+    """Estimate how long series take, from the first source that has the seconds of a size."""
     return sum(
         SECONDS_OF_STOP[each.broker]
-        + sum(_seconds_of(known, each.dimension, each.broker, size) for size in each.sizes)
+        + sum(_seconds_of(sources, each.dimension, each.broker, size) for size in each.sizes)
         for each in series
     )
 
 
-def _seconds_of(known: Saved, dimension: str, broker: str, size: int) -> float:
-    taken = [
-        each.seconds for each in rounds(known, dimension, broker, size) if each.seconds is not None
-    ]
-    return median(taken) if taken else SECONDS_UNKNOWN[broker]
+def _seconds_of(sources: Sequence[Saved], dimension: str, broker: str, size: int) -> float:
+    for source in sources:
+        measured = rounds(source, dimension, broker, size)
+        taken = [each.seconds for each in measured if each.seconds is not None]
+        if taken:
+            return median(taken)
+    return SECONDS_UNKNOWN[broker]

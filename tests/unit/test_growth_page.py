@@ -115,11 +115,14 @@ def test_plan_leaves_out_sizes_of_kafka_beyond_the_limit_of_open_files() -> None
 
 def test_estimate_uses_the_seconds_of_earlier_rounds() -> None:
     known: saved.Saved = {}
+    newer: saved.Saved = {}
     for seconds in (10.0, 14.0, 60.0):
         saved.add(known, "groups", "Ottla", 10, saved.Round({}, seconds=seconds))
     series = plan.Series(1, "groups", "Ottla", (10, 100))
     expected = 14.0 + plan.SECONDS_UNKNOWN["Ottla"] + plan.SECONDS_OF_STOP["Ottla"]
-    assert plan.seconds_expected(known, [series]) == expected
+    assert plan.seconds_expected([newer, known], [series]) == expected
+    saved.add(newer, "groups", "Ottla", 10, saved.Round({}, seconds=4.0))
+    assert plan.seconds_expected([newer, known], [series]) == expected - 10.0
 
 
 def test_page_states_rounds_load_and_other_work() -> None:
