@@ -31,7 +31,7 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_maintenance import delete_old_segments
-from ottla.tiering import segment_store
+from ottla.tiering import copy_lag, segment_store
 from ottla.tiering.remote_log_manager import RemoteLogManager
 from ottla.tiering.segment_objects import ObjectKind, object_key
 from ottla.tiering.segment_store import RemoteStorageFailed
@@ -300,3 +300,23 @@ def test_truncated_log_keeps_segments_that_replace_copied_ones(tmp_path: Path) -
     data = asyncio.run(read_all(tier))
     assert data.count(b"0019") > 0
     assert b"new1" in data
+
+
+def test_broker_hurries_while_copies_fall_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy_lag, "URGENT_STALLED_MS", 20)
+    tier = Tier(tmp_path)
+
+    async def scenario() -> None:
+        held = tier.objects.hold = asyncio.Event()
+        manager = tier.broker(1, Replica(tier.log))
+        await lead(manager, lambda: any(tier.hurried))
+        assert not tier.hurried[0]
+        assert manager.counts.partitions_behind == 1
+        tier.objects.hold = None
+        held.set()
+        await lead(manager, lambda: is_settled(tier) and not tier.hurried[-1])
+        assert manager.counts.partitions_behind == 0
+
+    asyncio.run(scenario())

@@ -159,6 +159,8 @@ class Tier:
         self.metadata = Metadata(lambda: self.objects.steps)
         ports = StorePorts(objects or self.objects, RealDisk(), InlineWorker(), SystemRandom())
         self.store = SegmentStore(ports)
+        self.hurried: list[bool] = []
+        """What the brokers asked for, in each round."""
 
     def append(self, count: int, epoch: int) -> None:
         """Write records of another leader epoch."""
@@ -179,7 +181,7 @@ class Tier:
         abandoned_ms: int = 0,
     ) -> RemoteLogManager:
         clock = TrustedClock.of(self.clock)
-        ports = ManagerPorts(clock, SystemRandom(), hosted, image)
+        ports = ManagerPorts(clock, SystemRandom(), hosted, image, hurry=self.hurried.append)
         settings = ManagerSettings(
             NodeId(node_id), 1, backoff_ms=1, backoff_ms_max=1, abandoned_ms=abandoned_ms
         )

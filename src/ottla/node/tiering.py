@@ -31,6 +31,7 @@ from ottla.tiering.remote_reads import RemoteReads, RemoteReadSettings
 from ottla.tiering.remote_segment import SegmentReads
 from ottla.tiering.segment_store import SegmentStore, StorePorts
 from ottla.tiering.store_settings import open_store
+from ottla.tiering.upload_process import UploadProcess
 
 CLIENT_ID: Final = "ottla-rlmm-broker-{}"
 NOT_TIERED: Final = INTERNAL_TOPICS | {TOPIC}
@@ -42,6 +43,7 @@ class Tiering(msgspec.Struct, frozen=True):
 
     manager: RemoteLogManager
     reads: RemoteReads
+    uploads: UploadProcess
     topic: TopicMetadata | None
     services: tuple[Service, ...]
     name: str = "tiering"
@@ -74,6 +76,12 @@ class Tiering(msgspec.Struct, frozen=True):
         own = "ottla_tiered_storage_segments_"
         yield counter(f"{own}copied_total", "Segments copied.", counts.copied_segments)
         yield counter(f"{own}deleted_total", "Segments deleted.", counts.deleted_segments)
+        behind = "Partitions whose copies fall behind; copies then compete for the CPU."
+        yield gauge("ottla_tiered_storage_partitions_behind", behind, counts.partitions_behind)
+        starts = "Starts of the process that copies."
+        yield counter(
+            "ottla_tiered_storage_upload_process_starts_total", starts, self.uploads.starts
+        )
         is_active = topic is not None and topic.is_active
         active = "1 while metadata is kept on its topic; 0 before that, or in memory."
         yield gauge("tiered_storage_rlmm_topic_backed", active, int(is_active))
@@ -95,12 +103,18 @@ def build_tiering(context: NodeContext, host: Host, image: Callable[[], Image]) 
         return None
     ports = context.ports
     worker = ThreadWorker("tier")
-    objects = StorePorts(open_store(settings.store), ports.disk, worker, ports.random)
+    uploads = UploadProcess(settings.store)
+    objects = StorePorts(open_store(settings.store), ports.disk, worker, ports.random, uploads)
     store = SegmentStore(objects, settings.store.prefix)
     topic = _topic_metadata(context, host, settings, worker)
     metadata = topic or InMemoryMetadata()
     manager_ports = ManagerPorts(
-        host.clock, ports.random, lambda: host.partitions, image, NOT_TIERED.__contains__
+        host.clock,
+        ports.random,
+        lambda: host.partitions,
+        image,
+        NOT_TIERED.__contains__,
+        uploads.hurry,
     )
     manager = RemoteLogManager(_manager_settings(config), manager_ports, store, metadata)
     cached = SegmentReads(
@@ -112,7 +126,7 @@ def build_tiering(context: NodeContext, host: Host, image: Callable[[], Image]) 
     reads = RemoteReads(metadata, cached, ports.clock, read_settings)
     host.remote_history = AuxiliaryStates(metadata, store)
     first: tuple[Service, ...] = () if topic is None else (topic,)
-    tiering = Tiering(manager, reads, topic, (*first, reads, manager))
+    tiering = Tiering(manager, reads, uploads, topic, (*first, reads, uploads, manager))
     context.dynamic.follow(tiering.configure)
     return tiering
 

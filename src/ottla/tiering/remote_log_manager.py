@@ -25,8 +25,10 @@ from ottla.quotas.replication_throttle import Allowance
 from ottla.runtime.ports import Random
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.storage.log import Log
+from ottla.tiering.copy_lag import CopyProgress, DueSegments, follow_copies
 from ottla.tiering.copy_plan import (
     Abandoned,
+    Candidate,
     first_remote_offset,
     highest_remote_offset,
     plan_copy,
@@ -74,13 +76,17 @@ class ManagerSettings(msgspec.Struct, frozen=True):
 
 
 class ManagerPorts(msgspec.Struct, frozen=True):
-    """What the manager needs of its node. ``partitions`` returns those hosted here."""
+    """What the manager needs of its node. ``partitions`` returns those hosted here.
+
+    ``hurry`` is called in each round with whether copies fall behind.
+    """
 
     clock: TrustedClock
     random: Random
     partitions: Callable[[], Iterable[TieredPartition]]
     image: Callable[[], Image] = lambda: EMPTY
     is_internal: Callable[[str], bool] = lambda topic: topic.startswith("__")
+    hurry: Callable[[bool], None] = lambda is_behind: None
 
 
 class _Task(msgspec.Struct):
@@ -90,6 +96,7 @@ class _Task(msgspec.Struct):
     is_running: bool = False
     failures: int = 0
     due: Millis = Millis(0)
+    progress: CopyProgress | None = None
 
 
 class RemoteLogCounts(msgspec.Struct):
@@ -100,6 +107,7 @@ class RemoteLogCounts(msgspec.Struct):
     copy_failures: int = 0
     deleted_segments: int = 0
     delete_failures: int = 0
+    partitions_behind: int = 0
 
 
 class RemoteLogManager:
@@ -160,6 +168,7 @@ class RemoteLogManager:
             if not self._ports.is_internal(partition.topic)
         }
         self._note_led(hosted)
+        self._watch_copies(hosted)
         self.metadata.assign({*hosted, *self._led})
         for at, partition in hosted.items():
             if partition.offline is not None or partition.log.is_failed:
@@ -173,6 +182,19 @@ class RemoteLogManager:
         for gone in [at for at, task in self._tasks.items() if not task.is_running]:
             if gone not in hosted and gone not in self.metadata.known():
                 del self._tasks[gone]
+
+    def _watch_copies(self, hosted: Mapping[TopicIdPartition, TieredPartition]) -> None:
+        """Look at the tasks that an earlier round began: do their copies fall behind?"""
+        now = self._ports.clock.monotonic()
+        for at, task in self._tasks.items():
+            partition, before = hosted.get(at), task.progress
+            task.progress = None
+            if task.is_running and partition is not None and partition.log.config.is_copied:
+                due, local_bytes = _due(partition.log), partition.log.config.disk_retention_bytes
+                task.progress = follow_copies(before, due, local_bytes, now)
+        behind = sum(1 for t in self._tasks.values() if t.progress and t.progress.is_behind)
+        self.counts.partitions_behind = behind
+        self._ports.hurry(behind > 0)
 
     def _has_work(self, at: TopicIdPartition, partition: TieredPartition) -> bool:
         return partition.log.config.is_tiered or bool(self.metadata.known().get(at))
@@ -321,10 +343,7 @@ class RemoteLogManager:
         self, partition: TieredPartition, at: TopicIdPartition, is_current: Callable[[], bool]
     ) -> None:
         local = partition.log
-        planned = plan_copy(
-            local.segments, local.remote_end, local.log_start_offset, local.last_stable_offset
-        )
-        for candidate in planned:
+        for candidate in _planned(local):
             wait_ms = self.copy_quota.wait_ms(self._ports.clock.monotonic())
             if wait_ms > 0:
                 await asyncio.sleep(wait_ms / 1000)
@@ -386,3 +405,15 @@ class RemoteLogManager:
             self.counts.delete_failures += 1
             raise
         self.counts.deleted_segments += 1
+
+
+def _planned(local: Log) -> list[Candidate]:
+    return plan_copy(
+        local.segments, local.remote_end, local.log_start_offset, local.last_stable_offset
+    )
+
+
+def _due(local: Log) -> DueSegments:
+    bases = {candidate.base_offset for candidate in _planned(local)}
+    size = sum(each.size for each in local.segments if each.base_offset in bases)
+    return DueSegments(len(bases), size, local.remote_end)

@@ -7,18 +7,16 @@ object is noticed before the local copy is deleted.
 """
 
 import asyncio
-import errno
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-import google_crc32c
 import msgspec
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import Buffer
-from ottla.runtime.ports import Disk, ObjectStore, OpenMode, Random, Worker
+from ottla.runtime.ports import Disk, ObjectStore, Random, Worker
 from ottla.tiering.manifest import decode_manifest, encode_manifest
 from ottla.tiering.segment_metadata import SegmentMetadata
 from ottla.tiering.segment_objects import (
@@ -30,6 +28,7 @@ from ottla.tiering.segment_objects import (
     encode_objects,
     object_key,
 )
+from ottla.tiering.uploads import LocalUploads, Uploads, crc_of, short_read
 
 ATTEMPTS_MAX: Final = 4
 BACKOFF_S: Final = 0.1
@@ -39,7 +38,6 @@ REQUEST_S: Final = 30.0
 SLOW_BYTES: Final = 1 << 20
 MANIFEST_BYTES_MAX: Final = 16 << 20
 _PIECE_BYTES: Final = 8 << 20
-_CRC_PIECE_BYTES: Final = 1 << 20
 
 Result = TypeVar("Result")
 
@@ -67,12 +65,16 @@ class SegmentFiles(msgspec.Struct, frozen=True):
 
 
 class StorePorts(msgspec.Struct, frozen=True):
-    """What a store needs: objects, the disk to read from, a thread for checksums."""
+    """What a store needs: objects, the disk to read from, a thread for checksums.
+
+    ``uploads`` copies and checks segments; None: this process does.
+    """
 
     objects: ObjectStore
     disk: Disk
     worker: Worker
     random: Random
+    uploads: Uploads | None = None
 
 
 class SegmentStore:
@@ -81,31 +83,31 @@ class SegmentStore:
     def __init__(self, ports: StorePorts, prefix: str = "") -> None:
         self._ports = ports
         self.objects = self._objects = ports.objects
+        self._uploads = ports.uploads or LocalUploads(ports.objects, ports.disk, ports.worker)
         self.prefix = prefix
 
     # -- copying -------------------------------------------------------------------
 
     async def copy(self, metadata: SegmentMetadata, files: SegmentFiles) -> bytes:
         """Store all objects of a segment and verify them; return its custom metadata."""
-        disk, length = self._ports.disk, files.log_bytes
-        path = files.log_path
-        crc = await self._ports.worker.run(lambda: _crc_of_file(disk, path, length))
+        path, length, uploads = files.log_path, files.log_bytes, self._uploads
+        crc = await self._retry(path, lambda: uploads.crc_of_file(path, length), length)
         stored: Objects = {ObjectKind.LOG: StoredObject(length, crc)}
         key = self.key(metadata, ObjectKind.LOG)
-        await self._retry(key, lambda: self._objects.put_file(key, path), length)
+        await self._retry(key, lambda: uploads.put_file(key, path), length)
         for kind, data in files.contents.items():
-            stored[kind] = StoredObject(len(data), _crc(0, data))
+            stored[kind] = StoredObject(len(data), crc_of(0, data))
             await self._put(self.key(metadata, kind), data)
         for kind, expected in stored.items():
             await self._verify(self.key(metadata, kind), expected)
         custom = encode_objects(stored)
         manifest, key = encode_manifest(metadata, custom), self.key(metadata, ObjectKind.MANIFEST)
         await self._put(key, manifest)
-        await self._verify(key, StoredObject(len(manifest), _crc(0, manifest)))
+        await self._verify(key, StoredObject(len(manifest), crc_of(0, manifest)))
         return custom
 
     async def _put(self, key: str, data: bytes) -> None:
-        await self._retry(key, lambda: self._objects.put(key, data), len(data))
+        await self._retry(key, lambda: self._uploads.put(key, data), len(data))
 
     async def verify(self, metadata: SegmentMetadata) -> int:
         """Read all objects of a segment and compare them; return the number of bytes.
@@ -137,8 +139,9 @@ class SegmentStore:
     async def _crc_of(self, key: str, size: int) -> int:
         crc = 0
         for start in range(0, size, _PIECE_BYTES):
-            piece = await self._get(key, start, min(_PIECE_BYTES, size - start))
-            crc = await self._ports.worker.run(partial(_crc, crc, piece))
+            length = min(_PIECE_BYTES, size - start)
+            request = partial(self._uploads.crc_of_range, key, start, length, crc)
+            crc = await self._found(key, request, length)
         return crc
 
     # -- reading -------------------------------------------------------------------
@@ -148,7 +151,7 @@ class SegmentStore:
         key, expected = self.key(metadata, kind), decode_objects(metadata.custom)[kind]
         for attempt in range(ATTEMPTS_MAX):
             data = bytes(await self._get(key, 0, expected.size))
-            if len(data) == expected.size and _crc(0, data) == expected.crc:
+            if len(data) == expected.size and crc_of(0, data) == expected.crc:
                 return data
             await self._pause(attempt)
         raise ObjectDamaged(f"{key}: not what was stored")
@@ -198,14 +201,10 @@ class SegmentStore:
         async def get() -> Buffer:
             found = await self._objects.get_range(key, start, length)
             if len(found) != length:
-                text = f"{len(found)} bytes instead of {length} from {start}"
-                raise OSError(errno.EIO, text, key)
+                raise short_read(key, start, length, len(found))
             return found
 
-        try:
-            return await self._retry(key, get, length)
-        except FileNotFoundError as error:
-            raise ObjectMissing(f"{key}: no such object") from error
+        return await self._found(key, get, length)
 
     # -- deleting ------------------------------------------------------------------
 
@@ -220,6 +219,14 @@ class SegmentStore:
     def key(self, metadata: SegmentMetadata, kind: ObjectKind) -> str:
         """Return the key of an object."""
         return object_key(self.prefix, metadata, kind)
+
+    async def _found(
+        self, key: str, request: Callable[[], Awaitable[Result]], length: int
+    ) -> Result:
+        try:
+            return await self._retry(key, request, length)
+        except FileNotFoundError as error:
+            raise ObjectMissing(f"{key}: no such object") from error
 
     async def _retry(
         self, key: str, request: Callable[[], Awaitable[Result]], length: int = 0
@@ -245,24 +252,3 @@ class SegmentStore:
         if attempt + 1 < ATTEMPTS_MAX:
             longest = min(BACKOFF_S_MAX, BACKOFF_S * 2**attempt)
             await asyncio.sleep(longest * (0.5 + self._ports.random.fraction() / 2))
-
-
-def _crc(crc: int, data: Buffer) -> int:
-    """Return the CRC32C of what ``crc`` is of, followed by ``data``.
-
-    Each piece is just large enough for google-crc32c to let other threads run meanwhile.
-    """
-    view = memoryview(data)
-    for start in range(0, len(view), _CRC_PIECE_BYTES):
-        crc = google_crc32c.extend(crc, view[start : start + _CRC_PIECE_BYTES].tobytes())
-    return crc
-
-
-def _crc_of_file(disk: Disk, path: str, length: int) -> int:
-    file, crc = disk.open(path, OpenMode.READ), 0
-    try:
-        for position in range(0, length, _CRC_PIECE_BYTES):
-            crc = _crc(crc, file.pread(min(_CRC_PIECE_BYTES, length - position), position))
-    finally:
-        file.close()
-    return crc

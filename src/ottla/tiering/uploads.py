@@ -1,0 +1,90 @@
+"""The steps of a copy that move or check every byte of a segment."""
+
+import errno
+from functools import partial
+from typing import Final, Protocol
+
+import google_crc32c
+
+from ottla.protocol.types import Buffer
+from ottla.runtime.ports import Disk, ObjectStore, OpenMode, Worker
+
+_CRC_PIECE_BYTES: Final = 1 << 20
+
+
+class Uploads(Protocol):
+    """Stores files and contents, and computes their CRC32C.
+
+    Raises:
+        FileNotFoundError: no such object. OSError: the step failed; it may be retried.
+    """
+
+    async def crc_of_file(self, path: str, length: int) -> int:
+        """Return the checksum of the first ``length`` bytes of a local file."""
+        ...
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Store an object."""
+        ...
+
+    async def put_file(self, key: str, path: str) -> None:
+        """Store the contents of a local file."""
+        ...
+
+    async def crc_of_range(self, key: str, start: int, length: int, crc: int) -> int:
+        """Read part of an object; return the checksum of what ``crc`` is of, followed by it."""
+        ...
+
+
+class LocalUploads:
+    """`Uploads` in this process. ``worker`` computes checksums off the event loop."""
+
+    def __init__(self, objects: ObjectStore, disk: Disk, worker: Worker) -> None:
+        self._objects = objects
+        self._disk = disk
+        self._worker = worker
+
+    async def crc_of_file(self, path: str, length: int) -> int:
+        """Read the file on the worker."""
+        return await self._worker.run(partial(_crc_of_file, self._disk, path, length))
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Store an object."""
+        await self._objects.put(key, data)
+
+    async def put_file(self, key: str, path: str) -> None:
+        """Store the contents of a local file."""
+        await self._objects.put_file(key, path)
+
+    async def crc_of_range(self, key: str, start: int, length: int, crc: int) -> int:
+        """Read part of an object, exactly; a shorter answer is an error."""
+        found = await self._objects.get_range(key, start, length)
+        if len(found) != length:
+            raise short_read(key, start, length, len(found))
+        return await self._worker.run(partial(crc_of, crc, found))
+
+
+def short_read(key: str, start: int, length: int, found: int) -> OSError:
+    """Return the error of a store that returned too little."""
+    return OSError(errno.EIO, f"{found} bytes instead of {length} from {start}", key)
+
+
+def crc_of(crc: int, data: Buffer) -> int:
+    """Return the CRC32C of what ``crc`` is of, followed by ``data``.
+
+    Each piece is just large enough for google-crc32c to let other threads run meanwhile.
+    """
+    view = memoryview(data)
+    for start in range(0, len(view), _CRC_PIECE_BYTES):
+        crc = google_crc32c.extend(crc, view[start : start + _CRC_PIECE_BYTES].tobytes())
+    return crc
+
+
+def _crc_of_file(disk: Disk, path: str, length: int) -> int:
+    file, crc = disk.open(path, OpenMode.READ), 0
+    try:
+        for position in range(0, length, _CRC_PIECE_BYTES):
+            crc = crc_of(crc, file.pread(min(_CRC_PIECE_BYTES, length - position), position))
+    finally:
+        file.close()
+    return crc

@@ -1,0 +1,131 @@
+"""Copies in another process: the same results and errors as in this one, and its life."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from ottla.runtime.directory_objects import DirectoryObjects
+from ottla.runtime.disk import RealDisk
+from ottla.runtime.worker import InlineWorker
+from ottla.tiering.store_settings import DIRECTORY, StoreSettings
+from ottla.tiering.upload_messages import (
+    CrcOfRange,
+    OpenStore,
+    UploadReply,
+    decode_reply,
+    decode_request,
+    encode,
+    failed,
+)
+from ottla.tiering.upload_process import UploadProcess
+from ottla.tiering.uploads import LocalUploads, Uploads
+
+CONTENTS = bytes(range(256)) * 9000
+
+
+def with_process(
+    root: Path, work: Callable[[UploadProcess], Awaitable[None]], unused_s: float = 60
+) -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(60):
+            process = UploadProcess(StoreSettings(DIRECTORY, str(root / "store")), unused_s)
+            service = asyncio.ensure_future(process.run(lambda: None))
+            try:
+                await work(process)
+            finally:
+                service.cancel()
+                await asyncio.wait([service])
+
+    (root / "segment").write_bytes(CONTENTS)
+    asyncio.run(scenario())
+
+
+async def copy(uploads: Uploads, root: Path) -> list[int]:
+    """Copy a file; return the checksums before and after, in two pieces."""
+    path = str(root / "segment")
+    before = await uploads.crc_of_file(path, len(CONTENTS))
+    await uploads.put_file("t/0.log", path)
+    await uploads.put("t/0.index", b"index")
+    first = await uploads.crc_of_range("t/0.log", 0, 4096, 0)
+    after = await uploads.crc_of_range("t/0.log", 4096, len(CONTENTS) - 4096, first)
+    return [before, first, after]
+
+
+def test_process_stores_and_checks_as_this_process_does(tmp_path: Path) -> None:
+    local = LocalUploads(DirectoryObjects(str(tmp_path / "local")), RealDisk(), InlineWorker())
+
+    async def work(process: UploadProcess) -> None:
+        found = await copy(process, tmp_path)
+        assert found == await copy(local, tmp_path)
+        assert found[0] == found[2]
+        assert (tmp_path / "store/t/0.log").read_bytes() == CONTENTS
+        assert (tmp_path / "store/t/0.index").read_bytes() == b"index"
+        with pytest.raises(FileNotFoundError):
+            await process.crc_of_range("t/1.log", 0, 9, 0)
+        with pytest.raises(FileNotFoundError):
+            await process.put_file("t/1.log", str(tmp_path / "gone"))
+        with pytest.raises(OSError, match="5 bytes instead of 6"):
+            await process.crc_of_range("t/0.index", 0, 6, 0)
+        assert process.starts == 1
+
+    with_process(tmp_path, work)
+
+
+def test_process_is_replaced_by_a_faster_one_when_copies_are_behind(tmp_path: Path) -> None:
+    async def work(process: UploadProcess) -> None:
+        def policy() -> int:
+            assert process.pid is not None
+            return os.sched_getscheduler(process.pid)
+
+        for is_hurried, expected in ((False, os.SCHED_IDLE), (True, os.SCHED_OTHER)) * 2:
+            process.hurry(is_hurried)
+            await process.put("a", b"x")
+            process.hurry(is_hurried)
+            await process.put("a", b"x")
+            assert policy() == expected
+        assert process.starts == 4
+
+    with_process(tmp_path, work)
+
+
+def test_process_that_crashed_is_started_again(tmp_path: Path) -> None:
+    async def work(process: UploadProcess) -> None:
+        await process.put("a", b"x")
+        assert process.pid is not None
+        os.kill(process.pid, 9)
+        for _ in range(100):
+            try:
+                await process.put("b", b"x")
+                break
+            except OSError:  # it had not been noticed yet
+                await asyncio.sleep(0.05)
+        assert process.starts == 2
+        assert (tmp_path / "store/b").read_bytes() == b"x"
+
+    with_process(tmp_path, work)
+
+
+def test_process_without_work_ends(tmp_path: Path) -> None:
+    async def work(process: UploadProcess) -> None:
+        await process.put("a", b"x")
+        while process.pid is not None:  # noqa: ASYNC110 - no one event
+            await asyncio.sleep(0.01)
+        await process.put("b", b"x")
+        assert process.starts == 2
+
+    with_process(tmp_path, work, unused_s=0.05)
+
+
+def test_messages_keep_their_contents() -> None:
+    settings = StoreSettings("s3", "bucket", "prefix", {"secret_access_key": "s"}, allow_http=True)
+    for request in (OpenStore(settings), CrcOfRange("k", 1, 2, 3)):
+        assert decode_request(encode(request)) == request
+    reply = decode_reply(encode(failed(PermissionError(13, "denied", "key"))))
+    with pytest.raises(PermissionError, match=r"denied.*key"):
+        reply.result()
+    assert decode_reply(encode(UploadReply(7))).result() == 7
+    with pytest.raises(OSError, match="timed out"):
+        failed(TimeoutError("timed out")).result()
