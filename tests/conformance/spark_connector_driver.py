@@ -7,12 +7,17 @@ Run as a process of its own, because the connector's jar has to be there when a 
 
 import json
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.pipeline.connector import session  # noqa: E402 - needs the path above
+
+WAIT_S = 120.0
+ROWS = 10
+"""Records in the topic ``plain``."""
 
 
 def main() -> None:
@@ -70,6 +75,25 @@ def main() -> None:
     stream()
     stream()
     found["streamed"] = values(reading(subscribe="streamed"))
+
+    def real_time(source: str) -> list[str] | str:
+        """Return what a stream in real-time mode wrote, or why Spark refused it."""
+        reader = spark.readStream.format(source).option("kafka.bootstrap.servers", bootstrap)
+        frame = reader.options(subscribe="plain", startingOffsets="earliest").load()
+        writing = frame.selectExpr("key", "value").writeStream.format("kafka").outputMode("update")
+        writing = writing.option("kafka.bootstrap.servers", bootstrap).option("topic", "at-once")
+        writing = writing.option("checkpointLocation", str(directory / f"real-time-{source}"))
+        query = writing.trigger(realTime="5 seconds").start()
+        deadline = time.monotonic() + WAIT_S
+        while query.isActive and time.monotonic() < deadline:
+            if len(written := values(reading(subscribe="at-once"))) >= ROWS:
+                query.stop()
+                return written
+            time.sleep(0.5)
+        return str(query.exception()).partition("]")[0].strip("[")
+
+    found["real time, ottla"] = real_time("ottla")
+    found["real time, kafka"] = real_time("kafka")
     print("FOUND " + json.dumps(found))
     spark.stop()
 
