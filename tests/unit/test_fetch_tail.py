@@ -4,6 +4,7 @@ It is sent before the acknowledgement of the append that it waited for.
 """
 
 import asyncio
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -307,31 +308,36 @@ def connect(context: ListenerContext, name: str, order: list[str]) -> tuple[Conn
     return connection, wire
 
 
+def serving(broker: Broker, order: list[str]) -> ListenerContext:
+    """Serve Produce and Fetch."""
+    produce = ProduceHandler(broker.partitions, lambda: broker.image, broker.clock)
+    routes = Routes(
+        Listener.BROKER,
+        tuple(
+            route
+            for handlers in (produce, broker.handlers)
+            for route in bind_routes(Listener.BROKER, handlers_of(handlers))
+        ),
+    )
+    meter = Meter(order)
+    return ListenerContext(
+        Dispatcher("CLIENT", routes, ApiVersions(routes), meter),
+        RequestMemory(),
+        ConnectionLimits(frame_bytes_max=1 << 20),
+        broker.clock,
+        meter,
+        asyncio.get_running_loop(),
+        scheduler=frozen_scheduler(),
+    )
+
+
 @pytest.mark.parametrize("version", [7, 9])
 def test_waiting_fetch_is_answered_before_bookkeeping_and_acknowledgement(version: int) -> None:
     async def story() -> None:
         broker = Broker()
         broker.host()
-        produce = ProduceHandler(broker.partitions, lambda: broker.image, broker.clock)
-        routes = Routes(
-            Listener.BROKER,
-            tuple(
-                route
-                for handlers in (produce, broker.handlers)
-                for route in bind_routes(Listener.BROKER, handlers_of(handlers))
-            ),
-        )
         order: list[str] = []
-        meter = Meter(order)
-        context = ListenerContext(
-            Dispatcher("CLIENT", routes, ApiVersions(routes), meter),
-            RequestMemory(),
-            ConnectionLimits(frame_bytes_max=1 << 20),
-            broker.clock,
-            meter,
-            asyncio.get_running_loop(),
-            scheduler=frozen_scheduler(),
-        )
+        context = serving(broker, order)
         producer, consumer = (connect(context, name, order) for name in ("produce", "fetch"))
         value = bytes(batch(b"v"))
         receive(*producer, produce_frame(value, version=version, topic="orders"), 1 << 20)
@@ -344,6 +350,37 @@ def test_waiting_fetch_is_answered_before_bookkeeping_and_acknowledgement(versio
             receive(*producer, produce_frame(value, version=version, topic="orders"), 1 << 20)
             await asyncio.sleep(0)
             assert order == ["fetch", "bookkeeping", "produce"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("replicas", [(0,), (0, 1)])
+def test_waiting_requests_leave_nothing_to_the_garbage_collector(replicas: tuple[int, ...]) -> None:
+    """A collection of what thousands of requests leave pauses all others for milliseconds."""
+
+    async def story() -> None:
+        broker = Broker()
+        partition = broker.host(replicas=replicas)
+        context = serving(broker, [])
+        producer, consumer = (connect(context, name, []) for name in ("produce", "fetch"))
+        asked = produce_frame(bytes(batch(b"v")), topic="orders", acks=-1)
+        for offset in range(20):
+            if offset == 10:
+                gc.collect()
+                gc.disable()
+            fetched = want(part(offset=offset), max_wait_ms=SOON, session_epoch=-1)
+            header = RequestHeader(ApiKey.FETCH, 11, 1, "c")
+            receive(*consumer, bytes(request_frame(header, fetched)), 1 << 20)
+            receive(*producer, asked, 1 << 20)
+            if len(replicas) > 1:
+                partition.follower_fetched(1, Offset(offset + 1), log_start=Offset(0))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert partition.log.high_watermark == offset + 1
+        try:
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
 
     asyncio.run(story())
 

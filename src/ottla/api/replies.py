@@ -139,9 +139,13 @@ class LaterReply:
         if self._outcome is not None:
             return
         self._outcome = outcome
-        self._on_end()
-        if self._done is not None:
-            self._done(outcome)
+        on_end, done = self._on_end, self._done
+        # Callbacks refer to objects that refer to this one: without them, no cycle is left for the
+        # garbage collector, whose pauses would delay other requests.
+        self._on_end, self._done, self._on_announced = _nothing, None, None
+        on_end()
+        if done is not None:
+            done(outcome)
 
     def __await__(self) -> "Generator[object, None, Result]":
         """Wait for the result in a task."""
@@ -160,6 +164,10 @@ class LaterReply:
             return (yield from future.__await__())
         finally:
             self.cancel()
+
+
+def _nothing() -> None:
+    """Take the place of a callback that has been called."""
 
 
 T = TypeVar("T")
