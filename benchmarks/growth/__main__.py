@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -72,12 +73,15 @@ def measure_missing(
     if arguments.size:
         sizes = dict.fromkeys(sizes, tuple(arguments.size))
     effort = dimensions.QUICK if arguments.quick else dimensions.FULL
-    count, files_max = (1 if arguments.quick else arguments.rounds), plan.open_files_max()
+    count = 1 if arguments.quick else arguments.rounds
+    to_do = partial(
+        plan.missing, figures, sizes, count, plan.open_files_max(), arguments.broker or plan.BROKERS
+    )
     sources = (figures, known)
     began, is_whole, left_out = monotonic(), True, 0
-    for series in plan.missing(figures, sizes, count, files_max):
+    for series in to_do():
         used, expected = monotonic() - began, plan.seconds_expected(sources, [series])
-        rest = plan.seconds_expected(sources, plan.missing(figures, sizes, count, files_max))
+        rest = plan.seconds_expected(sources, to_do())
         if used + expected > arguments.budget:
             left_out += 1
             say(f"growth: {series}: left out, about {expected:.0f} s do not fit the budget")
@@ -96,28 +100,35 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="few sizes in one round; some minutes")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="per point, %(default)s")
     parser.add_argument("--only", nargs="*", default=[], choices=sorted(plan.SIZES), metavar="WHAT")
+    parser.add_argument("--broker", nargs="*", default=[], choices=plan.BROKERS, metavar="NAME")
     parser.add_argument("--size", nargs="*", type=int, default=[], help="these sizes only")
     parser.add_argument(
         "--budget", type=float, default=1e9, help="begin nothing that ends later, s"
     )
-    parser.add_argument("--anew", action="store_true", help="forget earlier rounds of these WHAT")
+    parser.add_argument(
+        "--anew", action="store_true", help="forget earlier rounds of these WHAT and NAME"
+    )
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page")
     arguments = parser.parse_args()
     exit_on_sigterm()
     known = saved.load()
     forgotten = (arguments.only or plan.SIZES) if arguments.anew else ()
-    figures = {name: found for name, found in known.items() if name not in forgotten}
-    is_whole = True
-    if not arguments.page:
+    figures = saved.without(known, forgotten, arguments.broker or plan.BROKERS)
+    if arguments.page:
+        page.write(figures, machine())
+        return 0
+    try:
+        program("requests"), program("rdload")
+        fetch_jars()
+    except Missing as error:
+        say(f"growth: not measured, {error}")
+        return 1
+    with tempfile.TemporaryDirectory(prefix="ottla-growth-") as folder:
         try:
-            program("requests"), program("rdload")
-            fetch_jars()
-        except Missing as error:
-            print(f"growth: not measured, {error}", file=sys.stderr)
-            return 1
-        with tempfile.TemporaryDirectory(prefix="ottla-growth-") as folder:
             is_whole = measure_missing(figures, known, Path(folder), arguments)
-    page.write(figures, machine())
+        finally:  # also of what was measured before an interrupt
+            page.write(figures, machine())
+            say("growth: the page is written; removing the files of all nodes")
     return 0 if is_whole else 1
 
 

@@ -90,7 +90,7 @@ class Effort:
 
 
 # The CPU time of an idle broker is counted for 5 s: both write their checkpoints that often.
-FULL = Effort(load_s=1.5, settle_s=1.0, idle_s=5.0, limit_s=100.0)
+FULL = Effort(load_s=1.5, settle_s=1.0, idle_s=5.0, limit_s=60.0)
 QUICK = Effort(load_s=1.0, settle_s=1.0, idle_s=5.0, limit_s=60.0)
 
 

@@ -51,8 +51,9 @@ SECTIONS = (
         "partitions",
         "Topics of up to 5,000 partitions are created, and the times of all steps up to a size are "
         "added; a partition counts as led when ListOffsets "
-        "answers for it. Then 4 connections write to one other partition, the node rests, and it "
-        "is stopped and started again.",
+        "answers for it. Then 4 connections write to one other partition; the node rests for 6 s, "
+        "of which the last 5 are counted, with a write of the checkpoints; and it is stopped and "
+        "started again.",
         (
             Figure("create_reply_s", "CreateTopics answered after, s"),
             Figure("create_led_s", "created until all are led, s"),

@@ -76,12 +76,16 @@ def rounds_wanted(dimension: str, broker: str, size: int, count: int, files_max:
 
 
 def missing(
-    saved: Saved, sizes: dict[str, tuple[int, ...]], count: int, files_max: int
+    saved: Saved,
+    sizes: dict[str, tuple[int, ...]],
+    count: int,
+    files_max: int,
+    brokers: Sequence[str] = BROKERS,
 ) -> Iterator[Series]:
     """Yield the series that are not saved yet, each as of the moment it is asked for."""
     for number in range(1, count + 1):
         for dimension, every in sizes.items():
-            for broker in BROKERS:
+            for broker in brokers:
                 wanted = tuple(
                     size
                     for size in sorted(every)

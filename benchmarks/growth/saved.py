@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -61,6 +61,18 @@ def load(path: Path = PATH) -> Saved:
 def add(saved: Saved, dimension: str, broker: str, size: int, measured: Round) -> None:
     """Add a round of one size."""
     saved.setdefault(dimension, {}).setdefault(broker, {}).setdefault(size, []).append(measured)
+
+
+def without(saved: Saved, dimensions: Container[str], brokers: Container[str]) -> Saved:
+    """Return a copy that lacks all rounds of these dimensions of these brokers."""
+    return {
+        dimension: {
+            broker: {size: list(measured) for size, measured in sizes.items()}
+            for broker, sizes in found.items()
+            if dimension not in dimensions or broker not in brokers
+        }
+        for dimension, found in saved.items()
+    }
 
 
 def rounds(saved: Saved, dimension: str, broker: str, size: int) -> list[Round]:

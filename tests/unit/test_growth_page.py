@@ -68,6 +68,15 @@ def test_figures_are_stored_and_loaded_with_all_rounds(tmp_path: Path) -> None:
     assert saved.load(tmp_path / "none.json") == {}
 
 
+def test_rounds_of_given_dimensions_and_brokers_are_forgotten() -> None:
+    figures = made_up(10.0)
+    left = saved.without(figures, ["partitions"], ["Kafka"])
+    assert saved.rounds(left, "partitions", "Kafka", 10) == []
+    assert len(saved.rounds(left, "partitions", "Ottla", 10)) == 1
+    assert saved.without(figures, [], ["Kafka"]) == figures
+    assert saved.without(figures, ["groups"], ["Kafka"]) == figures
+
+
 def test_figure_is_the_median_of_its_rounds_with_their_spread() -> None:
     figures: saved.Saved = {}
     for value in (5.0, 1.0, 2.0):
