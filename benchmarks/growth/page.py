@@ -77,9 +77,9 @@ SECTIONS = (
         "groups",
         "Groups",
         "groups",
-        "Each group commits one offset, one after the other over one connection; then 4 "
-        "connections commit for one group; then the node is started again, until all groups are "
-        "listed.",
+        "Each group commits one offset, one after the other over one connection; then the node is "
+        "started again, until all groups are listed. On another node with as many groups, 4 "
+        "connections commit for one of them.",
         (
             Figure("commit_rate", "commits of new groups per second", is_cost=False),
             Figure("rate", "commits per second over 4 connections", is_cost=False),

@@ -33,9 +33,9 @@ QUICK_SIZES = {
 # Apache Kafka takes so long for these sizes and larger ones that they are measured in one round.
 ONE_ROUND_OF_KAFKA_FROM = {
     "partitions": 10_000,
-    "groups": 5_000,
+    "groups": 1_000,
     "topics": 5_000,
-    "fail_over": 100,
+    "fail_over": 10,
     "segments": 1_000,
 }
 # Dimensions in which Apache Kafka keeps a file open for each unit, besides some hundred others.
