@@ -54,11 +54,11 @@ class Effort:
 
     rounds: int
     seconds: float
-    warm_seconds: float = 10.0
+    warm_seconds: float = 6.0
 
 
 FULL = Effort(3, 5.0)
-QUICK = Effort(1, 3.0, 4.0)
+QUICK = Effort(1, 3.0, 3.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +85,14 @@ class Place:
     bootstrap: str
     create: Callable[[str], object]
 
-    def warm_up(self, effort: Effort) -> None:
+    def warm_up(self, effort: Effort, kinds: Sequence[Kind]) -> None:
         """Produce and consume, many records at once and paced ones."""
         self.create("warm")
         count = int(WARM_RECORDS * effort.warm_seconds / FULL.warm_seconds)
         size = WARM_RECORD_BYTES
         measure("rdload", "produce", self.bootstrap, "warm", size, count, "all")
         measure("rdload", "consume", self.bootstrap, "warm", count)
-        for kind in ONE_NODE:
+        for kind in kinds:
             self.create(f"warm-{kind.acks}")
             paced = int(WARM_RATE * effort.warm_seconds)
             topic = f"warm-{kind.acks}"
@@ -173,7 +173,7 @@ def one_node(folder: Path, effort: Effort) -> list[Row]:
             broker.format()
             broker.start()
             place = Place(broker.name, broker.bootstrap, _creating(broker))
-            place.warm_up(effort)
+            place.warm_up(effort, ONE_NODE)
             places.append(place)
         for kind in ONE_NODE:
             for rate in RATES:
@@ -194,7 +194,7 @@ def three_replicas(folder: Path, effort: Effort) -> list[Row]:
         three: Three = three_of(name, folder)
         with running(three):
             place = Place(name, three.bootstrap, three.create)
-            place.warm_up(effort)
+            place.warm_up(effort, THREE_REPLICAS)
             for kind in THREE_REPLICAS:
                 for rate in RATES:
                     for turn in range(effort.rounds):
