@@ -155,7 +155,7 @@ static void latency(char **a) {
     struct timespec settle = {1, 0}; /* the end is where it was before the first record */
     nanosleep(&settle, NULL);
     pthread_t thread;
-    int64_t counted = 0, last = 0; /* when the first record that counts arrived, and the last one */
+    int64_t counted = 0, last = 0; /* when the first record that counts was sent, and the last one arrived */
     pthread_create(&thread, NULL, send_paced, &pace);
     while (got < pace.count) {
         rd_kafka_message_t *message;
@@ -164,7 +164,7 @@ static void latency(char **a) {
             int64_t stamp;
             memcpy(&stamp, message->payload, sizeof stamp);
             last = now_ns();
-            if (got == skipped) counted = last;
+            if (got == skipped) counted = stamp;
             taken[got++] = last - stamp;
         }
         rd_kafka_message_destroy(message);
