@@ -34,7 +34,7 @@ from ottla.protocol.types import Offset
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
-from ottla.server.dispatch import Dispatcher
+from ottla.server.dispatch import Dispatcher, Outgoing
 from ottla.server.listener_context import ConnectionLimits, ListenerContext
 from ottla.server.request_memory import RequestMemory
 
@@ -350,6 +350,34 @@ def test_waiting_fetch_is_answered_before_bookkeeping_and_acknowledgement(versio
             receive(*producer, produce_frame(value, version=version, topic="orders"), 1 << 20)
             await asyncio.sleep(0)
             assert order == ["fetch", "bookkeeping", "produce"]
+
+    asyncio.run(story())
+
+
+def test_failed_send_ends_the_connection_and_nothing_behind_it_is_sent() -> None:
+    async def story() -> None:
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, found: failures.append(found))
+        broker = Broker()
+        partition = broker.host()
+        connection, wire = connect(serving(broker, []), "fetch", [])
+
+        def fail(reply: bytearray) -> bool:
+            connection._write_failed(OSError("broken pipe"))
+            return False
+
+        connection._send_queue.send = fail  # type: ignore[method-assign]
+        for _ in range(2):
+            asked = want(part(), max_wait_ms=SOON, session_epoch=-1)
+            header = RequestHeader(ApiKey.FETCH, 11, 1, "c")
+            receive(connection, wire, bytes(request_frame(header, asked)), 1 << 20)
+        # A reply behind the first one that closes the connection when it is sent.
+        order = connection._order
+        order.complete(order.slots[1], Outgoing((), close=True), 0)
+        append(partition, b"v")
+        await asyncio.sleep(0)
+        assert failures == []
+        assert wire.is_closed
 
     asyncio.run(story())
 

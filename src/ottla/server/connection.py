@@ -403,27 +403,23 @@ class Connection(asyncio.BufferedProtocol):
     def send(self, outgoing: Outgoing) -> None:
         """Queue a reply; apply its throttle time, and remember if it is the last one."""
         self._send_queue.push(outgoing.chunks)
-        self._follow_up(outgoing)
-
-    def send_at_once(self, outgoing: Outgoing) -> None:
-        """Send a reply as `send` does, but before anything else is done if it is one buffer."""
-        chunks = outgoing.chunks
-        if len(chunks) == 1 and isinstance(chunks[0], bytearray):
-            self.send_deferred()
-            self._is_settling = True
-            self._send_queue.send(chunks[0])
-            self._is_settling = False
-            self._has_moved = True
-        else:
-            self._send_queue.push(chunks)
-        self._follow_up(outgoing)
-
-    def _follow_up(self, outgoing: Outgoing) -> None:
         if outgoing.close:
             self._state.advance(LifecycleEvent.FINAL_REPLY)
             self._reason = "after reply"
         if outgoing.throttle_ms > 0:
             self._throttle(self._loop.time() + outgoing.throttle_ms / 1000)
+
+    def send_at_once(self, outgoing: Outgoing) -> None:
+        """Send a reply as `send` does, but before anything else is done if it is one buffer."""
+        chunks = outgoing.chunks
+        first = chunks[0] if len(chunks) == 1 else None
+        if not isinstance(first, bytearray) or outgoing.close or outgoing.throttle_ms > 0:
+            self.send(outgoing)
+            return
+        self.send_deferred()
+        self._has_moved = self._is_settling = True
+        self._send_queue.send(first)
+        self._is_settling = False
 
     def send_deferred(self) -> None:
         """Send the reply that `WriteCoalescer` deferred, if there is one."""

@@ -404,7 +404,7 @@ class RequestRunner:
         else:
             self.order.complete(pending.slot, outgoing, held(outgoing))
         self._answered(pending.call, pending.since)
-        if self.order.slots:
+        if self.order.slots and not self._state.is_ended:  # sending may have failed
             self._send_due()
         if trace is not None:
             self._finish_trace(trace, pending.call, result, outgoing)
