@@ -17,6 +17,12 @@ JARS = ROOT / "build" / "spark-connector"
 POM = Path(__file__).parent / "connector.xml"
 
 
+def own_environment() -> dict[str, str]:
+    """Return the environment of a process with a Spark of its own: without that of `session`."""
+    aside = ("SPARK_HOME", "PYSPARK_PYTHON")
+    return {name: value for name, value in os.environ.items() if name not in aside}
+
+
 def require_java() -> None:
     """Raises Missing unless there is Java."""
     if shutil.which("java") is None:

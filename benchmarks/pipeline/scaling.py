@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.broker.brokers import ROOT, Missing
 from benchmarks.pipeline.comparison import Effort
+from benchmarks.pipeline.connector import own_environment
 from benchmarks.pipeline.decoding import AREA, value
 from benchmarks.pipeline.one_node import create_topics, fill_topic, one_node
 from benchmarks.report import Row
@@ -80,6 +81,7 @@ def _measure(bootstrap: str, root: Path, threads: int, rounds: int) -> tuple[flo
         timeout=LIMIT_S,
         check=True,
         cwd=ROOT,
+        env=own_environment(),
     )
     taken, peak = json.loads(done.stdout.splitlines()[-1])
     print(f"scaling: {threads} of 2 cores: {taken:.1f} s a scan", file=sys.stderr)

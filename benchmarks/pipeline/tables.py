@@ -15,7 +15,7 @@ from tools.spark_environments import Unavailable, environment_python, requiremen
 
 from benchmarks.broker.brokers import Missing
 from benchmarks.pipeline.comparison import Effort
-from benchmarks.pipeline.connector import require_java
+from benchmarks.pipeline.connector import own_environment, require_java
 from benchmarks.pipeline.decoding import AREA, value
 from benchmarks.pipeline.one_node import create_topics, fill_topic, one_node
 from benchmarks.pipeline.queries import record
@@ -69,6 +69,7 @@ def _measure(
         text=True,
         timeout=LIMIT_S,
         check=False,
+        env=own_environment(),
     )
     if done.returncode:
         raise RuntimeError(f"{format}: the driver failed with {done.returncode}, see above")
