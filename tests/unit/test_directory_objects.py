@@ -142,6 +142,38 @@ def test_write_past_the_page_cache_that_is_refused_goes_through_it(
     assert len(refused) <= 1, "tried once"
 
 
+def test_read_past_the_page_cache_that_is_refused_goes_through_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = os.urandom(5000)
+    (tmp_path / "0").write_bytes(contents)
+    preadv = os.preadv
+
+    def read(file: int, buffers: list[memoryview], position: int) -> int:
+        if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "not aligned")
+        return preadv(file, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", read)
+
+    async def scenario() -> None:
+        store = DirectoryObjects(str(tmp_path), is_cached=False)
+        assert await store.get_range("0", 0, 9000) == contents
+
+    run(scenario())
+
+
+def test_range_is_returned_in_writable_memory(tmp_path: Path) -> None:
+    """Checksums of read-only memory are computed over a copy of it."""
+    (tmp_path / "0").write_bytes(b"batches")
+
+    async def scenario() -> None:
+        found = await DirectoryObjects(str(tmp_path)).get_range("0", 0, 7)
+        assert not memoryview(found).readonly
+
+    run(scenario())
+
+
 def without_direct(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_objects, "_set_direct", lambda file, is_on: False)
 

@@ -154,7 +154,13 @@ class DirectoryObjects:
         found, buffer = bytearray(length), self._buffer()
         done = 0
         while done < length:
-            count = min(os.preadv(file, [buffer], start + done), length - done)
+            try:
+                count = min(os.preadv(file, [buffer], start + done), length - done)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                _set_direct(file, is_on=False)  # some file systems refuse every such read
+                return _read(file, start, length)
             if not count:
                 break  # truncated meanwhile
             found[done : done + count] = memoryview(buffer)[:count]
@@ -231,11 +237,12 @@ def _open(key: str, path: Path) -> int:
     return file
 
 
-def _read(file: int, start: int, length: int) -> bytes:
-    found = os.pread(file, length, start)
-    while len(found) < length and (more := os.pread(file, length - len(found), start + len(found))):
-        found += more
-    return found
+def _read(file: int, start: int, length: int) -> Buffer:
+    """Read up to ``length`` bytes into writable memory: its checksum is computed without a copy."""
+    found, done = memoryview(bytearray(length)), 0
+    while done < length and (count := os.preadv(file, [found[done:]], start + done)):
+        done += count
+    return found[:done]
 
 
 def _write(file: int, data: Buffer, position: int) -> bool:
