@@ -17,6 +17,8 @@ PICTURES = ROOT / "docs" / "growth"
 NOTES = PICTURES / "notes.md"
 # From this exponent on, a figure grows faster than its input: time ~ size ** exponent.
 EXPONENT_MAX = 1.1
+# A machine is quiet if other processes use at most so much of one core.
+QUIET_PERCENT_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,12 @@ def conditions(saved: Saved) -> str:
         parts.append(
             f"For {unknown} of {sum(map(len, every))} measurements it was not recorded what else "
             "the machine did."
+        )
+    others = [each for b in BROKERS for each in recorded(saved, b, lambda r: r.others_percent)]
+    if others and median(others) > QUIET_PERCENT_MAX:
+        parts.append(
+            "The machine was not quiet: times, rates, and what grows faster than its input may be "
+            "those of the other processes."
         )
     return "A point is the median of its rounds, with the least and the most. " + " ".join(parts)
 

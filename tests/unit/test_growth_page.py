@@ -144,6 +144,13 @@ def test_page_states_rounds_load_and_other_work() -> None:
     assert "For 4 of 5 measurements it was not recorded" in text
 
 
+@pytest.mark.parametrize(("others", "is_quiet"), [(3.0, True), (80.0, False)])
+def test_page_says_that_the_machine_was_not_quiet(others: float, is_quiet: bool) -> None:
+    figures: saved.Saved = {}
+    saved.add(figures, "groups", "Ottla", 10, saved.Round({}, [], 1.0, 0.5, others))
+    assert ("The machine was not quiet" not in page.conditions(figures)) is is_quiet
+
+
 def test_other_work_is_that_of_the_machine_without_ours() -> None:
     assert quietness.machine_ticks("cpu  100 10 50 900 30 7 8 4 0 0\ncpu0 1 2") == 164
     stat = "42 (a b) c) S 7 0 0 0 0 0 0 0 0 0 11 12 13 14 0"
