@@ -19,6 +19,7 @@ AREAS = (
     "compaction",
     "tiering",
     "metadata",
+    "image_changes",
     "fetch",
     "produce",
     "quorum",

@@ -103,6 +103,8 @@ class ControllerCluster:
         self.state = self.state.after(self.delta)
         assert self.state.index == index_of(self.image)
         self.offset += len(read)
+        if decision.then is not None:
+            self.take(decision.then(self.image))
         return decision.reply
 
     # -- brokers -----------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 import pytest
 from controller_cluster import CLUSTER, ControllerCluster, directory, incarnation, registration
 
+from ottla.controller import brokers
 from ottla.controller.broker_liveness import HeartbeatContext
 from ottla.controller.brokers import decide_fence, decide_unregister_broker
+from ottla.controller.decision import Decision
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.broker_registration import Feature
@@ -287,6 +289,25 @@ def test_fencing_moves_leaderships_first() -> None:
     ]
     cluster.take(decision)
     assert cluster.partition().leader == 1
+
+
+def test_broker_with_many_partitions_is_fenced_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers, "FENCE_SLICE_MAX", 2)
+    cluster = ControllerCluster(2)
+    for number in range(5):
+        cluster.create(f"t{number}", [0] if number == 1 else [0, 1])
+    epoch = cluster.image.cluster.broker_epoch(0)
+    decision = decide_fence(cluster.image, 0, epoch, cluster.settings)
+    names, is_fenced = [], []
+    while decision is not None:
+        names.append([type(each.message).__name__[:9] for each in decision.records])
+        cluster.take(Decision(decision.records, None))
+        is_fenced.append(cluster.image.cluster.brokers[0].fenced)
+        decision = None if decision.then is None else decision.then(cluster.image)
+    assert is_fenced == [False, False, True]
+    assert names == [["Partition"] * 2, ["Partition"] * 2, ["Partition", "BrokerReg"]]
+    leaders = [cluster.partition(f"t{number}").leader for number in range(5)]
+    assert leaders == [1, -1, 1, 1, 1]
 
 
 def test_expired_session_of_an_older_incarnation_fences_no_broker() -> None:

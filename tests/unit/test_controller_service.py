@@ -339,6 +339,35 @@ async def test_decisions_stay_in_order_during_a_slow_append() -> None:
 
 
 @simulated
+async def test_slices_of_a_decision_are_batches_of_their_own_without_another_in_between() -> None:
+    cluster = ControllerCluster()
+    await cluster.lead_a_fresh_log()
+    seen = []
+
+    def sliced(left: list[str]) -> Decision[Any]:
+        records = [Versioned(ConfigRecord(2, "t", left[0], "1"), 0)]
+        rest = left[1:]
+
+        def then(image: Any) -> Decision[None]:
+            seen.append(sorted(configs(image)))
+            return sliced(rest)
+
+        return Decision(records, None, then=then if rest else None)
+
+    first = asyncio.create_task(cluster.controller.submit(lambda moment: sliced(["a", "b", "c"])))
+    second = asyncio.create_task(cluster.controller.submit(set_config("z")))
+    await settle()
+    written = [records[0].message.name for _, records in cluster.quorum.log[1:]]
+    assert written == ["a", "b", "c", "z"]
+    assert seen == [["a"], ["a", "b"]]
+    await cluster.commit(upto=2)
+    await settle()
+    assert not first.done(), "it is answered with its last slice"
+    await cluster.commit()
+    await asyncio.gather(first, second)
+
+
+@simulated
 async def test_idle_leader_writes_no_op_records() -> None:
     cluster = ControllerCluster(idle_ms=500)
     await cluster.lead_a_fresh_log()

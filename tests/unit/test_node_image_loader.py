@@ -9,6 +9,7 @@ from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION, METADATA_VERSION
 from ottla.metadata.snapshot_policy import SnapshotLimits
+from ottla.metadata.transactions import STEP_RECORDS
 from ottla.node.image_loader import Followers, ImageLoader
 from ottla.node.snapshotter import Snapshotter
 from ottla.protocol.internal.framing import Versioned
@@ -68,6 +69,26 @@ def test_batch_is_one_publication_and_on_applied_follows_the_publishers() -> Non
     assert seen == [("acls", {"a", "b"}), ("watch", {"a", "b"}), ("applied", 2)]
     provenance = loader.image.provenance
     assert (provenance.offset, provenance.epoch, provenance.timestamp) == (2, 3, 9)
+
+
+def test_loop_runs_while_a_large_batch_is_replayed_and_no_part_of_it_is_visible() -> None:
+    async def story() -> None:
+        loader = ImageLoader()
+        seen: list[Any] = []
+        loader.install(Followers([Seeing("watch", seen)]))
+        seen.clear()
+        many = [config(f"c{number}") for number in range(4 * STEP_RECORDS)]
+        loading = asyncio.create_task(loader.on_committed([batch(0, FIRST, *many)]))
+        turns = 0
+        while not seen:
+            await asyncio.sleep(0)
+            turns += 1
+            assert len(names(loader.image)) in (0, len(many))
+        await loading
+        assert turns >= 4
+        assert [len(found) for _, found in seen] == [len(many)]
+
+    asyncio.run(story())
 
 
 def test_settled_image_advances_only_after_a_whole_commit() -> None:

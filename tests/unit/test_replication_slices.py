@@ -7,8 +7,9 @@ import pytest
 from replicas_fixtures import Broker, image_of, partition_of, topic_id
 
 from ottla.protocol.faults import NotLeader, UnknownTopicOrPartition
-from ottla.replication.replicas import AT_ONCE_MAX, PURGE_SLICE_MAX, SLICE_MAX
+from ottla.replication.replicas import AT_ONCE_COST, CREATE_COST, PURGE_SLICE_MAX, SLICE_COST
 
+AT_ONCE_MAX, SLICE_MAX = AT_ONCE_COST // CREATE_COST, SLICE_COST // CREATE_COST
 MANY = AT_ONCE_MAX + 3 * SLICE_MAX + 1
 
 
@@ -176,3 +177,110 @@ def test_files_of_deleted_partitions_are_removed_in_slices() -> None:
     assert max(slices) == PURGE_SLICE_MAX
     assert sum(slices) == MANY - 2 * PURGE_SLICE_MAX
     assert not broker.replicas.deleted_logs
+
+
+# -- partitions that change ---------------------------------------------------
+
+CHANGED = AT_ONCE_COST + 2 * SLICE_COST + 1
+
+
+def led_by(leader: int, count: int = CHANGED, **more):
+    fields = {"leader": leader, "epoch": leader, "partition_epoch": leader, **more}
+    return {"orders": (1, dict.fromkeys(range(count), partition_of(1, 2, 3, **fields)))}
+
+
+def following(count: int = CHANGED) -> Broker:
+    """Return a broker that follows so many partitions."""
+    broker = Broker(paths=("/d1",)).start(image_of(led_by(2, count)))
+    finish(broker)
+    broker.events.clear()
+    return broker
+
+
+def led(broker: Broker) -> int:
+    return sum(each.is_leader for each in broker.partitions)
+
+
+def test_image_that_changes_many_partitions_is_applied_in_slices() -> None:
+    broker = following()
+    broker.publish(image_of(led_by(1, epoch=3, partition_epoch=3)))
+    assert led(broker) == AT_ONCE_COST
+    assert broker.replicas.host_pending() == SLICE_COST
+    assert led(broker) == AT_ONCE_COST + SLICE_COST
+    assert finish(broker) == 2
+    assert led(broker) == CHANGED == len(broker.events)
+    assert broker.following == {}
+
+
+def test_changed_partition_that_waits_is_served_as_before() -> None:
+    broker = following()
+    broker.publish(image_of(led_by(1, epoch=3, partition_epoch=3)))
+    last = broker.partitions.find("orders", CHANGED - 1)
+    assert (last.is_leader, last.leader_id, last.leader_epoch) == (False, 2, 2)
+    assert broker.following[str(last)] == 2
+
+
+def test_changed_partition_that_waits_gets_the_newest_image_once() -> None:
+    broker = following()
+    broker.publish(image_of(led_by(1, epoch=3, partition_epoch=3)))
+    newest = led_by(1, epoch=3, partition_epoch=3)
+    newest["orders"][1][CHANGED - 1] = partition_of(1, 2, 3, leader=3, epoch=4, partition_epoch=4)
+    broker.publish(image_of(newest))
+    assert finish(broker) == 2
+    last = broker.partitions.find("orders", CHANGED - 1)
+    assert (last.is_leader, last.leader_id, last.leader_epoch) == (False, 3, 4)
+    assert ("led", "orders", CHANGED - 1, 3) not in broker.events
+    assert broker.following == {str(last): 3}
+
+
+def test_leaders_are_applied_before_followers() -> None:
+    broker = following()
+    changed = led_by(3, epoch=3, partition_epoch=3)
+    for index in range(CHANGED - 10, CHANGED):
+        changed["orders"][1][index] = partition_of(1, 2, 3, leader=1, epoch=3, partition_epoch=3)
+    broker.publish(image_of(changed))
+    assert led(broker) == 10, "they are the last ones of the image"
+    back = {"orders": (1, dict(changed["orders"][1]))}
+    for index in range(CHANGED - 10, CHANGED):
+        back["orders"][1][index] = partition_of(1, 2, 3, leader=2, epoch=4, partition_epoch=4)
+    broker.publish(image_of(back))
+    assert led(broker) == 0, "and so are those that are no longer led here"
+    finish(broker)
+    assert set(broker.following.values()) == {2, 3}
+
+
+def test_changed_partition_that_is_deleted_while_it_waits_is_deleted() -> None:
+    broker = following()
+    broker.publish(image_of(led_by(1, epoch=3, partition_epoch=3)))
+    broker.publish(image_of({}))
+    assert finish(broker) == 0
+    assert (len(broker.partitions), broker.directories[0].logs) == (0, {})
+
+
+def test_fenced_broker_lets_many_high_watermarks_advance_in_slices() -> None:
+    broker = Broker(paths=("/d1",)).start(image_of(led_by(1)))
+    finish(broker)
+    advanced: list[int] = []
+    for each in broker.partitions:
+        each.brokers_changed = lambda index=each.index: advanced.append(index)
+    broker.publish(image_of(led_by(1), brokers=(1, 2)))
+    assert len(advanced) == AT_ONCE_COST
+    assert finish(broker) == 3
+    assert sorted(advanced) == list(range(CHANGED))
+
+
+def test_service_applies_changes_while_the_loop_runs() -> None:
+    async def scenario() -> None:
+        broker = following(CHANGED)
+        running = asyncio.create_task(broker.replicas.run(lambda: None))
+        await asyncio.sleep(0)
+        broker.publish(image_of(led_by(1, CHANGED, epoch=3, partition_epoch=3)))
+        sizes = [led(broker)]
+        while sizes[-1] < CHANGED:
+            await asyncio.sleep(0)
+            sizes.append(led(broker))
+        steps = [later - earlier for earlier, later in itertools.pairwise(sizes)]
+        assert max(steps) <= SLICE_COST
+        running.cancel()
+
+    asyncio.run(scenario())

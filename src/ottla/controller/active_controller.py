@@ -257,11 +257,21 @@ class Controller:
             raise RequestTimedOut(f"{len(leadership.pending)} changes are waiting for their commit")
         async with leadership.turn:
             decision = decide(self._moment(leadership))
-            for part in parts(decision.records):
-                await self._append(leadership, part)
+            await self._append_all(leadership, decision)
             done = self._park(leadership)
         await done
         return decision.reply
+
+    async def _append_all(self, leadership: _Leadership, decision: Decision[Reply]) -> None:
+        """Write the records of a decision and of all its slices; the loop runs in between."""
+        current: Decision[Reply] | Decision[None] = decision
+        while True:
+            for part in parts(current.records):
+                await self._append(leadership, part)
+            if current.then is None:
+                return
+            await asyncio.sleep(0)
+            current = current.then(self._moment(leadership).image)
 
     def _active(self) -> _Leadership:
         if self._leadership is None or self._leadership.state is None:

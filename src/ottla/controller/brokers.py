@@ -42,6 +42,9 @@ from ottla.protocol.uuids import RESERVED_LIMIT, uuid_text
 FENCE = 1
 UNFENCE = -1
 IN_CONTROLLED_SHUTDOWN = 1
+# Partitions whose ISR a fenced broker leaves in one slice; each takes about 0.03 ms to decide,
+# replay and encode.
+FENCE_SLICE_MAX = 250
 
 
 class RegistrationContext(msgspec.Struct, frozen=True):
@@ -191,11 +194,31 @@ def _restarted(
 def decide_fence(
     image: Image, broker_id: int, epoch: int, settings: DecisionSettings
 ) -> Decision[None]:
-    """Fence a broker whose session expired; nothing if it is fenced or has a newer epoch by now."""
+    """Fence a broker whose session expired; nothing if it is fenced or has a newer epoch by now.
+
+    It leaves the ISRs of its partitions in slices, and is fenced with the last one.
+    """
     broker = image.cluster.brokers.get(broker_id)
     if broker is None or broker.epoch != epoch or broker.fenced:
         return Decision([], None)
-    return Decision(fence_records(image, broker, settings), None)
+    return _fence_slice(image, broker, in_isr(image, broker_id), settings)
+
+
+def _fence_slice(
+    image: Image,
+    broker: BrokerRegistration,
+    left: Sequence[TopicIdPartition],
+    settings: DecisionSettings,
+) -> Decision[None]:
+    """Remove a broker from the ISRs of the first partitions; fence it if there are no others."""
+    draft = Draft(image, settings, leaving=broker.id)
+    drop_from_isr(draft, broker.id, left[:FENCE_SLICE_MAX])
+    rest = left[FENCE_SLICE_MAX:]
+    if not rest:
+        return Decision([*draft.records, Versioned(_change(broker, fenced=FENCE), 0)], None)
+    return Decision(
+        draft.records, None, then=lambda newer: _fence_slice(newer, broker, rest, settings)
+    )
 
 
 def fence_records(

@@ -10,10 +10,11 @@ The records of one decision are appended as one batch and are committed together
 user's operation that would need more than `RECORDS_MAX` records is rejected with POLICY_VIOLATION,
 as in Kafka; topic creation is bounded by partitions instead. The controller's own work, such as
 fencing a broker with many partitions, may need more than fits one batch: `parts` splits it, and
-each part on its own leaves a valid state.
+each part on its own leaves a valid state. Such work is also decided in slices (`Decision.then`), as
+deciding all of it at once would block the event loop.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -37,11 +38,13 @@ Reply = TypeVar("Reply", bound=Message | None, covariant=True)
 class Decision(msgspec.Struct, Generic[Reply], frozen=True):
     """The records to write, in this order, and the reply to send when they are committed.
 
-    ``reply`` is None if there is no request: the controller's own periodic tasks.
+    ``reply`` is None if there is no request: the controller's own periodic tasks. ``then`` decides
+    the next slice by the state after this one. No other decision is made in between.
     """
 
     records: list[Versioned]
     reply: Reply
+    then: "Callable[[Image], Decision[None]] | None" = None
 
 
 class Refusal(NamedTuple):

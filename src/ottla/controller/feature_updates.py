@@ -91,12 +91,12 @@ def decide_update_features(
     requested = after[KRAFT_VERSION]
     kraft_version = requested if requested != context.kraft_version else None
     if request.validate_only:
-        return FeaturesDecision([], reply, kraft_version)
+        return FeaturesDecision([], reply, kraft_version=kraft_version)
     records = [_record(update) for update in updates.values()]
     if ELIGIBLE_LEADER_REPLICAS_VERSION in updates and after[ELIGIBLE_LEADER_REPLICAS_VERSION]:
         static = effective_broker_value(Layers(static=context.configs.static), MIN_INSYNC_REPLICAS)
         records += elr_safety_records(image, int(str(static)))
-    return FeaturesDecision(records, reply, kraft_version)
+    return FeaturesDecision(records, reply, kraft_version=kraft_version)
 
 
 def _accepted(request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesResponse:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image, Provenance
 from ottla.metadata.publishing import Publication, Publisher
 from ottla.metadata.replay import replay_all
@@ -95,7 +96,7 @@ class ImageLoader:
         assert self._publication is not None
         for batch in committed:
             provenance = Provenance(Offset(batch.next_offset - 1), batch.epoch, batch.append_time)
-            delta = self._loader.load([record.message for record in batch.records], provenance)
+            delta = await self._load(batch, provenance)
             if delta is not None:
                 self._publication.publish(delta)
             self._note_applied(provenance.offset)
@@ -104,6 +105,17 @@ class ImageLoader:
         if self._followers.events is not None:
             for batch in committed:
                 self._followers.events.batch_loaded(batch.size, len(batch.records))
+
+    async def _load(self, batch: CommittedBatch, provenance: Provenance) -> Delta | None:
+        """Replay a batch; the loop runs between its steps."""
+        steps = self._loader.loading([record.message for record in batch.records], provenance)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                delta: Delta | None = end.value
+                return delta
+            await asyncio.sleep(0)
 
     async def on_snapshot(self, reader: SnapshotReader) -> None:
         """Replace the image by a snapshot, as one publication."""

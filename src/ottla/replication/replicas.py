@@ -3,8 +3,8 @@
     start    open every log in the directories, one by one; mark logs of partitions that the image
              does not assign to this node as stray; then apply the whole image
     image    apply its delta, removed partitions first, with one sync for all; of the partitions
-             that are new here, the first few are created at once and the others in slices, between
-             which the loop runs
+             that are new here or have changed, the first few are created or changed at once and the
+             others in slices, between which the loop runs: those with a new leader here first
 
 Until the broker has caught up with the metadata log, images are only stored: they describe the
 past, and a topic that was deleted since must not be created for a moment.
@@ -32,17 +32,19 @@ from ottla.replication.directory_work import DirectoryWork
 from ottla.replication.host import Host
 from ottla.replication.log_settings import TopicSettings, topic_settings
 from ottla.replication.partition import Partition
-from ottla.replication.pending_replicas import PendingReplicas
+from ottla.replication.pending_replicas import PendingReplicas, Urgency
 from ottla.replication.recovery_losses import ReportedLoss
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import HostedLog, LogDirectory, OpenReport
 
 log = logging.getLogger(__name__)
 
-# New partitions of one image that are created before its other readers get the image, so that a
-# client can use a small topic at once; and those of one slice. Creating one takes about 0.2 ms.
-AT_ONCE_MAX: Final = 16
-SLICE_MAX: Final = 8
+# The work of an image is counted in changes of a partition, about 0.03 ms each; to create one takes
+# about 0.2 ms. So much is done before the other readers get the image, so that a client can use a
+# small topic at once; and so much in each slice after that.
+CREATE_COST: Final = 8
+AT_ONCE_COST: Final = 128
+SLICE_COST: Final = 64
 # Deleted logs whose files are removed before the loop runs again.
 PURGE_SLICE_MAX: Final = 8
 
@@ -109,7 +111,7 @@ class Replicas:
         self._settings: dict[str, TopicSettings] = {}
         self._is_started = False
         self._pending = PendingReplicas()
-        self._at_once = 0  # how many more partitions the current image may create
+        self._budget = 0  # what the current image or slice may still cost
         self._leaving: list[LeavingLog] = []
         self.deleted_logs: deque[DeletedLog] = deque()
 
@@ -223,17 +225,14 @@ class Replicas:
             self._apply(delta)
 
     def _apply(self, delta: Delta) -> None:
-        self._at_once = AT_ONCE_MAX
+        self._budget = AT_ONCE_COST
         self._reconfigure(delta)
         for change in delta.topics.values():
             self._remove_gone(change)
         self._delete_leaving()
-        for change in delta.topics.values():
-            if change.new is not None:
-                self._apply_topic(change.new, change)
+        self._host_changed(delta)
         if delta.brokers:
-            for partition in self._partitions:
-                partition.brokers_changed()
+            self._brokers_changed(frozenset(delta.brokers))
 
     def _remove_gone(self, change: TopicDelta) -> None:
         topic = change.topic()
@@ -243,20 +242,51 @@ class Replicas:
         if change.is_deleted():
             self._settings.pop(topic.name, None)
 
-    def _apply_topic(self, topic: Topic, change: TopicDelta) -> None:
+    def _host_changed(self, delta: Delta) -> None:
+        """Host the partitions assigned here that changed: leaders first, some of them later."""
         node_id = self._host.node_id
-        for index, partition in change.partitions.items():
-            if partition.new is not None and node_id in partition.new.replicas:
-                self._host_one(topic, index, partition.new)
+        found: dict[Urgency, list[tuple[Topic, int, PartitionRegistration]]] = {
+            Urgency.LEADER: [],
+            Urgency.REPLICA: [],
+        }
+        for change in delta.topics.values():
+            topic = change.new
+            for index, partition in change.partitions.items() if topic is not None else ():
+                new = partition.new
+                if topic is not None and new is not None and node_id in new.replicas:
+                    found[self._urgency(topic.id, index, new)].append((topic, index, new))
+        for urgency, changed in found.items():
+            for topic, index, new in changed:
+                replica = (topic.id, index)
+                self._pending.supersede(replica)
+                if self._budget > 0:
+                    self._host_one(topic, index, new)
+                else:
+                    self._pending.add(replica, urgency)
+
+    def _urgency(self, topic_id: Uuid, index: int, registration: PartitionRegistration) -> Urgency:
+        hosted = self._partitions.by_id(topic_id, index)
+        is_led = hosted is not None and hosted.is_leader
+        is_urgent = is_led or registration.leader == self._host.node_id
+        return Urgency.LEADER if is_urgent else Urgency.REPLICA
+
+    def _brokers_changed(self, brokers: frozenset[int]) -> None:
+        """Let the leaders of partitions on these brokers advance, some of them later."""
+        for partition in self._partitions:
+            if not partition.is_leader or brokers.isdisjoint(partition.replicas):
+                continue
+            if self._budget > 0:
+                self._budget -= 1
+                partition.brokers_changed()
+            else:
+                replica = (partition.topic_id, partition.index)
+                self._pending.add(replica, Urgency.WATERMARK)
 
     def _host_one(self, topic: Topic, index: int, registration: PartitionRegistration) -> None:
         partition = self._partitions.by_id(topic.id, index)
-        if partition is None and self._at_once == 0:
-            self._pending.add((topic.id, index))
-            return
+        self._budget -= 1
         if partition is None:
-            self._at_once -= 1
-            self._pending.discard((topic.id, index))
+            self._budget -= CREATE_COST - 1
             partition = self._create(topic, index, registration)
         if partition is None:
             return
@@ -271,13 +301,24 @@ class Replicas:
             self._host.placed(partition)
 
     def host_pending(self) -> int:
-        """Host the next slice of new partitions, as the newest image has them; return how many."""
-        topics, taken = self._host.image.topics.by_id, self._pending.take(SLICE_MAX)
-        self._at_once = len(taken)
-        for topic_id, index in taken:
+        """Bring the next slice of partitions in step with the newest image; return how many."""
+        topics, taken = self._host.image.topics.by_id, 0
+        self._budget = SLICE_COST
+        while self._budget > 0:
+            due = self._pending.take()
+            if due is None:
+                break
+            taken += 1
+            topic_id, index = due.replica
+            if due.urgency is Urgency.WATERMARK:
+                self._budget -= 1
+                partition = self._partitions.by_id(topic_id, index)
+                if partition is not None:
+                    partition.brokers_changed()
+                continue
             topic = topics[topic_id]  # else `_remove` would have discarded the partition
             self._host_one(topic, index, topic.partitions[index])
-        return len(taken)
+        return taken
 
     def _follow(self, partition: Partition, is_new_epoch: bool) -> None:
         if partition.is_leader or partition.leader_id < 0 or partition.offline is not None:
@@ -354,8 +395,9 @@ class Replicas:
         name = TopicPartition(topic.name, index)
         self._partitions.forget_offline(name)
         partition = self._partitions.by_id(topic.id, index)
+        was_waiting = self._pending.discard((topic.id, index))
         if partition is None:
-            if self._pending.discard((topic.id, index)):
+            if was_waiting:
                 self._remove_unclaimed(name, topic.id)
             return
         self._following.unfollow(partition)

@@ -5,6 +5,7 @@ bytes, every length against the remaining bytes, and no bytes may remain at the 
 checked: see `batch.is_crc_valid`.
 """
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla.protocol.faults import CorruptBatch
@@ -64,10 +65,18 @@ def read_records(
         UnsupportedMagic, CorruptBatch: the header is invalid, or the batch is incomplete.
         InvalidRecord: the records cannot be decompressed, or are inconsistent.
     """
+    return list(iter_records(buffer, position, bytes_max=bytes_max))
+
+
+def iter_records(
+    buffer: Buffer, position: int = 0, *, bytes_max: int = UNPACKED_BYTES_MAX
+) -> Iterator[Record]:
+    """Yield the records of a batch; all are checked before the first. See `read_records`."""
     header = read_header(buffer, position)
     region = bytes(unpack_region(buffer, position, header, bytes_max=bytes_max))
     spans = walk_spans(region, header.records_count)
-    return [_record(header, region, spans, index) for index in range(spans.count)]
+    for index in range(spans.count):
+        yield _record(header, region, spans, index)
 
 
 def _record(header: BatchHeader, region: bytes, spans: Spans, index: int) -> Record:
