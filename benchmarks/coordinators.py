@@ -4,9 +4,10 @@ Requests are prepared frames, sent by a C program (`broker/requests.c`) or by on
 writes and reads them, so that the broker is what is measured. Both brokers are pinned to one core
 and the load to the other, as in `benchmarks.broker`.
 
-    python -m benchmarks.coordinators [part ...] [--quick] [--rounds N]
+    python -m benchmarks.coordinators [part ...] [--quick] [--rounds N] [--write]
 
-Each row is printed as soon as it is known.
+Each row is printed as soon as it is known. Every load first runs on both brokers without being
+counted, long enough for Kafka's JVM to compile it. Three rounds take about seven minutes.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from benchmarks.coordinator_load import (
     make_topic,
     wait_coordinator,
 )
-from benchmarks.report import HEAD, Row, line_of, spread
+from benchmarks.report import HEAD, Row, line_of, spread, write_rows
 
 AREA = "coordinators"
 CONNECTIONS = 16
@@ -41,19 +42,28 @@ TRANSACTION_RECORDS = (1, 10, 100)
 class Scale:
     """How much to measure. One more round than counted runs first, to warm up the JVM.
 
-    ``warm_seconds``: how long commits run before the first of them is counted.
+    ``warm_seconds``: how long commits, and transactions, run before the first of them is counted.
+    ``warm_beats``: how often each member of a large group beats before.
     """
 
     rounds: int = 3
     seconds: float = 2.0
     warm_seconds: float = 10.0
+    warm_beats: int = 12
     heartbeat_members: int = 1000
     share_records: int = 200_000
 
 
 FULL = Scale()
 # A rough result within two minutes; a JVM needs longer to reach its best.
-QUICK = Scale(rounds=1, seconds=1.0, warm_seconds=2.0, heartbeat_members=300, share_records=50_000)
+QUICK = Scale(
+    rounds=1,
+    seconds=1.0,
+    warm_seconds=2.0,
+    warm_beats=4,
+    heartbeat_members=300,
+    share_records=50_000,
+)
 
 
 class Figures:
@@ -170,8 +180,8 @@ def heartbeats(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterato
         wait_coordinator(broker, "beats", 0)
         members = Members(broker, "beats", scale.heartbeat_members)
         members.join_consumers()
-        # Kafka's JVM needs some thousand requests to compile them.
-        members.beat(4)
+        # Kafka's JVM compiles what it has run some ten thousand times.
+        members.beat(scale.warm_beats)
         for _ in range(scale.rounds):
             before = broker.cpu_seconds()
             beats = members.beat(2)
@@ -188,6 +198,10 @@ def heartbeats(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterato
 
 def transactions(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
     """Yield rows on transactions of one partition, one after the other by several producers."""
+    for broker in brokers:
+        load = Transactions(broker, "t", TRANSACTION_RECORDS[-1])
+        load.run(scale.warm_seconds)
+        load.close()
     for records in TRANSACTION_RECORDS:
         rate, cost = Figures(), Figures()
         loads = {broker.name: Transactions(broker, "t", records) for broker in brokers}
@@ -238,6 +252,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="one short round, within two minutes")
     parser.add_argument("--rounds", type=int, help="how many rounds count")
+    parser.add_argument("--write", action="store_true", help="replace the rows of the page")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.parts) - set(PARTS))
     if unknown:
@@ -247,6 +262,8 @@ def main() -> int:
         scale = replace(scale, rounds=max(1, arguments.rounds))
     print("\n".join(HEAD), flush=True)
     rows = run(scale, arguments.parts, lambda row: print(line_of(row), flush=True))
+    if arguments.write:
+        write_rows(rows)
     return 0 if all(row.met for row in rows) else 1
 
 
