@@ -11,9 +11,11 @@ from ottla.runtime.directory_objects import DirectoryObjects
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.worker import InlineWorker
 from ottla.tiering.store_settings import DIRECTORY, StoreSettings
+from ottla.tiering.upload_child import REST_S_MAX, UploadChild
 from ottla.tiering.upload_messages import (
     CrcOfRange,
     OpenStore,
+    Put,
     UploadReply,
     decode_reply,
     decode_request,
@@ -129,3 +131,26 @@ def test_messages_keep_their_contents() -> None:
     assert decode_reply(encode(UploadReply(7))).result() == 7
     with pytest.raises(OSError, match="timed out"):
         failed(TimeoutError("timed out")).result()
+
+
+@pytest.mark.parametrize(
+    ("is_paced", "step_s", "rests"),
+    [(True, 0.25, [0.25, 0.25]), (True, 9.0, [REST_S_MAX, REST_S_MAX]), (False, 0.25, [])],
+)
+def test_process_that_is_paced_rests_as_long_as_a_step_took(
+    tmp_path: Path, *, is_paced: bool, step_s: float, rests: list[float]
+) -> None:
+    slept: list[float] = []
+    ticks = iter(range(100))
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def scenario() -> None:
+        child = UploadChild(lambda: next(ticks) * step_s, sleep)
+        settings = StoreSettings(DIRECTORY, str(tmp_path))
+        for request in (OpenStore(settings, is_paced=is_paced), Put("a", b"x")):
+            assert decode_reply(await child.answer(encode(request))).result() == 0
+
+    asyncio.run(scenario())
+    assert slept == rests

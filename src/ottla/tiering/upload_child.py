@@ -3,7 +3,10 @@
 python -m ottla.tiering.upload_child <process id of the broker>
 """
 
+import asyncio
 import sys
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.helper_process import serve
@@ -23,15 +26,36 @@ from ottla.tiering.upload_messages import (
 )
 from ottla.tiering.uploads import LocalUploads, Uploads
 
+REST_S_MAX: Final = 1.0
+
+
+def rest_s(worked_s: float) -> float:
+    """Return how long to rest after a step: half of the disk's time is for others."""
+    return min(worked_s, REST_S_MAX)
+
 
 class UploadChild:
-    """Carries out requests, with one store."""
+    """Carries out requests, with one store. ``now`` and ``sleep`` are in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._now = now
+        self._sleep = sleep
+        self._is_paced = False
         self._uploads: Uploads | None = None
 
     async def answer(self, payload: bytes) -> bytes:
-        """Return the reply to a request."""
+        """Return the reply to a request; a process that is paced rests before it."""
+        began = self._now()
+        reply = await self._answer(payload)
+        if self._is_paced:
+            await self._sleep(rest_s(self._now() - began))
+        return reply
+
+    async def _answer(self, payload: bytes) -> bytes:
         try:
             return encode(UploadReply(await self._do(decode_request(payload))))
         except OSError as error:
@@ -39,7 +63,7 @@ class UploadChild:
 
     async def _do(self, request: UploadRequest) -> int:
         if isinstance(request, OpenStore):
-            self._uploads = _open(request.settings)
+            self._uploads, self._is_paced = _open(request.settings), request.is_paced
             return 0
         assert self._uploads is not None, "the first request opens the store"
         match request:

@@ -8,9 +8,13 @@ from ottla.tiering.store_settings import StoreSettings
 
 
 class OpenStore(msgspec.Struct, frozen=True, tag="open"):
-    """Use this store; the first request. Secrets are sent, never put on a command line."""
+    """Use this store; the first request. Secrets are sent, never put on a command line.
+
+    ``is_paced``: rest after each step as long as it took.
+    """
 
     settings: StoreSettings
+    is_paced: bool = False
 
 
 class CrcOfFile(msgspec.Struct, frozen=True, tag="crc-of-file"):

@@ -1,6 +1,7 @@
 """Service: copies segments in a process of its own, so that requests do not wait for it.
 
-The process runs only on cores that are idle otherwise, unless copies fall behind (`copy_lag.py`).
+The process runs only on cores that are idle otherwise, and rests half of the time to leave the disk
+to others, unless copies fall behind (`copy_lag.py`).
 It is started by the first copy, and ends after the last one.
 """
 
@@ -107,7 +108,8 @@ class UploadProcess:
             self._helper = helper
             self.starts += 1
             try:
-                decode_reply(await helper.call(encode(OpenStore(self._settings)))).result()
+                opened = OpenStore(self._settings, is_paced=self._is_low)
+                decode_reply(await helper.call(encode(opened))).result()
             except OSError:
                 helper.kill()
                 raise
