@@ -10,6 +10,7 @@ import pickle
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructField, StructType
 
@@ -145,6 +147,20 @@ def read_all(
     return rows
 
 
+def plan_tasks(
+    reader: StreamReader, start: Any, end: Any
+) -> list[Callable[[], list[dict[str, Any]]]]:
+    """Plan a batch as Spark's runner does; return what each task does to get its rows."""
+    partitions = reader.partitions(start, end)
+    if isinstance(reader, _SimpleStreamReaderWrapper):
+        rows: Any = reader.getCache(start, end)
+        if rows is not None:
+            assert len(partitions) == 1, "as Spark asserts"
+            found = [row for batch in rows for row in batch.to_pylist()]
+            return [lambda: found]
+    return [partial(read_all, reader, [each]) for each in partitions]
+
+
 class Crash(Exception):
     """The driver crashes here."""
 
@@ -209,9 +225,9 @@ class Engine:
 
     def _run(self, batch: int) -> None:
         start, end = self._start_of(batch), json.loads(self.offsets[batch])
-        partitions = self.reader.partitions(start, end)
+        tasks = plan_tasks(self.reader, start, end)
         self._step("planned")
-        rows = read_all(self.reader, partitions)
+        rows = [row for task in tasks for row in task()]
         self._step("read")
         self.sink[batch] = rows
         self._step("written")

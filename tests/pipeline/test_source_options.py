@@ -46,6 +46,7 @@ def test_source_options_have_defaults() -> None:
     )
     assert batch.fail_on_data_loss and batch.committed and not batch.include_headers
     assert batch.group is None and batch.tier is Tier.AUTO
+    assert parse(True).prefetch_records == 1000
     assert parse(True).starting is Edge.LATEST
 
 
@@ -121,6 +122,7 @@ def test_remaining_source_options_are_parsed() -> None:
         includeHeaders="true",
         groupId="g",
         groupIdPrefix="p",
+        prefetchRecords="0",
         isolation="read_uncommitted",
         tier="direct",
         tierPath="/logs",
@@ -130,7 +132,7 @@ def test_remaining_source_options_are_parsed() -> None:
     )
     assert options.include_headers and options.group == "g" and not options.committed
     assert (options.tier, options.tier_path) == (Tier.DIRECT, "/logs")
-    assert options.retry_policy == RetryPolicy(0, 7)
+    assert options.retry_policy == RetryPolicy(0, 7) and options.prefetch_records == 0
     assert not parse(kafka__isolation__level="read_uncommitted").committed
     assert include_headers({"INCLUDEheaders": "True"}) and not include_headers({})
 
@@ -180,6 +182,7 @@ WRONG = [
     ({"minPartitions": "0"}, "'minPartitions' must be an integer"),
     ({"minPartitions": "100001"}, "'minPartitions'.*at most 100000"),
     ({"maxRecordsPerPartition": "-1"}, "'maxRecordsPerPartition'"),
+    ({"prefetchRecords": "100001"}, "'prefetchRecords'.*at most 100000"),
     ({"failOnDataLoss": "maybe"}, "'failOnDataLoss' must be true or false, not 'maybe'"),
     ({"includeHeaders": "1"}, "'includeHeaders' must be true or false"),
     ({"isolation": "none"}, "'isolation' must be read_committed or read_uncommitted"),

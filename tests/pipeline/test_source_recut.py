@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from source_cluster import Crash, Engine, SourceCluster, read_all
+from source_cluster import Crash, Engine, SourceCluster, plan_tasks
 
 from ottla.pipeline.offsets import from_json
 
@@ -32,15 +32,15 @@ class TaskEngine(Engine):
 
     def _run(self, batch: int) -> None:
         start, end = self._start_of(batch), json.loads(self.offsets[batch])
-        tasks = list(enumerate(self.reader.partitions(start, end)))
+        tasks = list(enumerate(plan_tasks(self.reader, start, end)))
         self.task_counts.setdefault(batch, []).append(len(tasks))
         self._random.shuffle(tasks)
-        for done, (number, partition) in enumerate(tasks):
+        for done, (number, task) in enumerate(tasks):
             if done == self.crash_after:
                 self.crash_after = None
                 raise Crash
             if self.committed.get(number, -1) < batch:
-                self.written += read_all(self.reader, [partition])
+                self.written += task()
                 self.committed[number] = batch
         self.commits.add(batch)
 
@@ -83,7 +83,10 @@ def test_replay_keeps_its_tasks_when_the_topic_changes_its_density(
         ({"minPartitions": 4}, {"minPartitions": 1}),
         ({"minPartitions": 1}, {"minPartitions": 4}),
         ({"maxRecordsPerPartition": 10}, {"maxRecordsPerPartition": 35}),
-        ({"maxBytesPerPartition": 1_000_000}, {"maxBytesPerPartition": 100}),
+        (
+            {"maxBytesPerPartition": 1_000_000, "prefetchRecords": 0},
+            {"maxBytesPerPartition": 100, "prefetchRecords": 1000},
+        ),
         ({"maxOffsetsPerTrigger": 70, "minPartitions": 7}, {"maxOffsetsPerTrigger": 1}),
     ],
 )

@@ -1,17 +1,22 @@
 """The source in Spark: batch reads, streams, and failures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from source_cluster import SourceCluster, recently, wait_until
 from source_table import Table
 
 from ottla.pipeline.progress import GroupOffsets
+from ottla.pipeline.source import StreamReader
+from pyspark_ottla import DefaultSource
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
 
 pytestmark = pytest.mark.timeout(600)
 OFTEN = {"processingTime": "100 milliseconds"}
@@ -132,3 +137,44 @@ def test_restarted_broker_loses_no_row(table: Table, cluster: SourceCluster) -> 
 
 def sum_of(query: "StreamingQuery") -> int:
     return sum(each.numInputRows for each in query.recentProgress)
+
+
+def test_small_batch_in_spark_needs_no_python_worker(
+    spark: "SparkSession", cluster: SourceCluster, tmp_path: Path
+) -> None:
+    class Refusing(DefaultSource):  # local, so that Spark sends it to its processes by value
+        @classmethod
+        def name(cls) -> str:
+            return "ottla_refusing"
+
+        def streamReader(self, schema: "StructType") -> "StreamReader":
+            class Reader(StreamReader):
+                def read(self, partition: object) -> "Iterator[object]":
+                    raise AssertionError("a Python worker reads")
+
+            reader = super().streamReader(schema)
+            reader.__class__ = Reader
+            return reader
+
+    spark.dataSource.register(Refusing)
+    topic = cluster.create(partitions=2)
+    cluster.produce(topic, range(5), 0, headers=[("h", b"x")])
+    cluster.produce(topic, range(5, 8), 1)
+
+    def run(name: str, **given: object) -> Any:
+        asked = cluster.options(
+            subscribe=topic, startingOffsets="earliest", includeHeaders="true", **given
+        )
+        frame = spark.readStream.format("ottla_refusing").options(**asked).load()
+        writer = frame.selectExpr("int(string(value)) v", "headers[0].value h").writeStream
+        writer = writer.format("memory").queryName(name).trigger(availableNow=True)
+        return writer.option("checkpointLocation", str(tmp_path / name)).start()
+
+    query = run("prefetched")
+    assert query.awaitTermination(120)
+    assert [each["numInputRows"] for each in query.recentProgress] == [8]
+    assert '"version": 1' in query.recentProgress[0].sources[0].latestOffset
+    rows = spark.table("prefetched").orderBy("v").collect()
+    assert [tuple(each) for each in rows] == [(n, b"x" if n < 5 else None) for n in range(8)]
+    with pytest.raises(Exception, match="a Python worker reads"):
+        run("by_tasks", prefetchRecords=0).awaitTermination(120)

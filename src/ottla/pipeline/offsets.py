@@ -13,7 +13,8 @@ first batch: if the start were not stored, ``startingOffsets=latest`` would lose
 ``pieces`` is the number of Spark partitions into which each range is cut; a partition that is not
 listed has one piece. An exactly-once sink records which tasks of a batch it has written, so a
 replay must give every task the same rows, even if the options or the topic have changed.
-Offsets without ``pieces`` are older, or do not close a batch.
+Offsets without ``pieces`` are older, or do not close a batch. With ``"joined": true`` beside
+``topics``, one Spark partition has all ranges of the batch.
 
 Spark's own Kafka source stores ``{"orders": {"0": 9}}``. This is accepted too, so that a query can
 move from ``format("kafka")`` to this source with its checkpoint; it has no topic id and no start.
@@ -100,6 +101,7 @@ class StreamOffset(msgspec.Struct, frozen=True):
     """The position of a stream in all its partitions, with or without new rows."""
 
     topics: dict[str, TopicOffsets]
+    is_joined: bool = False
 
     @property
     def ends(self) -> Positions:
@@ -137,6 +139,8 @@ def stream_offset(
     ends: Positions,
     ids: Mapping[str, str],
     pieces: Mapping[TopicPartition, int] | None = None,
+    *,
+    is_joined: bool = False,
 ) -> StreamOffset:
     """Combine positions of the same partitions. ``pieces`` None: the offset closes no batch."""
     assert starts.keys() == ends.keys(), "a batch begins and ends with the same partitions"
@@ -150,7 +154,8 @@ def stream_offset(
                 ids[name], last[name], first[name], None if cut is None else cut.get(name, {})
             )
             for name in sorted(last)
-        }
+        },
+        is_joined,
     )
 
 
@@ -168,6 +173,8 @@ def to_json(offset: StreamOffset, group: str | None = None) -> dict[str, object]
     head: dict[str, object] = {"version": VERSION}
     if group is not None:
         head["group"] = group
+    if offset.is_joined:
+        head["joined"] = True
     return {**head, "topics": topics}
 
 
@@ -186,7 +193,10 @@ def from_json(kept: object) -> StreamOffset:
         if kept["version"] != VERSION:
             raise BadStreamOffset(f"offset of version {kept['version']!r}; this reads {VERSION}")
         offset = msgspec.convert(
-            {"topics": kept.get("topics")}, StreamOffset, strict=True, str_keys=True
+            {"topics": kept.get("topics"), "is_joined": kept.get("joined", False)},
+            StreamOffset,
+            strict=True,
+            str_keys=True,
         )
     except msgspec.ValidationError as error:
         raise BadStreamOffset(f"the checkpoint's offset is not one of this source: {error}") from (

@@ -14,7 +14,8 @@ it: from the initial offset, from the last batch it planned, or from the offset 
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -24,22 +25,25 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ottla.client.cluster import Refused
-from ottla.pipeline import plan
+from ottla.pipeline import plan, prefetch
 from ottla.pipeline.arrow import record_batches
 from ottla.pipeline.broker import client_for
 from ottla.pipeline.columns import chosen_columns
 from ottla.pipeline.decode import Chunk
-from ottla.pipeline.fetch import DataLost, OutOfRange, TopicRecreated
+from ottla.pipeline.fetch import DataLost, OutOfRange, TopicRecreated, fetch_batches
 from ottla.pipeline.offsets import Positions, from_json, stream_offset, to_json
 from ottla.pipeline.options import Limits, SourceOptions
 from ottla.pipeline.plan import Cause, Loss, Range, View
+from ottla.pipeline.prefetch import Prefetched
 from ottla.pipeline.read_limits import (
+    HAS_PREFETCH,
     HAS_READ_LIMITS,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
+    RowsWithPartitions,
     SupportsTriggerAvailableNow,
 )
 from ottla.pipeline.source_decoding import SourceDecoder
@@ -66,27 +70,27 @@ class _Reading:
         self._survey = Survey(options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one range. Raises DataLoss and the errors of fetches and batches."""
-        whole = partition.value
-        if whole is None:  # no readable offsets, or a dummy partition of Spark
-            return
-        assert isinstance(whole, Range)
+        """Yield the records of a task. Raises DataLoss and the errors of fetches and batches."""
+        value = partition.value
+        for whole in value if isinstance(value, tuple) else (value,):  # a tuple is a joined batch
+            left: Range | None = whole  # None: no readable offsets, or a dummy partition of Spark
+            while left is not None:
+                reading = _RangeRead(self._options, left)
+                yield from self._decode(reading.chunks(), left)
+                left = reading.left
+
+    def _decode(self, chunks: Iterator[Chunk], whole: Range) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the offsets of ``whole``."""
         schema = arrow_schema(self._schema)
         decoder, columns = self._decoder, self._columns
         if decoder is not None:
             columns = decoder.columns(columns)
-        left: Range | None = whole
-        while left is not None:
-            reading = _RangeRead(self._options, left)
-            for batch in record_batches(
-                reading.chunks(), left.partition, columns, left.start, left.end
-            ):
-                if decoder is not None:
-                    yield decoder.decode(batch, left.partition, schema)
-                    continue
-                # Spark also compares names and nullability of nested fields.
-                yield batch if batch.schema.equals(schema) else _as(batch, schema)
-            left = reading.left
+        for batch in record_batches(chunks, whole.partition, columns, whole.start, whole.end):
+            if decoder is not None:
+                yield decoder.decode(batch, whole.partition, schema)
+                continue
+            # Spark also compares names and nullability of nested fields.
+            yield batch if batch.schema.equals(schema) else _as(batch, schema)
 
     def _divide(self, whole: Sequence[Range], view: View | None = None) -> list[int]:
         """Return the number of pieces of each range, from the options and the topic's size.
@@ -129,13 +133,7 @@ class _RangeRead:
         """Read from files of sealed segments if the options say so, else from the leader."""
         options, whole = self._options, self._whole
         read = batch_reader(client_for(options.client), options, whole.partition)
-        return read(
-            whole.partition,
-            whole.start,
-            whole.end,
-            committed=options.committed,
-            topic_id=parse_uuid(whole.topic_id) if whole.topic_id else None,
-        )
+        return _raw_batches(read, options, whole)
 
 
 def _loss_of(error: _Gone, whole: Range) -> tuple[Loss, int]:
@@ -165,6 +163,24 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     arrays = [each.cast(field.type) for each, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def fetch_range(options: SourceOptions, whole: Range, bytes_max: int) -> Iterator[Chunk]:
+    """Yield raw batches of a range from the leader. Raises the errors of `fetch_batches`."""
+    read = partial(fetch_batches, client_for(options.client), bytes_max=bytes_max)
+    return _raw_batches(read, options, whole)
+
+
+def _raw_batches(
+    read: Callable[..., Iterator[Chunk]], options: SourceOptions, whole: Range
+) -> Iterator[Chunk]:
+    return read(
+        whole.partition,
+        whole.start,
+        whole.end,
+        committed=options.committed,
+        topic_id=parse_uuid(whole.topic_id) if whole.topic_id else None,
+    )
 
 
 class BatchReader(_Reading, DataSourceReader):
@@ -200,6 +216,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self._triggered: int | None = None
         self._initial: dict[str, object] | None = None  # for Spark 4.1, which requests it late
         self._position: dict[str, object] | None = None  # for Spark 4.1, the end of the last batch
+        self._prefetched: Prefetched | None = None  # of the batch that ends at ``_planned``
 
     # -- offsets ---------------------------------------------------------------
 
@@ -264,10 +281,33 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         if ends == starts == previous.ends and view.ids == previous.ids:
             return start
         planned = plan.ranges(starts, ends, view.ids)
+        self._prefetched = self._prefetch(planned)
+        if self._prefetched is not None:
+            joined = stream_offset(starts, ends, view.ids, {}, is_joined=True)
+            self._planned = to_json(joined, self._options.group)
+            return self._planned
         pieces = self._divide(planned, view)
         counts = {each.partition: count for each, count in zip(planned, pieces, strict=True)}
         self._planned = self._keep(starts, ends, view, counts)
         return self._planned
+
+    def _prefetch(self, planned: Sequence[Range]) -> Prefetched | None:
+        """Return all rows of a small batch; None if tasks are to read it."""
+        if not HAS_PREFETCH or not prefetch.is_small(planned, self._options):
+            return None
+        splitting = self._options.splitting
+        bytes_max = min(prefetch.BYTES_MAX, splitting.bytes_max or prefetch.BYTES_MAX)
+        rows = (
+            batch
+            for each in planned
+            for batch in self._decode(fetch_range(self._options, each, bytes_max), each)
+        )
+        try:
+            found = prefetch.collect(rows, bytes_max)
+        except Exception as error:  # noqa: BLE001 - the tasks report it, or survive it
+            log.info("cannot prefetch, tasks will read: %s", error)
+            return None
+        return None if found is None else Prefetched(tuple(planned), found)
 
     def _ends(self, starts: Positions, view: View, limit: ReadLimit) -> Positions:
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
@@ -348,7 +388,12 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
                 lambda now: plan.check(planned, now),
             )
             parts = plan.trim(plan.cut(planned, pieces), kept)
-        return [InputPartition(each) for each in parts]
+        if not until.is_joined:
+            return [InputPartition(each) for each in parts]
+        joined, ready = tuple(parts), self._prefetched
+        if ready is not None and end == self._planned and ready.ranges == joined:
+            self.__class__ = _ReaderWithRows
+        return [InputPartition(joined)]
 
     def commit(self, end: dict[str, object]) -> None:
         """Commit ``end`` to the group to show its lag; a failure is only logged."""
@@ -359,3 +404,19 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             client_for(self._options.client).commit_offsets(self._options.group, ends)
         except (Refused, OSError) as error:
             log.warning("group %s: cannot commit offsets: %s", self._options.group, error)
+
+
+class _ReaderWithRows(StreamReader, RowsWithPartitions):  # its methods are all ours
+    """A stream reader between planning a prefetched batch and the transfer of its rows.
+
+    Spark's runner asks an instance of its private class for rows, but never for the latest offsets.
+    A reader is therefore of this class only for one call.
+    """
+
+    def getCache(
+        self, start: dict[str, object], end: dict[str, object]
+    ) -> Iterator[pa.RecordBatch] | None:
+        """Return the rows of the batch planned last, once."""
+        ready, self._prefetched = self._prefetched, None
+        self.__class__ = StreamReader  # type: ignore[assignment]
+        return None if ready is None else iter(ready.batches)
