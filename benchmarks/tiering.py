@@ -31,6 +31,7 @@ from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicIdPartition, Uuid
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
+from ottla.runtime.event_loop import run as run_loop
 from ottla.runtime.ports import ObjectStore
 from ottla.runtime.randomness import SystemRandom
 from ottla.runtime.trusted_time import TrustedClock
@@ -222,9 +223,9 @@ def run() -> list[Row]:
         root = Path(temporary)
         log = _log(root)
         place = StoreSettings(DIRECTORY, str(root / "objects"))
-        rows = asyncio.run(_against_store(log, place, "a directory"))
+        rows = run_loop(_against_store(log, place, "a directory"))
         with _s3_server() as server:
-            rows += asyncio.run(_against_store(log, server, "an S3 server"))
+            rows += run_loop(_against_store(log, server, "an S3 server"))
     return rows + copy_latency.run()
 
 
