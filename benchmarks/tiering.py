@@ -159,9 +159,10 @@ async def _against_store(log: Log, settings: StoreSettings, label: str) -> list[
     uploads: list[float] = []
     reads: list[float] = []
     gets: list[float] = []
+    objects, bare = open_store(settings), open_bare(settings)  # a broker opens its store once
     for turn in range(ROUNDS + 1):
         log.remote_end = Offset(0)
-        objects, bare, metadata = open_store(settings), open_bare(settings), InMemoryMetadata()
+        metadata = InMemoryMetadata()
         upload = await _timed(_upload(log, bare, metadata))
         began = time.perf_counter()
         store = await _copy(log, objects, metadata)
