@@ -40,12 +40,27 @@ from ottla.tiering.store_settings import DIRECTORY
 AREA = "tiering"
 ROUNDS = 5
 MIB = 1 << 20
-SEGMENT_BYTES = 32 * MIB
 RATE = 1000
-BULK_BYTES = 512 * MIB
 QUIET_S = 4.0
 WAIT_S_MAX = 120.0
 RATIO_MAX = 1.2
+
+
+class Load(NamedTuple):
+    """What is copied: the sealed segments of a topic; its last segment stays on the disk."""
+
+    segments: int
+    segment_bytes: int
+
+    def __str__(self) -> str:
+        size = self.segment_bytes // MIB
+        return f"{self.segments} segment{'s' * (self.segments > 1)} of {size} MiB"
+
+
+LOADS = (
+    Load(1, 1023 * MIB),  # as large as Kafka's segments are by default
+    Load(15, 32 * MIB),  # small ones: each costs some commits of the disk's journal
+)
 
 
 # -- the producer, a process of its own --------------------------------------------------
@@ -88,6 +103,7 @@ class ProducerProcess:
     """The process of `produce`."""
 
     def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
         command = [sys.executable, "-m", "benchmarks.copy_latency", "produce", bootstrap]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -125,17 +141,17 @@ def upload(source: str, target: str) -> None:
     os._exit(0)  # threads of obstore may outlive the interpreter
 
 
-def fill(admin: AdminClient, bootstrap: str, topic: str) -> None:
+def fill(admin: AdminClient, bootstrap: str, topic: str, load: Load) -> None:
     """Write a topic that is tiered, but not copied yet."""
     config = {
         "remote.storage.enable": "true",
         "remote.log.copy.disable": "true",
-        "segment.bytes": str(SEGMENT_BYTES),
+        "segment.bytes": str(load.segment_bytes),
     }
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
     producer = Producer({"bootstrap.servers": bootstrap, "batch.size": MIB, "linger.ms": 5})
     value = SystemRandom().bytes(100_000)
-    for _ in range(BULK_BYTES // len(value)):
+    for _ in range((load.segments * load.segment_bytes + 2 * MIB) // len(value)):
         producer.produce(topic, value)
         producer.poll(0)
         if len(producer) > 300:
@@ -176,11 +192,11 @@ def found(taken: list[float], copied: int, elapsed: float) -> Found:
 
 
 def one_round(
-    root: Path, number: int, admin: AdminClient, bootstrap: str, producer: ProducerProcess
+    root: Path, number: int, admin: AdminClient, producer: ProducerProcess, load: Load
 ) -> dict[str, Found]:
     """Measure without copies, with the upload of another process, and with copies by the node."""
-    topic, segments = f"bulk-{number}", BULK_BYTES // SEGMENT_BYTES - 1
-    fill(admin, bootstrap, topic)
+    topic = f"bulk-{number}"
+    fill(admin, producer.bootstrap, topic, load)
     subprocess.run(["sync", "-f", str(root)], check=True)
     time.sleep(1)
     result = {}
@@ -190,7 +206,7 @@ def one_round(
         began = time.perf_counter()
         work()
         elapsed = time.perf_counter() - began
-        result[name] = found(producer.take(), segments * SEGMENT_BYTES, elapsed)
+        result[name] = found(producer.take(), load.segments * load.segment_bytes, elapsed)
         subprocess.run(["sync", "-f", str(root)], check=True)
         time.sleep(0.5)
 
@@ -198,7 +214,7 @@ def one_round(
     log = next((root / "node").rglob(f"{topic}-0"))
     bare = [sys.executable, "-m", "benchmarks.copy_latency", "upload", str(log)]
     measure("bare", lambda: subprocess.run([*bare, str(root / f"bare-{number}")], check=True))
-    store, wanted = root / "tier", (number + 1) * segments
+    store, wanted = root / "tier", (number + 1) * load.segments
 
     def copy() -> None:
         begin_copies(admin, topic)
@@ -208,7 +224,7 @@ def one_round(
     return result
 
 
-def measured(root: Path) -> list[dict[str, Found]]:
+def measured(root: Path, load: Load) -> list[dict[str, Found]]:
     """Run a node and a producer, and measure `ROUNDS` times."""
     config = {
         "remote.log.storage.system.enable": True,
@@ -222,12 +238,12 @@ def measured(root: Path) -> list[dict[str, Found]]:
         producer = ProducerProcess(node.bootstrap)
         try:
             time.sleep(2)
-            return [one_round(root, n, admin, node.bootstrap, producer) for n in range(ROUNDS)]
+            return [one_round(root, n, admin, producer, load) for n in range(ROUNDS)]
         finally:
             producer.close()
 
 
-def rows(taken: list[dict[str, Found]]) -> list[Row]:
+def rows(taken: list[dict[str, Found]], load: Load) -> list[Row]:
     """Return the claims on the latency and on the speed meanwhile."""
 
     def median(name: str) -> Found:
@@ -239,12 +255,13 @@ def rows(taken: list[dict[str, Found]]) -> list[Row]:
     floors = [each["bare"].p99 / each["quiet"].p99 for each in taken]
     ratio, floor = statistics.median(ratios), statistics.median(floors)
     speed = statistics.median(each["copy"].speed / each["bare"].speed for each in taken)
-    what = f"produce p99 at {RATE:,} per s while {BULK_BYTES // MIB} MiB"
+    is_or_are = "are" if load.segments > 1 else "is"
+    what = f"produce p99 at {RATE:,} per s while {load} {is_or_are}"
     reference = f"without, {quiet.p99:.2f} ms"
     return [
         Row(
             AREA,
-            f"{what} are copied",
+            f"{what} copied",
             f"{copy.p99:.2f} ms ({spread(ratios)})",
             reference,
             ratio,
@@ -253,7 +270,7 @@ def rows(taken: list[dict[str, Found]]) -> list[Row]:
         ),
         Row(
             AREA,
-            f"{what} are uploaded by another process",
+            f"{what} uploaded by another process",
             f"{bare.p99:.2f} ms ({spread(floors)})",
             reference,
             floor,
@@ -262,7 +279,7 @@ def rows(taken: list[dict[str, Found]]) -> list[Row]:
         ),
         Row(
             AREA,
-            "speed of the copy meanwhile",
+            f"speed of the copy of {load} meanwhile",
             f"{copy.speed:.0f} MB/s",
             f"the other process, {bare.speed:.0f} MB/s",
             speed,
@@ -274,8 +291,11 @@ def rows(taken: list[dict[str, Found]]) -> list[Row]:
 
 def run() -> list[Row]:
     """Measure everything."""
-    with tempfile.TemporaryDirectory(prefix="ottla-tier-") as temporary:
-        return rows(measured(Path(temporary)))
+    found: list[Row] = []
+    for load in LOADS:
+        with tempfile.TemporaryDirectory(prefix="ottla-tier-") as temporary:
+            found += rows(measured(Path(temporary), load), load)
+    return found
 
 
 if __name__ == "__main__":
