@@ -12,6 +12,7 @@ from ottla.protocol.faults import (
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.types import Millis, Offset
 from ottla.storage.cleaner import (
+    STEP_BATCHES,
     CleaningAborted,
     CleaningRound,
     Memory,
@@ -562,6 +563,29 @@ def test_round_may_be_cancelled_at_any_step() -> None:
     steps.close()
     assert log.pairs() == before
     assert not [name for name in names(log) if "cleaned" in name]
+
+
+def test_step_over_small_batches_ends_after_a_number_of_them() -> None:
+    """Their bytes are few, but each costs as much as a larger one: the event loop waits."""
+    log = compacted()
+    for at in range(4 * STEP_BATCHES):
+        log.put((b"k%d" % at, b"v"))
+    log.roll()
+    passes = 2  # to map the keys, and to rewrite the segment
+    assert len(list(step_by_step(log).run())) >= passes * 4
+
+
+def test_files_of_a_cleaned_segment_may_be_synced_before_the_step_that_needs_it() -> None:
+    log = compacted()
+    log.put((b"a", b"1"), (b"a", b"2"))
+    log.roll()
+    cleaning, offered = step_by_step(log), set[str]()
+    for _ in cleaning.run():
+        offered |= {file.path.rpartition("/")[2] for file in cleaning.unsynced}
+        assert not offered or any(".cleaned" in name for name in names(log))
+    kinds = {name.split(".")[1] for name in offered}
+    assert kinds == {"log", "index", "timeindex", "txnindex"}
+    assert cleaning.unsynced == ()
 
 
 def test_truncation_meanwhile_stops_the_round() -> None:

@@ -2,17 +2,22 @@
 
 import asyncio
 import errno
+from collections.abc import Sequence
 
+import pytest
 from partition_fixtures import append, batch_of, values_in
 from replicas_fixtures import TOPIC, Broker, image_of, partition_of
 
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import TopicPartition
-from ottla.replication.cleaner_loop import LogCleanerService
+from ottla.replication.cleaner_loop import LogCleanerService, rest_s
 from ottla.replication.disk_usage import DiskUsage
+from ottla.replication.host import Host
 from ottla.replication.maintenance_loop import LogMaintenance, PeriodicTask, maintenance_tasks
+from ottla.runtime.ports import Syncable
 from ottla.storage.checkpoints import HIGH_WATERMARK, RECOVERY_POINT, read_offsets
+from ottla.storage.log_dir import LogDirectory
 
 NAME = TopicPartition("orders", 0)
 SMALL = {"internal.segment.bytes": "200"}
@@ -199,11 +204,19 @@ def test_idle_producers_expire() -> None:
     assert not list(partition.log.producers.entries())
 
 
-def test_compaction_keeps_the_newest_record_of_a_key() -> None:
+def test_compaction_keeps_the_newest_record_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, partition, maintenance = hosted(
         cleanup_policy="compact", min_cleanable_dirty_ratio="0.1"
     )
     fill(partition)
+    committed: list[str] = []
+    commit = Host.commit
+
+    async def recorded(self: Host, directory: LogDirectory, files: Sequence[Syncable]) -> None:
+        committed.extend(file.path for file in files)
+        await commit(self, directory, files)
+
+    monkeypatch.setattr(Host, "commit", recorded)
     config = config_of(log_cleaner_dedupe_buffer_size=1 << 16)
     cleaning = LogCleanerService(broker.host, config, maintenance.now)
 
@@ -219,6 +232,7 @@ def test_compaction_keeps_the_newest_record_of_a_key() -> None:
     kept = values_in(partition.log)
     assert kept[-1] == b"%064d" % 5
     assert len(kept) < 6
+    assert any(path.endswith(".log.cleaned") for path in committed), "synced on the event loop"
 
 
 def test_damaged_log_is_compacted_after_its_repair() -> None:
@@ -307,3 +321,9 @@ def test_disk_usage_of_a_partition_includes_all_its_files() -> None:
     broker.disk.remove_tree("/d1/orders-0")
     asyncio.run(scan.scan())
     assert scan.sizes == {NAME: 0}
+
+
+def test_cleaner_rests_twice_as_long_as_it_worked_or_as_its_rate_demands() -> None:
+    assert rest_s(0.002, 100_000, 0.0) == 0.004
+    assert rest_s(0.002, 100_000, 1.0e9) == 0.004
+    assert rest_s(0.002, 100_000, 1.0e6) == 0.1

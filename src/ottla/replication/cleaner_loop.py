@@ -1,13 +1,15 @@
 """Compact the logs hosted here, of leaders and followers alike.
 
-Cleans the dirtiest log of a directory, in steps of about a megabyte between which the event loop
-runs, no faster than ``log.cleaner.io.max.bytes.per.second``. When no log is dirty enough, it pauses
-for ``log.cleaner.backoff.ms``.
+Cleans the dirtiest log of a directory, in steps of a few milliseconds. After each it rests twice as
+long as the step took, so that requests have most of the event loop, or longer for
+``log.cleaner.io.max.bytes.per.second``. When no log is dirty enough, it pauses for
+``log.cleaner.backoff.ms``.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.faults import CorruptBatch, Fault, StorageFailed, UnsupportedMagic
@@ -21,6 +23,14 @@ from ottla.storage.log_cleaner import CleanerSettings, LogCleaner, LogToClean
 from ottla.storage.log_dir import LogDirectory
 
 log = logging.getLogger(__name__)
+
+RESTS: Final = 2
+"""How many times as long as it worked the cleaner rests."""
+
+
+def rest_s(worked_s: float, moved: int, bytes_per_second: float) -> float:
+    """Return how long to rest after a step. A rate that is not above 0 is unlimited."""
+    return max(RESTS * worked_s, moved / bytes_per_second if bytes_per_second > 0 else 0.0)
 
 
 class LogCleanerService:
@@ -97,7 +107,7 @@ class LogCleanerService:
         if choice is None:
             return False
         try:
-            await self._work(cleaner, choice)
+            await self._work(directory, cleaner, choice)
         except CleaningAborted:
             return True
         except StorageFailed:
@@ -108,12 +118,16 @@ class LogCleanerService:
                 self._host.suspect_log(choice.partition)
         return True
 
-    async def _work(self, cleaner: LogCleaner, choice: LogToClean) -> None:
+    async def _work(self, directory: LogDirectory, cleaner: LogCleaner, choice: LogToClean) -> None:
         steps = cleaner.run(choice, self._now(), self._host.clock.stamp())
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             for moved in steps:
-                rate = self._bytes_per_second
-                await asyncio.sleep(moved / rate if rate > 0 else 0)
+                await asyncio.sleep(rest_s(loop.time() - began, moved, self._bytes_per_second))
+                if cleaner.unsynced:
+                    await self._host.commit(directory, cleaner.unsynced)
+                began = loop.time()
         finally:
             steps.close()  # type: ignore[attr-defined]  # a generator
 

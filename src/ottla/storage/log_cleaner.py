@@ -16,6 +16,7 @@ from ottla.runtime.ports import Disk, Random
 from ottla.storage.checkpoints import CLEANER, CorruptCheckpoint, read_offsets, write_offsets
 from ottla.storage.cleaner import CleaningRound, CleanResult, Memory, OffsetMapTooSmall, dirty_part
 from ottla.storage.compaction import Candidate, Dirty, choose_filthiest
+from ottla.storage.flushing import PathSync
 from ottla.storage.log import Log
 from ottla.storage.offset_map import SECRET_BYTES
 
@@ -48,6 +49,7 @@ class LogCleaner:
         self._checkpoint: dict[TopicPartition, Offset] = {}
         # The reason why a log is skipped, until a restart, other settings, or a repair.
         self.uncleanable: dict[TopicPartition, str] = {}
+        self._cleaning: CleaningRound | None = None
 
     @property
     def settings(self) -> CleanerSettings:
@@ -105,6 +107,11 @@ class LogCleaner:
         except OSError as error:
             raise StorageFailed(log.directory, str(error)) from error
 
+    @property
+    def unsynced(self) -> tuple[PathSync, ...]:
+        """The files that the next step of the current round will sync."""
+        return () if self._cleaning is None else self._cleaning.unsynced
+
     def run(self, choice: LogToClean, now: Millis, stamp: Millis | None = None) -> Iterator[int]:
         """Clean a chosen log, yielding the bytes processed; then write the checkpoint.
 
@@ -120,6 +127,7 @@ class LogCleaner:
             self._settings.load_factor,
         )
         cleaning = CleaningRound(self._disk, choice.log, choice.dirty, memory, now, stamp)
+        self._cleaning = cleaning
         try:
             yield from cleaning.run()
         except StorageFailed:
@@ -127,6 +135,8 @@ class LogCleaner:
         except (Fault, OffsetMapTooSmall) as error:
             self.uncleanable[choice.partition] = str(error)
             raise
+        finally:
+            self._cleaning = None
         self._note(choice.partition, cleaning.result)
 
     def _note(self, partition: TopicPartition, result: CleanResult) -> None:
