@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
 from source_cluster import Crash, Engine, SourceCluster, read_all
 
 from ottla.pipeline.columns import full_schema
@@ -15,7 +16,7 @@ from ottla.pipeline.offsets import BadStreamOffset, from_json
 from ottla.pipeline.options import SourceOptions
 from ottla.pipeline.plan import Range
 from ottla.pipeline.prefetch import collect, is_small
-from ottla.pipeline.source import StreamReader
+from ottla.pipeline.source import StreamReader, survives_arrow
 from ottla.protocol.types import TopicPartition
 
 
@@ -51,6 +52,14 @@ def test_only_small_batches_are_prefetched(
     sizes: list[int], given: dict[str, str], expected: bool
 ) -> None:
     assert is_small(ranges(*sizes), options(**given)) is expected
+
+
+def test_rows_of_a_table_of_the_catalog_are_read_by_tasks() -> None:
+    """Its columns have metadata, which Spark compares and Arrow does not carry."""
+    schema = StructType.fromJson(full_schema(include_headers=False).jsonValue())
+    assert survives_arrow(schema)
+    schema.fields[0].metadata = {"ottla.options": "{}"}
+    assert not survives_arrow(schema)
 
 
 def test_prefetching_ends_at_its_limit() -> None:

@@ -160,6 +160,15 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema)  # Spark 4.1: always UTC
 
 
+def survives_arrow(schema: StructType) -> bool:
+    """Say whether Spark finds this schema in Arrow batches that have it.
+
+    It compares everything if rows are passed beside the driver, also the metadata of columns, which
+    tables of the catalog have and Arrow does not carry.
+    """
+    return not any(field.metadata for field in schema)
+
+
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     arrays = [each.cast(field.type) for each, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -293,7 +302,8 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def _prefetch(self, planned: Sequence[Range]) -> Prefetched | None:
         """Return all rows of a small batch; None if tasks are to read it."""
-        if not HAS_PREFETCH or not prefetch.is_small(planned, self._options):
+        may_pass = HAS_PREFETCH and survives_arrow(self._schema)
+        if not may_pass or not prefetch.is_small(planned, self._options):
             return None
         splitting = self._options.splitting
         bytes_max = min(prefetch.BYTES_MAX, splitting.bytes_max or prefetch.BYTES_MAX)
