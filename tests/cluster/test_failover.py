@@ -69,6 +69,7 @@ def test_writes_continue_before_any_timeout_when_the_controller_is_killed(tmp_pa
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(900)  # 90 kills, each with the restart of its node
 def test_killed_node_is_replaced_within_a_second(tmp_path: Path) -> None:
     async def story(load: Load) -> None:
         with reading(load):
