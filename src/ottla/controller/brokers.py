@@ -211,25 +211,28 @@ def _fence_slice(
     settings: DecisionSettings,
 ) -> Decision[None]:
     """Remove a broker from the ISRs of the first partitions; fence it if there are no others."""
-    draft = Draft(image, settings, leaving=broker.id)
-    drop_from_isr(draft, broker.id, left[:FENCE_SLICE_MAX])
     rest = left[FENCE_SLICE_MAX:]
     if not rest:
-        return Decision([*draft.records, Versioned(_change(broker, fenced=FENCE), 0)], None)
+        return Decision(fence_records(image, broker, left, settings), None)
+    draft = Draft(image, settings, leaving=broker.id)
+    drop_from_isr(draft, broker.id, left[:FENCE_SLICE_MAX])
     return Decision(
         draft.records, None, then=lambda newer: _fence_slice(newer, broker, rest, settings)
     )
 
 
 def fence_records(
-    image: Image, broker: BrokerRegistration, settings: DecisionSettings
+    image: Image,
+    broker: BrokerRegistration,
+    left: Sequence[TopicIdPartition],
+    settings: DecisionSettings,
 ) -> list[Versioned]:
-    """Return the records that fence a broker: remove it from every ISR first, then fence it.
+    """Return the records that fence a broker: first those that remove it from the ISRs ``left``.
 
     In that order, no prefix of a long list leaves a partition led by a fenced broker.
     """
     draft = Draft(image, settings, leaving=broker.id)
-    drop_from_isr(draft, broker.id, in_isr(image, broker.id))
+    drop_from_isr(draft, broker.id, left)
     return [*draft.records, Versioned(_change(broker, fenced=FENCE), 0)]
 
 

@@ -23,6 +23,7 @@ from ottla.controller.brokers import (
 )
 from ottla.controller.decision import ControllerState, Decision
 from ottla.controller.decision_settings import DecisionSettings
+from ottla.controller.draft import in_isr
 from ottla.controller.replica_dirs import cordon_records, offline_records
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
@@ -141,4 +142,6 @@ def _transition(
         return unfence_records(image, broker, leadable, settings)
     if granted is BrokerState.CONTROLLED_SHUTDOWN:
         return controlled_shutdown_records(image, broker, settings)
-    return [] if broker.fenced else fence_records(image, broker, settings)
+    if broker.fenced:
+        return []
+    return fence_records(image, broker, in_isr(image, broker.id), settings)
