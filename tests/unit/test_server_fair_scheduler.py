@@ -24,7 +24,13 @@ from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
 from ottla.server.events import NoEvents
-from ottla.server.fair_scheduler import BACKLOG_MEMORY_S, ROUND_S, SLICE_S, FairScheduler
+from ottla.server.fair_scheduler import (
+    BACKLOG_MEMORY_S,
+    FAST_REQUESTS_PER_CLOCK_READ,
+    ROUND_S,
+    SLICE_S,
+    FairScheduler,
+)
 from ottla.server.listener_context import ConnectionLimits, ListenerContext
 from ottla.server.request_memory import RequestMemory
 
@@ -254,6 +260,54 @@ def test_one_request_is_not_delayed_by_connections_that_pipeline() -> None:
         assert len(server.served) == 20 * 60 + 1
 
     asyncio.run(story())
+
+
+def test_many_connections_are_all_served_once_before_one_is_served_again() -> None:
+    async def story() -> None:
+        server = Server()
+        clients = {f"client-{number}": server.connect() for number in range(30)}
+        for name, client in clients.items():
+            client.send(name)
+        answered = 0
+        while len(server.served) < 90:
+            for name in server.served[answered:]:
+                clients[name].send(name)  # it has its reply and asks again
+                answered += 1
+            server.loop.iterate()
+        for first in (0, 30, 60):
+            assert len(set(server.served[first : first + 30])) == 30
+
+    asyncio.run(story())
+
+
+def test_fast_path_waits_for_prompt_connections_that_arrived_earlier() -> None:
+    loop, ran = Loop(), []
+    scheduler = loop.scheduler()
+    assert scheduler.has_time_for_fast_path()
+    assert scheduler.unseen == 0
+    had_time = []
+
+    class Waiting(Entry):
+        def run_slice(self) -> None:
+            had_time.append(scheduler.has_time_for_fast_path())
+            super().run_slice()
+
+    for _ in range(3):
+        scheduler.enqueue(Waiting(loop, scheduler, ran), is_prompt=True)
+    assert scheduler.unseen >= FAST_REQUESTS_PER_CLOCK_READ, "the next request asks"
+    assert not scheduler.has_time_for_fast_path()
+    assert scheduler.unseen >= FAST_REQUESTS_PER_CLOCK_READ, "and so does the one after it"
+    loop.iterate()
+    assert had_time == [True, True, True], "they have waited"
+    assert scheduler.has_time_for_fast_path()
+
+
+def test_fast_path_does_not_wait_for_connections_that_pipeline() -> None:
+    loop, ran = Loop(), []
+    scheduler = loop.scheduler()
+    assert scheduler.has_time_for_fast_path()
+    scheduler.enqueue(Entry(loop, scheduler, ran), is_prompt=False)
+    assert scheduler.has_time_for_fast_path()
 
 
 def test_connection_that_recently_used_up_its_slice_is_not_prompt() -> None:

@@ -2,15 +2,18 @@
 
     poll sockets, serve new requests for ROUND_S -> drain each queue for ROUND_S -> poll sockets ...
 
-A connection whose request arrives while the round has time left is served at once. Otherwise the
-connection is queued here, and the loop polls its sockets before each round. There are two queues:
+A connection whose request arrives while the round has time left, and no prompt connection waits, is
+served at once. Otherwise the connection is queued here, and the loop polls its sockets before each
+round. There are two queues:
 
     prompt    connections with one request that have not used up a slice recently
     backlog   connections that pipeline, and large requests that are served in steps
 
 Both get `ROUND_S` in every round, so neither starves, and a client that sends one request at a time
-waits behind clients like itself, not behind thousands of pipelined requests. Each entry runs for at
-most one slice (`SLICE_S`, checked after each request or step) and then goes to the back.
+waits behind clients like itself, not behind thousands of pipelined requests. It waits in the order
+of arrival: thousands of connections are all served once before one of them is served again. Each
+entry runs for at most one slice (`SLICE_S`, checked after each request or step) and then goes to
+the back.
 
 Each connection is queued at most once and each large request belongs to one connection, so the
 queues are bounded by the number of connections.
@@ -64,6 +67,7 @@ class FairScheduler:
         self.last = 0.0  # when the last request was started or completed
         self.unseen = 0  # fast-path requests since the clock was read; see `has_time_for_fast_path`
         self._is_scheduled = False
+        self._is_draining = False
         self._prompt: deque[Runnable] = deque()
         self._backlog: deque[Runnable] = deque()
 
@@ -75,7 +79,10 @@ class FairScheduler:
         return self._now()
 
     def is_round_spent(self) -> bool:
-        """Say whether this round has no time left for a request that arrives now.
+        """Say whether a request that arrives now has to wait for a later round.
+
+        It does if this round has no time left, and if prompt connections arrived before it: served
+        at once, it would take the time for which they wait.
 
         asyncio does not report when it polls, and a callback per iteration would cost more than a
         small request. So a round also ends if no request arrived for `ROUND_S`; under steady load
@@ -85,17 +92,22 @@ class FairScheduler:
         if now - self.last >= ROUND_S and not self._is_scheduled:
             self._began = now
         self.last = now
-        return now - self._began >= ROUND_S
+        return bool(self._prompt) or now - self._began >= ROUND_S
 
     def has_time_for_fast_path(self) -> bool:
         """Say whether this round has time for a fast-path request, which takes microseconds.
 
         Reading the clock, or calling this, for each request would cost a few percent. So a
         connection counts requests in ``unseen`` and calls this once per
-        `FAST_REQUESTS_PER_CLOCK_READ`.
+        `FAST_REQUESTS_PER_CLOCK_READ`; for every request while prompt connections wait. A
+        connection that has waited is served: how many of them a round serves is up to `_drain`.
         """
-        self.unseen = 0
-        return not self.is_round_spent()
+        if self._is_draining:
+            return True
+        has_time = not self.is_round_spent()
+        if has_time:
+            self.unseen = 0
+        return has_time
 
     def served(self, now: float) -> None:
         """Record the end of a slice: the time of a slow request is not a pause between requests."""
@@ -103,7 +115,11 @@ class FairScheduler:
 
     def enqueue(self, entry: Runnable, *, is_prompt: bool) -> None:
         """Queue ``entry``, which must not be queued already."""
-        (self._prompt if is_prompt else self._backlog).append(entry)
+        if is_prompt:
+            self._prompt.append(entry)
+            self.unseen = FAST_REQUESTS_PER_CLOCK_READ
+        else:
+            self._backlog.append(entry)
         now = self.now()
         if not self._is_scheduled:
             self._schedule()
@@ -153,10 +169,14 @@ class FairScheduler:
     def _drain(self, queue: deque[Runnable]) -> None:
         # Entries that queue themselves again wait for the next round, even if time is left.
         stop = self.now() + ROUND_S
-        for _ in range(len(queue)):
-            queue.popleft().run_slice()
-            if self.now() >= stop:
-                return
+        self._is_draining = True
+        try:
+            for _ in range(len(queue)):
+                queue.popleft().run_slice()
+                if self.now() >= stop:
+                    return
+        finally:
+            self._is_draining = False
 
 
 class _Work(Generic[T]):
