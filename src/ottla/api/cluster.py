@@ -14,8 +14,9 @@ import msgspec
 from ottla.api.access import OPEN, Access
 from ottla.api.authorized_operations import NOT_ASKED
 from ottla.api.auto_create import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-from ottla.api.replies import Steps, batched, collect
+from ottla.api.replies import Body, Steps, batched, collect
 from ottla.api.routes import Caller
+from ottla.api.topic_rows import RowMemory, cost_of, pack_metadata
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
 from ottla.metadata.topics import (
@@ -81,6 +82,31 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
     create: Callable[[Caller, Iterable[str]], None] = create_nothing
     access: Access = OPEN
     recently_fenced: Callable[[], Collection[int]] = none_fenced
+    rows: RowMemory = msgspec.field(default_factory=RowMemory)
+
+    def answer_metadata_steps(
+        self, caller: Caller, request: MetadataRequest, version: int
+    ) -> Steps[Body]:
+        """Answer as `metadata_steps`; all topics at once from rows that were encoded before.
+
+        Raises:
+            InvalidRequest: as `metadata_steps`.
+        """
+        if not _asks_for_all(request, version) or request.include_topic_authorized_operations:
+            return (yield from self.metadata_steps(caller, request, version))
+        image = self.image()
+        reply = self._described_cluster(image, caller, request)
+        topics, listener = image.topics, caller.listener
+        view = TopicView(image, listener, version)
+        known = self.rows.view(listener, version, image.cluster.brokers, topics)
+        may_describe = self._describes(caller)
+        found = (
+            known.row(topics.by_id[topics.ids[name]], view.topic)
+            for name in self.rows.names(topics)
+            if may_describe(name, False)
+        )
+        rows = yield from collect(found, cost_of)
+        return pack_metadata(reply, rows, version)
 
     def metadata_steps(
         self, caller: Caller, request: MetadataRequest, version: int
@@ -91,13 +117,20 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
             InvalidRequest: topics without a name, or by id, in a version without that.
         """
         image = self.image()
+        reply = self._described_cluster(image, caller, request)
+        reply.topics = yield from self._topics(image, caller, request, version)
+        return reply
+
+    def _described_cluster(
+        self, image: Image, caller: Caller, request: MetadataRequest
+    ) -> MetadataResponse:
+        """Return a reply that describes the brokers, without topics."""
         alive = _reachable(image, caller.listener)
         listed = _with_fenced(alive, image, self.recently_fenced(), caller.listener)
         return MetadataResponse(
             brokers=[_metadata_broker(broker, caller.listener) for broker in listed],
             cluster_id=self.cluster_id,
             controller_id=_any_broker(alive, self.controller_id()),
-            topics=(yield from self._topics(image, caller, request, version)),
             cluster_authorized_operations=self._operations(
                 caller, is_asked=request.include_cluster_authorized_operations
             ),
@@ -121,7 +154,7 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
         view = TopicView(image, caller.listener, version, operations)
         may_describe = self._describes(caller)
         asked = request.topics
-        if asked is None or (version == 0 and not asked):
+        if asked is None or _asks_for_all(request, version):
             known = image.topics
             found = (
                 view.topic(known.by_id[known.ids[name]])
@@ -213,6 +246,10 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
             controller_id=_any_broker(alive, self.controller_id()),
             brokers=[_described(broker, caller.listener) for broker in shown],
         )
+
+
+def _asks_for_all(request: MetadataRequest, version: int) -> bool:
+    return request.topics is None or (version == 0 and not request.topics)
 
 
 def _cost(topic: MetadataResponseTopic) -> int:

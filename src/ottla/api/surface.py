@@ -105,7 +105,7 @@ _CLUSTER: Final = (
     Api(
         key=ApiKey.METADATA,
         broker=Handler(
-            "ottla.api.cluster:ClusterHandlers.metadata_steps",
+            "ottla.api.cluster:ClusterHandlers.answer_metadata_steps",
             is_loaded_at_start=True,
             waits_until_unfenced=True,
         ),
