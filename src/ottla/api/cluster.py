@@ -5,7 +5,7 @@ topic that is requested twice is described once, and one that is requested by id
 up by name. An unknown one may be created by the time the client retries: see `auto_create`.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -25,6 +25,7 @@ from ottla.metadata.topics import (
     DIRECTORY_UNASSIGNED,
     PartitionRegistration,
     Topic,
+    Topics,
 )
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
@@ -99,12 +100,7 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
         topics, listener = image.topics, caller.listener
         view = TopicView(image, listener, version)
         known = self.rows.view(listener, version, image.cluster.brokers, topics)
-        may_describe = self._describes(caller)
-        found = (
-            known.row(topics.by_id[topics.ids[name]], view.topic)
-            for name in self.rows.names(topics)
-            if may_describe(name, False)
-        )
+        found = (known.row(topic, view.topic) for topic in self._visible(topics, caller))
         rows = yield from collect(found, cost_of)
         return pack_metadata(reply, rows, version)
 
@@ -155,13 +151,8 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
         may_describe = self._describes(caller)
         asked = request.topics
         if asked is None or _asks_for_all(request, version):
-            known = image.topics
-            found = (
-                view.topic(known.by_id[known.ids[name]])
-                for name in view.names()
-                if may_describe(name, False)
-            )
-            return (yield from collect(found, _cost))
+            visible = self._visible(image.topics, caller)
+            return (yield from collect(map(view.topic, visible), _cost))
         names: dict[str, None] = {}
         ids: dict[Uuid, None] = {}
         for group in batched(asked):
@@ -189,6 +180,13 @@ class ClusterHandlers(msgspec.Struct, frozen=True):
             return view.refused(name, is_internal(name)) if is_refused else view.named(name)
 
         return (yield from collect(map(row, names), _cost))
+
+    def _visible(self, topics: Topics, caller: Caller) -> Iterator[Topic]:
+        """Yield the topics that a client may describe, by name."""
+        may_describe = self._describes(caller)
+        for name in self.rows.names(topics):
+            if may_describe(name, False):
+                yield topics.by_id[topics.ids[name]]
 
     def _describes(self, caller: Caller) -> "MayDescribe":
         def may_describe(name: str, is_audited: bool) -> bool:
@@ -337,10 +335,6 @@ class TopicView(msgspec.Struct, frozen=True):
     version: int
     operations: Callable[[str], int] = not_asked
     """The operations that the client may perform on a topic, where it requests them."""
-
-    def names(self) -> list[str]:
-        """Return the names of all topics, ascending."""
-        return self.image.topics.names()
 
     def by_id(self, topic_id: Uuid, may_describe: MayDescribe) -> MetadataResponseTopic:
         """Describe a topic by its id; a client that may not describe it does not see its name."""
