@@ -2,13 +2,13 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ottla.protocol.types import Buffer
 from ottla.runtime.object_keys import check_key, check_prefix
-from ottla.runtime.ports import Disk, ObjectMeta
+from ottla.runtime.ports import Disk, NewObject, ObjectMeta
 from simulation.random import SimRandom
 
 Request = Literal["put", "get", "head", "list", "delete"]
@@ -95,6 +95,12 @@ class SimBucket:
         if trouble is not None:
             raise _unavailable(key)
 
+    def shuffle(self, contents: list[tuple[str, bytes, Trouble | None]]) -> None:
+        """Put what is stored together into any order."""
+        for last in range(len(contents) - 1, 0, -1):
+            other = self._random.below(last + 1)
+            contents[last], contents[other] = contents[other], contents[last]
+
     def load(self, key: str, trouble: Trouble | None) -> bytes:
         """Return an object."""
         if trouble == "unavailable":
@@ -167,6 +173,26 @@ class SimObjects:
         """Remove an object."""
         check_key(key)
         self._bucket.store(key, None, await self._bucket.request("delete", key))
+
+
+class SimGroupedObjects(SimObjects):
+    """`ObjectGroups` as well, as in a directory.
+
+    A process that is killed in the middle of a group leaves nothing of it, or some of the objects;
+    a failure leaves any of them.
+    """
+
+    async def put_group(self, objects: Sequence[NewObject]) -> None:
+        """Write all, then make them visible in any order."""
+        contents: list[tuple[str, bytes, Trouble | None]] = []
+        for each in objects:
+            check_key(each.key)
+            data = each.data if each.path is None else self._disk.read(each.path)
+            contents.append((each.key, data, await self._bucket.request("put", each.key)))
+        self._bucket.shuffle(contents)
+        for key, data, trouble in contents:
+            self._bucket.store(key, data, trouble)
+            await asyncio.sleep(self._bucket.delay_s / 10)
 
 
 def _unavailable(key: str) -> OSError:

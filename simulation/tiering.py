@@ -36,7 +36,7 @@ from ottla.tiering.remote_segment import SegmentReads
 from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState, SegmentUpdate
 from ottla.tiering.segment_objects import ObjectKind, object_key
 from ottla.tiering.segment_store import SegmentStore, StorePorts
-from simulation.objects import Request, Trouble
+from simulation.objects import Request, SimGroupedObjects, Trouble
 from simulation.simulation import Host, Ports, Simulation
 
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -269,10 +269,16 @@ class Broker:
 
 
 class TieringScenario:
-    """The world of one seed. Run it with `Simulation.run`."""
+    """The world of one seed. Run it with `Simulation.run`.
 
-    def __init__(self, simulation: Simulation, *, operations: int = 60) -> None:
+    ``is_grouped``: the store makes several objects durable together, as a directory does.
+    """
+
+    def __init__(
+        self, simulation: Simulation, *, operations: int = 60, is_grouped: bool = False
+    ) -> None:
         self._simulation = simulation
+        self._is_grouped = is_grouped
         self._random = simulation.random.stream("tiering")
         self._operations = operations
         self.events = MetadataList()
@@ -289,8 +295,10 @@ class TieringScenario:
 
     def store_of(self, ports: Ports) -> SegmentStore:
         """Return the store as a host sees it."""
-        random = ports.random
-        return SegmentStore(StorePorts(ports.objects, ports.disk, InlineWorker(), random))
+        objects = ports.objects
+        if self._is_grouped:
+            objects = SimGroupedObjects(self._simulation.bucket, ports.disk)
+        return SegmentStore(StorePorts(objects, ports.disk, InlineWorker(), ports.random))
 
     def start_of_leader(self) -> int:
         """Return where the log begins; followers learn it with their fetches."""

@@ -18,7 +18,10 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+@pytest.mark.parametrize("is_grouped", [False, True])
 @pytest.mark.parametrize("seed", seeds((5, 19), deep=40))
-def test_leaders_crashes_and_deletions_lose_and_orphan_nothing(seed: int) -> None:
+def test_leaders_crashes_and_deletions_lose_and_orphan_nothing(
+    seed: int, *, is_grouped: bool
+) -> None:
     simulation = Simulation(seed)
-    simulation.run(TieringScenario(simulation).run)
+    simulation.run(TieringScenario(simulation, is_grouped=is_grouped).run)

@@ -12,6 +12,7 @@ import pytest
 
 from ottla.runtime import directory_objects
 from ottla.runtime.directory_objects import INCOMING, PIECE_BYTES, STALE_S, DirectoryObjects
+from ottla.runtime.ports import NewObject
 
 SIZES = (0, 1, 4095, 4096, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES + 4096)
 
@@ -82,6 +83,112 @@ def test_object_is_synced_before_it_gets_its_name(
     monkeypatch.setattr(os, "fsync", synced)
     run(store.put_file("topic/1", str(source)))
     assert steps == ["sync file", "rename", "sync directory"]
+
+
+def group_of(source: Path, directories: tuple[str, ...] = ("a/0", "b/0")) -> list[NewObject]:
+    """Return two objects for each directory: the contents of a file, and other ones."""
+    files = [NewObject(f"{each}/file", path=str(source)) for each in directories]
+    return [*files, *(NewObject(f"{each}/contents", b"x" * 9) for each in directories)]
+
+
+def test_group_is_synced_and_named_in_as_few_steps_as_one_object(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round of syncs costs a commit of the file system's journal, whatever its length is."""
+    steps: list[tuple[str, str]] = []
+    rename, fsync = os.rename, os.fsync
+
+    def renamed(before: Path, after: Path) -> None:
+        steps.append(("rename", before.name))
+        rename(before, after)
+
+    def synced(opened: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{opened}"))
+        steps.append(("sync directory" if path.is_dir() else "sync file", path.name))
+        fsync(opened)
+
+    store = DirectoryObjects(str(tmp_path / "objects"))
+    run(store.put_group(group_of(source)))
+    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "fsync", synced)
+    run(store.put_group(group_of(source)))
+    kinds = ["sync file"] * 4 + ["rename"] * 4 + ["sync directory"] * 2
+    assert [kind for kind, _ in steps] == kinds
+    assert {name for _, name in steps[:4]} == {name for _, name in steps[4:8]}
+    assert len({name for _, name in steps[:4]}) == 4
+
+
+class Crash(Exception):
+    """The process ends here: nothing that it does afterwards has an effect."""
+
+
+def crash_before(step: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let every call that changes the directory fail from the ``step``-th on; return the calls."""
+    calls: list[str] = []
+
+    def watched(name: str) -> Callable[..., object]:
+        real: Callable[..., object] = getattr(os, name)
+
+        def call(*arguments: object, **options: object) -> object:
+            if len(calls) == step:
+                raise Crash
+            calls.append(name)
+            return real(*arguments, **options)
+
+        return call
+
+    for name in ("pwrite", "fsync", "rename", "unlink", "makedirs"):
+        monkeypatch.setattr(os, name, watched(name))
+    return calls
+
+
+def test_crash_at_any_step_of_a_group_leaves_whole_objects_and_files_that_are_removed(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = group_of(source)
+    wanted = {each.key: each.data or source.read_bytes() for each in group}
+    step, left, calls = 0, set[int](), list[str]()
+    while True:
+        root = tmp_path / str(step)
+        store = DirectoryObjects(str(root))
+        with monkeypatch.context() as patched:
+            calls = crash_before(step, patched)
+            try:
+                run(store.put_group(group))
+                break
+            except Crash:
+                pass
+        stored = {path for path in objects_in(root) if path.is_file()}
+        left.add(len(stored))
+        for path in stored:
+            assert path.read_bytes() == wanted[str(path.relative_to(root))]
+            assert calls.count("fsync") >= len(group), "named before all were synced"
+        for path in root.glob(f"{INCOMING}/*"):
+            os.utime(path, (0, 0))
+        run(DirectoryObjects(str(root)).put_group(group))  # the next attempt
+        assert {str(path.relative_to(root)) for path in objects_in(root) if path.is_file()} == {
+            *wanted
+        }
+        assert list((root / INCOMING).iterdir()) == []
+        step += 1
+    assert left == {0, 1, 2, 3, 4}
+    assert step > 18
+
+
+def test_failed_group_leaves_no_incomplete_file(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, rename = tmp_path / "objects", os.rename
+
+    def fail_second(before: Path, after: Path) -> None:
+        if after.parent.parent.name == "b":
+            raise OSError(errno.ENOSPC, "no space")
+        rename(before, after)
+
+    monkeypatch.setattr(os, "rename", fail_second)
+    with pytest.raises(OSError, match="no space"):
+        run(DirectoryObjects(str(root)).put_group(group_of(source)))
+    assert list((root / INCOMING).iterdir()) == []
 
 
 @pytest.mark.parametrize("failing", ["fsync", "pwrite", "rename"])

@@ -11,6 +11,8 @@ import pytest
 from tier_harness import (
     AT,
     TOPIC_ID,
+    GroupedObjects,
+    Objects,
     Replica,
     Steps,
     Tier,
@@ -31,14 +33,15 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_maintenance import delete_old_segments
-from ottla.tiering import copy_lag, segment_store
+from ottla.tiering import copy_lag, copy_plan, segment_store
 from ottla.tiering.remote_log_manager import RemoteLogManager
+from ottla.tiering.segment_metadata import SegmentState
 from ottla.tiering.segment_objects import ObjectKind, object_key
 from ottla.tiering.segment_store import RemoteStorageFailed
 
 
-def count_of_steps(root: Path) -> int:
-    tier = Tier(root)
+def count_of_steps(root: Path, records: int, memory: Objects) -> int:
+    tier = Tier(root, records, memory=memory)
     asyncio.run(
         lead(tier.broker(1, Replica(tier.log)), lambda: tier.log.remote_end == tier.sealed_end)
     )
@@ -63,10 +66,24 @@ def test_every_copied_segment_reads_as_it_was_written(tmp_path: Path) -> None:
 def test_crash_at_every_step_of_a_copy_is_repaired_by_the_next_leader(
     tmp_path: Path, part: int
 ) -> None:
-    steps = count_of_steps(tmp_path / "count")
+    steps = count_of_steps(tmp_path / "count", 60, Objects())
     assert steps > 60
-    for step in range(part, steps, 4):
-        tier = Tier(tmp_path / str(step))
+    crash_at_steps(tmp_path, range(part, steps, 4), 60, Objects)
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_crash_at_every_step_of_a_group_is_repaired_by_the_next_leader(
+    tmp_path: Path, *, is_reversed: bool
+) -> None:
+    steps = count_of_steps(tmp_path / "count", 24, GroupedObjects(is_reversed=is_reversed))
+    assert steps > 30
+    crash_at_steps(tmp_path, range(steps), 24, lambda: GroupedObjects(is_reversed=is_reversed))
+
+
+def crash_at_steps(root: Path, steps: range, records: int, store: Callable[[], Objects]) -> None:
+    """Crash a broker at each of the steps; another one repairs it."""
+    for step in steps:
+        tier = Tier(root / str(step), records, memory=store())
         tier.objects.steps = Steps(step)
         first, second = Replica(tier.log), Replica(tier.log)
         asyncio.run(lead(tier.broker(1, first), lambda: False, 20))  # ends with the crash
@@ -77,6 +94,67 @@ def test_crash_at_every_step_of_a_copy_is_repaired_by_the_next_leader(
         asyncio.run(lead(manager, partial(is_settled, tier)))
         tier.check_nothing_is_orphaned()
         assert asyncio.run(read_all(tier)) == tier.bytes[: sealed_bytes(tier)]
+
+
+def test_segments_that_are_due_are_stored_together_and_finished_afterwards(tmp_path: Path) -> None:
+    """Their objects become durable first, then their manifests, then the metadata says so."""
+    objects = GroupedObjects()
+    tier = Tier(tmp_path, memory=objects)
+    sealed = len(tier.log.segments) - 1
+    assert 1 < sealed <= copy_plan.GROUP_SEGMENTS_MAX
+    objects.hold = asyncio.Event()
+    manager = tier.broker(1, Replica(tier.log))
+
+    async def scenario() -> None:
+        service = asyncio.ensure_future(manager.run(lambda: None))
+        for groups in (1, 2):
+            while len(objects.groups) < groups:  # noqa: ASYNC110 - no one event
+                await asyncio.sleep(0.001)
+            states = [each.state for each in tier.metadata.cache(AT).all()]
+            assert states == [SegmentState.COPY_SEGMENT_STARTED] * sealed
+            assert tier.log.remote_end == 0
+            assert objects.hold is not None
+            objects.hold.set()
+            objects.hold = asyncio.Event()
+        service.cancel()
+        await asyncio.wait([service])
+
+    asyncio.run(scenario())
+    contents, manifests = objects.groups
+    assert len(contents) == 5 * sealed
+    assert len(manifests) == sealed
+    assert all(each.endswith(ObjectKind.MANIFEST.suffix) for each in manifests)
+
+
+def test_segments_are_copied_one_by_one_to_a_store_without_groups(tmp_path: Path) -> None:
+    """A small object that cannot be stored does not repeat the upload of others."""
+    tier = Tier(tmp_path)
+    puts: list[str] = []
+
+    def fail_first_indexes(request: str, key: str) -> None:
+        if request == "put":
+            puts.append(key)
+            if key.endswith(".index") and puts.count(key) < 3:
+                raise OSError(errno.EIO, "503 slow down", key)
+
+    tier.objects.fault = fail_first_indexes
+    asyncio.run(lead(tier.broker(1, Replica(tier.log)), partial(is_settled, tier)))
+    manifests = [at for at, key in enumerate(puts) if key.endswith(".manifest")]
+    second = next(at for at, key in enumerate(puts) if key[:60] != puts[0][:60])
+    assert manifests[0] < second
+    assert {puts.count(key) for key in puts if not key.endswith(".index")} == {1}
+    assert {puts.count(key) for key in puts if key.endswith(".index")} == {3}
+
+
+def test_quota_bounds_what_is_copied_together(tmp_path: Path) -> None:
+    """A group is paid for afterwards: it is at most the bytes of a second."""
+    objects = GroupedObjects()
+    tier = Tier(tmp_path, memory=objects)
+    manager = tier.broker(1, Replica(tier.log))
+    manager.copy_quota.limit(100)  # less than a segment
+    asyncio.run(lead(manager, lambda: tier.log.remote_end > 0))
+    logs = [key for key in objects.stored if key.endswith(".log")]
+    assert len(logs) == 1
 
 
 def test_crash_at_every_step_of_a_deletion_is_finished_by_the_next_leader(tmp_path: Path) -> None:

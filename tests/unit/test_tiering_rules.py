@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicIdPartition, Uuid
-from ottla.runtime.ports import Address
+from ottla.runtime.ports import Address, NewObject
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.tiering.client_address import client_address
 from ottla.tiering.copy_plan import (
     Candidate,
     first_remote_offset,
+    group_copies,
     highest_remote_offset,
     plan_copy,
     segment_epochs,
@@ -45,6 +46,7 @@ from ottla.tiering.segment_objects import (
     object_key,
     parse_key,
 )
+from ottla.tiering.segment_store import CONTENTS_BYTES_MAX, SizedObject, split_requests
 
 TOPIC_ID = Uuid(bytes(range(16)))
 AT = TopicIdPartition(TOPIC_ID, 3)
@@ -254,6 +256,32 @@ def test_copy_plan_takes_sealed_segments_below_the_last_stable_offset() -> None:
     assert plan(20, 0, 50) == [(20, 30), (30, 40)]
     assert plan(0, 25, 50) == [(20, 30), (30, 40)]  # the log starts inside a segment
     assert plan(0, 0, 0) == []
+
+
+def test_copies_are_grouped_by_size_and_number() -> None:
+    def grouped(sizes: list[int], bytes_max: int) -> list[list[int]]:
+        candidates = [Candidate(Offset(n), Offset(n + 1)) for n in range(len(sizes))]
+        by_offset = {Offset(n): size for n, size in enumerate(sizes)}
+        found = list(group_copies(candidates, by_offset, bytes_max))
+        assert [each for group in found for each in group] == candidates
+        return [[sizes[each.base_offset] for each in group] for group in found]
+
+    assert grouped([], 100) == []
+    assert grouped([40, 60, 1, 100, 101, 5], 100) == [[40, 60], [1], [100], [101], [5]]
+    assert grouped([1, 2, 3], 0) == [[1], [2], [3]]  # a store without groups
+    assert [len(each) for each in grouped([1] * 20, 100)] == [8, 8, 4]
+
+
+def test_requests_hold_one_object_or_what_fits() -> None:
+    def sized(size: int, path: str | None = None) -> SizedObject:
+        return SizedObject(NewObject("k", b"" if path else bytes(size), path), size)
+
+    log, large, small = sized(1 << 30, "/log"), sized(CONTENTS_BYTES_MAX), sized(1)
+    objects = [log, small, small, large, small]
+    together = split_requests(objects, is_grouped=True)
+    assert list(together) == [[log, small, small], [large], [small]]
+    assert list(split_requests(objects, is_grouped=False)) == [[each] for each in objects]
+    assert list(split_requests([], is_grouped=True)) == []
 
 
 def test_highest_remote_offset_ignores_what_another_history_copied() -> None:

@@ -9,13 +9,14 @@ import pytest
 
 from ottla.runtime.directory_objects import DirectoryObjects
 from ottla.runtime.disk import RealDisk
+from ottla.runtime.ports import NewObject
 from ottla.runtime.worker import InlineWorker
 from ottla.tiering.store_settings import DIRECTORY, StoreSettings
 from ottla.tiering.upload_child import REST_S_MAX, UploadChild
 from ottla.tiering.upload_messages import (
     CrcOfRange,
     OpenStore,
-    Put,
+    PutGroup,
     UploadReply,
     decode_reply,
     decode_request,
@@ -49,11 +50,15 @@ async def copy(uploads: Uploads, root: Path) -> list[int]:
     """Copy a file; return the checksums before and after, in two pieces."""
     path = str(root / "segment")
     before = await uploads.crc_of_file(path, len(CONTENTS))
-    await uploads.put_file("t/0.log", path)
-    await uploads.put("t/0.index", b"index")
+    objects = [NewObject("t/0.log", path=path), NewObject("t/0.index", b"index")]
+    await uploads.put_group(objects)
     first = await uploads.crc_of_range("t/0.log", 0, 4096, 0)
     after = await uploads.crc_of_range("t/0.log", 4096, len(CONTENTS) - 4096, first)
     return [before, first, after]
+
+
+async def put(uploads: Uploads, key: str) -> None:
+    await uploads.put_group([NewObject(key, b"x")])
 
 
 def test_process_stores_and_checks_as_this_process_does(tmp_path: Path) -> None:
@@ -68,10 +73,12 @@ def test_process_stores_and_checks_as_this_process_does(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             await process.crc_of_range("t/1.log", 0, 9, 0)
         with pytest.raises(FileNotFoundError):
-            await process.put_file("t/1.log", str(tmp_path / "gone"))
+            await process.put_group([NewObject("t/1.log", path=str(tmp_path / "gone"))])
         with pytest.raises(OSError, match="5 bytes instead of 6"):
             await process.crc_of_range("t/0.index", 0, 6, 0)
         assert process.starts == 1
+        assert process.is_grouped
+        assert local.is_grouped
 
     with_process(tmp_path, work)
 
@@ -84,9 +91,9 @@ def test_process_is_replaced_by_a_faster_one_when_copies_are_behind(tmp_path: Pa
 
         for is_hurried, expected in ((False, os.SCHED_IDLE), (True, os.SCHED_OTHER)) * 2:
             process.hurry(is_hurried)
-            await process.put("a", b"x")
+            await put(process, "a")
             process.hurry(is_hurried)
-            await process.put("a", b"x")
+            await put(process, "a")
             assert policy() == expected
         assert process.starts == 4
 
@@ -95,12 +102,12 @@ def test_process_is_replaced_by_a_faster_one_when_copies_are_behind(tmp_path: Pa
 
 def test_process_that_crashed_is_started_again(tmp_path: Path) -> None:
     async def work(process: UploadProcess) -> None:
-        await process.put("a", b"x")
+        await put(process, "a")
         assert process.pid is not None
         os.kill(process.pid, 9)
         for _ in range(100):
             try:
-                await process.put("b", b"x")
+                await put(process, "b")
                 break
             except OSError:  # it had not been noticed yet
                 await asyncio.sleep(0.05)
@@ -112,10 +119,10 @@ def test_process_that_crashed_is_started_again(tmp_path: Path) -> None:
 
 def test_process_without_work_ends(tmp_path: Path) -> None:
     async def work(process: UploadProcess) -> None:
-        await process.put("a", b"x")
+        await put(process, "a")
         while process.pid is not None:  # noqa: ASYNC110 - no one event
             await asyncio.sleep(0.01)
-        await process.put("b", b"x")
+        await put(process, "b")
         assert process.starts == 2
 
     with_process(tmp_path, work, unused_s=0.05)
@@ -131,6 +138,11 @@ def test_messages_keep_their_contents() -> None:
     assert decode_reply(encode(UploadReply(7))).result() == 7
     with pytest.raises(OSError, match="timed out"):
         failed(TimeoutError("timed out")).result()
+
+
+def test_only_a_bucket_has_no_groups() -> None:
+    for settings in (StoreSettings(DIRECTORY, "/tier"), StoreSettings("s3", "bucket")):
+        assert UploadProcess(settings).is_grouped is (settings.kind == DIRECTORY)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +161,7 @@ def test_process_that_is_paced_rests_as_long_as_a_step_took(
     async def scenario() -> None:
         child = UploadChild(lambda: next(ticks) * step_s, sleep)
         settings = StoreSettings(DIRECTORY, str(tmp_path))
-        for request in (OpenStore(settings, is_paced=is_paced), Put("a", b"x")):
+        for request in (OpenStore(settings, is_paced=is_paced), PutGroup((NewObject("a", b"x"),))):
             assert decode_reply(await child.answer(encode(request))).result() == 0
 
     asyncio.run(scenario())

@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from ottla.metadata.image import EMPTY, Image
@@ -12,7 +12,7 @@ from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Buffer, LeaderEpoch, Millis, NodeId, Offset, TopicIdPartition, Uuid
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
-from ottla.runtime.ports import ObjectMeta, ObjectStore
+from ottla.runtime.ports import NewObject, ObjectMeta, ObjectStore
 from ottla.runtime.randomness import SystemRandom
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.runtime.worker import InlineWorker
@@ -110,6 +110,37 @@ class Objects:
         self.steps.after()
 
 
+def contents_of(new: NewObject) -> bytes:
+    return new.data if new.path is None else Path(new.path).read_bytes()
+
+
+class GroupedObjects(Objects):
+    """A store with groups, as a directory is.
+
+    A crash while a group is written leaves nothing of it; one while the objects get their names
+    leaves some. ``is_reversed``: the last ones; a power cut may keep later names and lose earlier.
+    """
+
+    def __init__(self, *, is_reversed: bool = False) -> None:
+        super().__init__()
+        self.is_reversed = is_reversed
+        self.groups: list[list[str]] = []
+
+    async def put_group(self, objects: Sequence[NewObject]) -> None:
+        await asyncio.sleep(0)
+        written: dict[str, bytes] = {}
+        for each in objects:
+            self.fault("put", each.key)
+            self.steps.before()
+            written[each.key] = contents_of(each)
+        self.groups.append(list(written))
+        if self.hold is not None:
+            await self.hold.wait()
+        for key in reversed(written) if self.is_reversed else written:
+            self.stored[key] = written[key]
+            self.steps.after()
+
+
 class Metadata(InMemoryMetadata):
     """The metadata that all brokers share, with the same steps."""
 
@@ -146,7 +177,13 @@ class Replica:
 class Tier:
     """A log of some segments, a store, and brokers that may lead it."""
 
-    def __init__(self, root: Path, records: int = 60, objects: ObjectStore | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        records: int = 60,
+        objects: ObjectStore | None = None,
+        memory: Objects | None = None,
+    ) -> None:
         self.clock = SystemClock()
         self.log = Log.open(RealDisk(), str(root / "t-0"), CONFIG, clock=self.clock)
         for number in range(records):
@@ -155,7 +192,7 @@ class Tier:
             self.log.append_as_leader(batch, leader_epoch=LeaderEpoch(0), now=Millis(5))
         self.log.set_high_watermark(self.log.log_end_offset)
         self.bytes = b"".join(Path(each.path).read_bytes() for each in self.log.segments)
-        self.objects = Objects()
+        self.objects = memory or Objects()
         self.metadata = Metadata(lambda: self.objects.steps)
         ports = StorePorts(objects or self.objects, RealDisk(), InlineWorker(), SystemRandom())
         self.store = SegmentStore(ports)

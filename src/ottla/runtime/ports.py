@@ -11,7 +11,7 @@ Sleeps and timers belong to the running event loop, which the simulator replaces
 import asyncio
 import enum
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -335,4 +335,27 @@ class ObjectStore(Protocol):
 
     async def delete(self, key: str) -> None:
         """Remove an object if it exists."""
+        ...
+
+
+class NewObject(msgspec.Struct, frozen=True):
+    """An object to store: ``data``, or the contents of the local file at ``path``."""
+
+    key: str
+    data: bytes = b""
+    path: str | None = None
+
+
+@runtime_checkable
+class ObjectGroups(Protocol):
+    """A store that makes several objects durable together, which costs less than one by one."""
+
+    async def put_group(self, objects: Sequence[NewObject]) -> None:
+        """Store objects; returns once all are durable.
+
+        A failure or crash may leave any of them, each of them whole.
+
+        Raises:
+            OSError: the call may be repeated with all of them.
+        """
         ...

@@ -1,13 +1,16 @@
 """Which segments of a log to copy to remote storage next. Pure."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
 
+GROUP_BYTES_MAX: Final = 256 << 20
+GROUP_SEGMENTS_MAX: Final = 8
+"""How much is copied together; a failure repeats it. Larger segments are copied alone."""
 _UNFINISHED = frozenset({SegmentState.COPY_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_STARTED})
 
 
@@ -42,6 +45,26 @@ def plan_copy(
         for segment, after in pairwise(segments)
         if after.base_offset > start and after.base_offset <= last_stable
     ]
+
+
+def group_copies(
+    candidates: Iterable[Candidate], sizes: Mapping[Offset, int], bytes_max: int
+) -> Iterator[list[Candidate]]:
+    """Yield the segments to copy together: at most ``bytes_max``, and at least one segment.
+
+    ``sizes`` has the sizes of segments by base offset.
+    """
+    group: list[Candidate] = []
+    held = 0
+    for each in candidates:
+        size = sizes.get(each.base_offset, 0)
+        if group and (held + size > bytes_max or len(group) == GROUP_SEGMENTS_MAX):
+            yield group
+            group, held = [], 0
+        group.append(each)
+        held += size
+    if group:
+        yield group
 
 
 def highest_remote_offset(

@@ -27,9 +27,11 @@ from ottla.runtime.trusted_time import TrustedClock
 from ottla.storage.log import Log
 from ottla.tiering.copy_lag import CopyProgress, DueSegments, follow_copies
 from ottla.tiering.copy_plan import (
+    GROUP_BYTES_MAX,
     Abandoned,
     Candidate,
     first_remote_offset,
+    group_copies,
     highest_remote_offset,
     plan_copy,
     unfinished,
@@ -127,6 +129,7 @@ class RemoteLogManager:
         self.counts = RemoteLogCounts()
         self.copy_quota = Allowance()
         self._ports = ports
+        self._store = store
         copier_ports = CopierPorts(settings.node_id, settings.custom_bytes_max, ports.clock.now,
                                    ports.random)  # fmt: skip
         self._copier = SegmentCopier(copier_ports, store, metadata)
@@ -343,23 +346,32 @@ class RemoteLogManager:
         self, partition: TieredPartition, at: TopicIdPartition, is_current: Callable[[], bool]
     ) -> None:
         local = partition.log
-        for candidate in _planned(local):
+        for group in self._groups(local):
             wait_ms = self.copy_quota.wait_ms(self._ports.clock.monotonic())
             if wait_ms > 0:
                 await asyncio.sleep(wait_ms / 1000)
             if not is_current():
                 return
             try:
-                copied = await self._copier.copy(partition.topic, at, local, candidate, is_current)
+                copied = await self._copier.copy(partition.topic, at, local, group, is_current)
             except (Fault, OSError):
                 self.counts.copy_failures += 1
                 raise
-            if copied is None:
-                return
-            self.copy_quota.spend(copied.size, self._ports.clock.monotonic())
-            self.counts.copied_segments += 1
-            self.counts.copied_bytes += copied.size
+            size = sum(each.size for each in copied)
+            self.copy_quota.spend(size, self._ports.clock.monotonic())
+            self.counts.copied_segments += len(copied)
+            self.counts.copied_bytes += size
             self._update_remote_end(at, local)
+            if len(copied) < len(group):
+                return  # planned anew in the next round
+
+    def _groups(self, local: Log) -> Iterable[list[Candidate]]:
+        """Return the segments to copy, those to be copied together as one list."""
+        bytes_max = GROUP_BYTES_MAX if self._store.is_grouped else 0
+        if self.copy_quota.is_limited:
+            bytes_max = min(bytes_max, self.copy_quota.rate)
+        sizes = {each.base_offset: each.size for each in local.segments}
+        return group_copies(_planned(local), sizes, bytes_max)
 
     async def _expire(
         self, at: TopicIdPartition, partition: TieredPartition, is_current: Callable[[], bool]

@@ -1,4 +1,4 @@
-"""Copies one segment to remote storage, or deletes one there, in steps that survive a crash.
+"""Copies segments to remote storage, or deletes one there, in steps that survive a crash.
 
     copy     metadata COPY_SEGMENT_STARTED -> objects -> read back -> COPY_SEGMENT_FINISHED
     delete   metadata DELETE_SEGMENT_STARTED -> remove objects -> DELETE_SEGMENT_FINISHED
@@ -7,7 +7,7 @@ A copy that is interrupted stays COPY_SEGMENT_STARTED, and the leader of the par
 leader that was replaced while it copied deletes its own copy: the new leader makes another one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -27,7 +27,12 @@ from ottla.tiering.segment_metadata import (
     SegmentUpdate,
 )
 from ottla.tiering.segment_objects import ObjectKind
-from ottla.tiering.segment_store import RemoteStorageFailed, SegmentFiles, SegmentStore
+from ottla.tiering.segment_store import (
+    RemoteStorageFailed,
+    SegmentCopy,
+    SegmentFiles,
+    SegmentStore,
+)
 
 
 class CopierPorts(NamedTuple):
@@ -59,30 +64,42 @@ class SegmentCopier:
         topic: str,
         at: TopicIdPartition,
         local: Log,
-        candidate: Candidate,
+        candidates: Sequence[Candidate],
         is_current: Callable[[], bool],
-    ) -> SegmentMetadata | None:
-        """Copy a sealed segment; None if it is gone, or if this broker no longer leads.
+    ) -> list[SegmentMetadata]:
+        """Copy sealed segments together; return those copied.
+
+        Segments that are gone are left out; all of them if this broker no longer leads.
 
         Raises:
-            RemoteStorageFailed, MetadataNotReady, UpdateRejected: it was not copied.
+            RemoteStorageFailed, MetadataNotReady, UpdateRejected: not all of them were copied.
         """
+        copies: list[SegmentCopy] = []
+        try:
+            for candidate in candidates:
+                found = self._prepare(topic, at, local, candidate) if is_current() else None
+                if found is not None:
+                    copies.append(found)
+                    self.copying.add(found.metadata.segment_id)
+                    await self._metadata.add(found.metadata)
+            customs = await self._store_objects(copies) if is_current() else []
+            if not is_current():
+                await self._delete_all(copies)
+                return []
+            for each, custom in zip(copies, customs, strict=True):
+                await self._finish(each.metadata, custom)
+        finally:
+            self.copying.difference_update(each.metadata.segment_id for each in copies)
+        return [each.metadata for each in copies]
+
+    def _prepare(
+        self, topic: str, at: TopicIdPartition, local: Log, candidate: Candidate
+    ) -> SegmentCopy | None:
         segment = next((e for e in local.segments if e.base_offset == candidate.base_offset), None)
         if segment is None:
             return None
         metadata = self._describe(topic, at, local, segment, candidate)
-        files = _files(local, segment, candidate)
-        self.copying.add(metadata.segment_id)
-        try:
-            await self._metadata.add(metadata)
-            custom = await self._store_objects(metadata, files)
-            if not is_current():
-                await self.delete(metadata)
-                return None
-            await self._finish(metadata, custom)
-        finally:
-            self.copying.discard(metadata.segment_id)
-        return metadata
+        return SegmentCopy(metadata, _files(local, segment, candidate))
 
     def _describe(
         self, topic: str, at: TopicIdPartition, local: Log, segment: Segment, candidate: Candidate
@@ -101,20 +118,25 @@ class SegmentCopier:
             is_txn_index_empty=segment.txn_index.is_empty,
         )
 
-    async def _store_objects(self, metadata: SegmentMetadata, files: SegmentFiles) -> bytes:
-        """Store the objects; what was stored of a copy that fails is deleted, if possible."""
+    async def _store_objects(self, copies: Sequence[SegmentCopy]) -> list[bytes]:
+        """Store the objects; what was stored of copies that fail is deleted, if possible."""
         try:
-            custom = await self._store.copy(metadata, files)
-            if len(custom) > self._ports.custom_bytes_max:
+            customs = await self._store.copy(copies)
+            largest = max((len(each) for each in customs), default=0)
+            if largest > self._ports.custom_bytes_max:
                 raise CustomMetadataTooLarge(
-                    f"{len(custom)} bytes of custom metadata; raise "
+                    f"{largest} bytes of custom metadata; raise "
                     "remote.log.metadata.custom.metadata.max.bytes"
                 )
         except (Fault, OSError):
             with suppress(Fault, OSError):  # the metadata stays: deleted in a later round
-                await self.delete(metadata)
+                await self._delete_all(copies)
             raise
-        return custom
+        return customs
+
+    async def _delete_all(self, copies: Iterable[SegmentCopy]) -> None:
+        for each in copies:
+            await self.delete(each.metadata)
 
     async def _finish(self, metadata: SegmentMetadata, custom: bytes) -> None:
         finished = SegmentState.COPY_SEGMENT_FINISHED

@@ -7,16 +7,16 @@ object is noticed before the local copy is deleted.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import Buffer
-from ottla.runtime.ports import Disk, ObjectStore, Random, Worker
+from ottla.runtime.ports import Disk, NewObject, ObjectStore, Random, Worker
 from ottla.tiering.manifest import decode_manifest, encode_manifest
 from ottla.tiering.segment_metadata import SegmentMetadata
 from ottla.tiering.segment_objects import (
@@ -38,6 +38,8 @@ REQUEST_S: Final = 30.0
 SLOW_BYTES: Final = 1 << 20
 MANIFEST_BYTES_MAX: Final = 16 << 20
 _PIECE_BYTES: Final = 8 << 20
+CONTENTS_BYTES_MAX: Final = 32 << 20
+"""What a request to store objects holds of them, apart from files; more only for a single one."""
 
 Result = TypeVar("Result")
 
@@ -64,6 +66,39 @@ class SegmentFiles(msgspec.Struct, frozen=True):
     contents: dict[ObjectKind, bytes]
 
 
+class SegmentCopy(NamedTuple):
+    """A segment to store."""
+
+    metadata: SegmentMetadata
+    files: SegmentFiles
+
+
+class SizedObject(NamedTuple):
+    """An object to store, and its size in bytes."""
+
+    object: NewObject
+    size: int
+
+
+def split_requests(
+    objects: Sequence[SizedObject], *, is_grouped: bool
+) -> Iterator[list[SizedObject]]:
+    """Yield what is stored by each request: one object, or what fits if the store has groups.
+
+    Without groups a request that failed is repeated for its object alone, not for a whole segment.
+    """
+    group: list[SizedObject] = []
+    held = 0
+    for each in objects:
+        held += len(each.object.data)
+        if group and (not is_grouped or held > CONTENTS_BYTES_MAX):
+            yield group
+            group, held = [], len(each.object.data)
+        group.append(each)
+    if group:
+        yield group
+
+
 class StorePorts(msgspec.Struct, frozen=True):
     """What a store needs: objects, the disk to read from, a thread for checksums.
 
@@ -84,30 +119,52 @@ class SegmentStore:
         self._ports = ports
         self.objects = self._objects = ports.objects
         self._uploads = ports.uploads or LocalUploads(ports.objects, ports.disk, ports.worker)
+        self.is_grouped = self._uploads.is_grouped
         self.prefix = prefix
 
     # -- copying -------------------------------------------------------------------
 
-    async def copy(self, metadata: SegmentMetadata, files: SegmentFiles) -> bytes:
-        """Store all objects of a segment and verify them; return its custom metadata."""
+    async def copy(self, segments: Sequence[SegmentCopy]) -> list[bytes]:
+        """Store all objects of segments and verify them; return the custom metadata of each.
+
+        A store with groups makes all objects durable together, and then all manifests.
+        """
+        stored = [await self._checksums(each.files) for each in segments]
+        await self._put([new for each in segments for new in self._new_objects(each)])
+        for each, objects in zip(segments, stored, strict=True):
+            for kind, expected in objects.items():
+                await self._verify(self.key(each.metadata, kind), expected)
+        customs = [encode_objects(each) for each in stored]
+        manifests = [
+            self._new(each.metadata, ObjectKind.MANIFEST, encode_manifest(each.metadata, custom))
+            for each, custom in zip(segments, customs, strict=True)
+        ]
+        await self._put(manifests)
+        for new in manifests:
+            expected = StoredObject(new.size, crc_of(0, new.object.data))
+            await self._verify(new.object.key, expected)
+        return customs
+
+    async def _checksums(self, files: SegmentFiles) -> Objects:
         path, length, uploads = files.log_path, files.log_bytes, self._uploads
         crc = await self._retry(path, lambda: uploads.crc_of_file(path, length), length)
+        contents = files.contents.items()
         stored: Objects = {ObjectKind.LOG: StoredObject(length, crc)}
-        key = self.key(metadata, ObjectKind.LOG)
-        await self._retry(key, lambda: uploads.put_file(key, path), length)
-        for kind, data in files.contents.items():
-            stored[kind] = StoredObject(len(data), crc_of(0, data))
-            await self._put(self.key(metadata, kind), data)
-        for kind, expected in stored.items():
-            await self._verify(self.key(metadata, kind), expected)
-        custom = encode_objects(stored)
-        manifest, key = encode_manifest(metadata, custom), self.key(metadata, ObjectKind.MANIFEST)
-        await self._put(key, manifest)
-        await self._verify(key, StoredObject(len(manifest), crc_of(0, manifest)))
-        return custom
+        return stored | {kind: StoredObject(len(data), crc_of(0, data)) for kind, data in contents}
 
-    async def _put(self, key: str, data: bytes) -> None:
-        await self._retry(key, lambda: self._uploads.put(key, data), len(data))
+    def _new_objects(self, segment: SegmentCopy) -> list[SizedObject]:
+        metadata, files = segment
+        log = NewObject(self.key(metadata, ObjectKind.LOG), path=files.log_path)
+        contents = [self._new(metadata, kind, data) for kind, data in files.contents.items()]
+        return [SizedObject(log, files.log_bytes), *contents]
+
+    def _new(self, metadata: SegmentMetadata, kind: ObjectKind, data: bytes) -> SizedObject:
+        return SizedObject(NewObject(self.key(metadata, kind), data), len(data))
+
+    async def _put(self, objects: Sequence[SizedObject]) -> None:
+        for each in split_requests(objects, is_grouped=self.is_grouped):
+            request = partial(self._uploads.put_group, [new.object for new in each])
+            await self._retry(each[0].object.key, request, sum(new.size for new in each))
 
     async def verify(self, metadata: SegmentMetadata) -> int:
         """Read all objects of a segment and compare them; return the number of bytes.

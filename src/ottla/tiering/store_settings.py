@@ -38,6 +38,11 @@ class StoreSettings(msgspec.Struct, frozen=True):
         place = f"s3://{self.place}" if self.kind == S3 else self.place
         return f"{place}/{self.prefix}" if self.prefix else place
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether the store makes several objects durable together (`ObjectGroups`)."""
+        return self.kind != S3
+
 
 def open_store(settings: StoreSettings, *, is_cached: bool = True) -> ObjectStore:
     """Open the store; a bucket is not contacted yet.

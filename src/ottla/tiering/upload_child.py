@@ -16,8 +16,7 @@ from ottla.tiering.upload_messages import (
     CrcOfFile,
     CrcOfRange,
     OpenStore,
-    Put,
-    PutFile,
+    PutGroup,
     UploadReply,
     UploadRequest,
     decode_request,
@@ -71,10 +70,8 @@ class UploadChild:
                 return await self._uploads.crc_of_file(path, length)
             case CrcOfRange(key, start, length, crc):
                 return await self._uploads.crc_of_range(key, start, length, crc)
-            case Put(key, data):
-                await self._uploads.put(key, data)
-            case PutFile(key, path):
-                await self._uploads.put_file(key, path)
+            case PutGroup(objects):
+                await self._uploads.put_group(objects)
         return 0
 
 

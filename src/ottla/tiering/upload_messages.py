@@ -4,6 +4,7 @@ import errno
 
 import msgspec
 
+from ottla.runtime.ports import NewObject
 from ottla.tiering.store_settings import StoreSettings
 
 
@@ -24,18 +25,10 @@ class CrcOfFile(msgspec.Struct, frozen=True, tag="crc-of-file"):
     length: int
 
 
-class Put(msgspec.Struct, frozen=True, tag="put"):
-    """`Uploads.put`."""
+class PutGroup(msgspec.Struct, frozen=True, tag="put-group"):
+    """`Uploads.put_group`."""
 
-    key: str
-    data: bytes
-
-
-class PutFile(msgspec.Struct, frozen=True, tag="put-file"):
-    """`Uploads.put_file`."""
-
-    key: str
-    path: str
+    objects: tuple[NewObject, ...]
 
 
 class CrcOfRange(msgspec.Struct, frozen=True, tag="crc-of-range"):
@@ -47,7 +40,7 @@ class CrcOfRange(msgspec.Struct, frozen=True, tag="crc-of-range"):
     crc: int
 
 
-UploadRequest = OpenStore | CrcOfFile | Put | PutFile | CrcOfRange
+UploadRequest = OpenStore | CrcOfFile | PutGroup | CrcOfRange
 
 
 class UploadReply(msgspec.Struct, frozen=True):

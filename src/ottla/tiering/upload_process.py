@@ -6,17 +6,17 @@ It is started by the first copy, and ends after the last one.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.runtime.helper_process import HelperProcess
+from ottla.runtime.ports import NewObject
 from ottla.tiering.store_settings import StoreSettings
 from ottla.tiering.upload_messages import (
     CrcOfFile,
     CrcOfRange,
     OpenStore,
-    Put,
-    PutFile,
+    PutGroup,
     UploadRequest,
     decode_reply,
     encode,
@@ -72,13 +72,14 @@ class UploadProcess:
         """Return the checksum of the first ``length`` bytes of a local file."""
         return await self._call(CrcOfFile(path, length))
 
-    async def put(self, key: str, data: bytes) -> None:
-        """Store an object."""
-        await self._call(Put(key, data))
+    @property
+    def is_grouped(self) -> bool:
+        """Whether the store has groups."""
+        return self._settings.is_grouped
 
-    async def put_file(self, key: str, path: str) -> None:
-        """Store the contents of a local file."""
-        await self._call(PutFile(key, path))
+    async def put_group(self, objects: Sequence[NewObject]) -> None:
+        """Store objects; together if the store can do that, otherwise one by one."""
+        await self._call(PutGroup(tuple(objects)))
 
     async def crc_of_range(self, key: str, start: int, length: int, crc: int) -> int:
         """Read part of an object; return the checksum of what ``crc`` is of, followed by it."""

@@ -1,13 +1,14 @@
 """The steps of a copy that move or check every byte of a segment."""
 
 import errno
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
 
 import google_crc32c
 
 from ottla.protocol.types import Buffer
-from ottla.runtime.ports import Disk, ObjectStore, OpenMode, Worker
+from ottla.runtime.ports import Disk, NewObject, ObjectGroups, ObjectStore, OpenMode, Worker
 
 _CRC_PIECE_BYTES: Final = 1 << 20
 
@@ -19,16 +20,17 @@ class Uploads(Protocol):
         FileNotFoundError: no such object. OSError: the step failed; it may be retried.
     """
 
+    @property
+    def is_grouped(self) -> bool:
+        """Whether the store makes several objects durable together (`ObjectGroups`)."""
+        ...
+
     async def crc_of_file(self, path: str, length: int) -> int:
         """Return the checksum of the first ``length`` bytes of a local file."""
         ...
 
-    async def put(self, key: str, data: bytes) -> None:
-        """Store an object."""
-        ...
-
-    async def put_file(self, key: str, path: str) -> None:
-        """Store the contents of a local file."""
+    async def put_group(self, objects: Sequence[NewObject]) -> None:
+        """Store objects; together if the store can do that, otherwise one by one."""
         ...
 
     async def crc_of_range(self, key: str, start: int, length: int, crc: int) -> int:
@@ -48,13 +50,21 @@ class LocalUploads:
         """Read the file on the worker."""
         return await self._worker.run(partial(_crc_of_file, self._disk, path, length))
 
-    async def put(self, key: str, data: bytes) -> None:
-        """Store an object."""
-        await self._objects.put(key, data)
+    @property
+    def is_grouped(self) -> bool:
+        """Whether the store has groups."""
+        return isinstance(self._objects, ObjectGroups)
 
-    async def put_file(self, key: str, path: str) -> None:
-        """Store the contents of a local file."""
-        await self._objects.put_file(key, path)
+    async def put_group(self, objects: Sequence[NewObject]) -> None:
+        """Store objects; together if the store can do that, otherwise one by one."""
+        if isinstance(self._objects, ObjectGroups):
+            await self._objects.put_group(objects)
+            return
+        for each in objects:
+            if each.path is None:
+                await self._objects.put(each.key, each.data)
+            else:
+                await self._objects.put_file(each.key, each.path)
 
     async def crc_of_range(self, key: str, start: int, length: int, crc: int) -> int:
         """Read part of an object, exactly; a shorter answer is an error."""
