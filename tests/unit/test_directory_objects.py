@@ -118,6 +118,32 @@ def test_group_is_synced_and_named_in_as_few_steps_as_one_object(
     assert len({name for _, name in steps[:4]}) == 4
 
 
+def test_all_files_of_a_group_are_written_before_the_first_is_synced(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks are allocated when pages are written: each file would need a commit of its own."""
+    steps: list[tuple[str, int]] = []
+    monkeypatch.setattr(os, "fsync", lambda opened: steps.append(("sync", opened)))
+    monkeypatch.setattr(
+        directory_objects,
+        "_sync_file_range",
+        lambda opened, flags: steps.append(("wait" if flags & 4 else "write", opened)),
+    )
+    run(DirectoryObjects(str(tmp_path / "objects")).put_group(group_of(source)))
+    assert [step for step, _ in steps[:12]] == ["write"] * 4 + ["wait"] * 4 + ["sync"] * 4
+    files = [opened for _, opened in steps[:4]]
+    assert [opened for _, opened in steps[:12]] == files * 3
+
+
+def test_dirty_pages_are_written_by_the_kernel(tmp_path: Path) -> None:
+    """The call by ctypes is right; its failure would cost time only, and go unnoticed."""
+    with open(tmp_path / "file", "wb") as file:
+        file.write(bytes(9000))
+        file.flush()
+        assert directory_objects._sync_file_range(file.fileno(), 7)
+    assert not directory_objects._sync_file_range(10**6, 7)
+
+
 class Crash(Exception):
     """The process ends here: nothing that it does afterwards has an effect."""
 

@@ -3,8 +3,9 @@
 A file is written under a temporary name, synced, renamed, and the directories that lead to it are
 synced: an object is visible at once and whole, and survives a power cut once `put` has returned.
 
-Each sync makes the file system's journal commit, and appends to other files wait for that. So the
-objects of a group take each of these steps together: two commits, however many objects there are.
+Each sync makes the file system write metadata, with a journal by a commit, and appends to other
+files wait for that. So the objects of a group take each of these steps together: two commits,
+however many objects there are.
 
 Large files are written past the page cache (``O_DIRECT``): a sync of buffered megabytes holds up
 every other writer of the file system until its journal has committed, a broker's log included.
@@ -320,10 +321,14 @@ def _sync_files(files: Sequence[int]) -> None:
         os.fsync(file)
 
 
-def _sync_file_range(file: int, flags: int) -> None:
-    """Write dirty pages, without the journal. Makes nothing durable; a failure costs time only."""
-    with suppress(AttributeError):  # not every C library has it
-        ctypes.CDLL(None).sync_file_range(file, ctypes.c_int64(0), ctypes.c_int64(0), flags)
+def _sync_file_range(file: int, flags: int) -> bool:
+    """Write dirty pages; return whether it worked. Makes nothing durable: a failure costs time."""
+    try:
+        call = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):  # not every C library has it
+        return False
+    everything = (ctypes.c_int64(0), ctypes.c_int64(0))
+    return bool(call(file, *everything, flags) == 0)
 
 
 def _sync(directory: Path) -> None:
