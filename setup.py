@@ -23,6 +23,7 @@ COMPILED: dict[str, str] = {
     "ottla.pipeline.encode": "src/ottla/pipeline/encode.py",
     "ottla.protocol.records.walker": "src/ottla/protocol/records/walker.py",
     "ottla.server.receive_buffer": "src/ottla/server/receive_buffer.py",
+    "ottla.storage.batch_run": "src/ottla/storage/batch_run.py",
     "ottla.storage.log_tail": "src/ottla/storage/log_tail.py",
     "ottla.storage.segment_tail": "src/ottla/storage/segment_tail.py",
     "ottla.storage.offset_map": "src/ottla/storage/offset_map.py",

@@ -8,6 +8,9 @@ them. Half of the records in the first half of the log are obsolete; the rest of
 compressed and written again. Both forms are compared by CPU time per record; the plain one runs
 over fewer records, because it is slow. The time of a walk over the records without compaction is
 shown as well.
+
+Two more rows are on small batches of few keys, as in ``__consumer_offsets``: by runs, and each
+alone (`storage/batch_run.py`).
 """
 
 import argparse
@@ -20,6 +23,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter, process_time
+from unittest.mock import patch
 
 from benchmarks.report import Row, render
 from ottla.protocol.records.batch import BatchHeader, read_header
@@ -30,6 +34,7 @@ from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.storage.batch_cleaner import unpack
+from ottla.storage.batch_run import BatchRun
 from ottla.storage.cleaner import CleaningRound, Memory, dirty_part
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
@@ -42,6 +47,9 @@ RECORD_BYTES = 100
 MEGABYTES = 96
 # The plain form runs over fewer records; both are compared per record.
 PLAIN_MEGABYTES = 6
+# Small batches: how many there are of each number of records, of which every one has a key of 24
+# bytes and a value of 24, as an offset has.
+SMALL_BATCHES = {1: 60_000, 100: 4_000}
 SECRET = bytes(range(16))
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -118,6 +126,51 @@ def measure(megabytes: int) -> dict[str, float]:
     }
 
 
+def fill_small(directory: str, records: int, count: int) -> Log:
+    """Return a log of ``count`` batches of so many records, all with the same keys."""
+    config = LogConfig(is_compacted=True, segment_bytes=100 << 20)
+    log = Log.open(RealDisk(), directory, config, clock=SystemClock())
+    pairs = [Record(Offset(at), Millis(0), at.to_bytes(24), b"v" * 24) for at in range(records)]
+    batch = build_batch(pairs)
+    for _ in range(count):
+        log.append_as_leader(batch[:], leader_epoch=LeaderEpoch(0), now=Millis(1))
+    log.roll()
+    log.set_high_watermark(log.log_end_offset)
+    return log
+
+
+def measure_small(records: int, count: int) -> tuple[float, float]:
+    """Return the CPU microseconds of a batch, and the longest step in milliseconds."""
+    with tempfile.TemporaryDirectory() as directory:
+        log = fill_small(f"{directory}/t-0", records, count)
+        dirty = dirty_part(log, None, Millis(1))
+        cleaning = CleaningRound(RealDisk(), log, dirty, Memory(128 << 20, SECRET), Millis(1))
+        began, longest, last = process_time(), 0.0, perf_counter()
+        for _ in cleaning.run():
+            longest, last = max(longest, perf_counter() - last), perf_counter()
+        used = process_time() - began
+        assert cleaning.result.stats.batches_removed == count - 1
+        log.close()
+    return used / count * 1e6, longest * 1e3
+
+
+def small_rows() -> Iterator[Row]:
+    """Yield a row per size of small batches."""
+    for records, count in SMALL_BATCHES.items():
+        ours, longest = measure_small(records, count)
+        with patch.object(BatchRun, "read", return_value=False):
+            alone, _ = measure_small(records, count // 4)
+        yield Row(
+            "compaction",
+            f"compact batches of {records} record{'s' if records > 1 else ''}, all but one removed",
+            f"{ours:.2f} us/batch, longest step {longest:.1f} ms",
+            f"each batch alone, {alone:.2f} us/batch",
+            alone / ours,
+            ">= 3" if records == 1 else ">= 1",
+            alone / ours >= (3 if records == 1 else 1),
+        )
+
+
 def measure_plain(megabytes: int) -> dict[str, float]:
     """Measure in a process without compiled modules."""
     with tempfile.TemporaryDirectory() as copy:
@@ -148,7 +201,8 @@ def run(megabytes: int = MEGABYTES) -> list[Row]:
             ratio,
             ">= 10",
             ratio >= 10,
-        )
+        ),
+        *small_rows(),
     ]
 
 

@@ -74,6 +74,18 @@ def test_log_below_the_dirty_ratio_is_not_chosen() -> None:
     assert choice.dirty.first_dirty == 12
 
 
+def test_backlog_is_the_dirty_bytes_of_all_logs_worth_cleaning() -> None:
+    first, second = dirty_log(), dirty_log()
+    second.put((b"b", b"1" * 100))
+    second.roll()
+    clean = dirty_log(replace(CONFIG, min_cleanable_dirty_ratio=1.0))
+    logs = {T0: first.log, TopicPartition("t", 1): second.log, TopicPartition("t", 2): clean.log}
+    choice = cleaner_of(first).choose(logs, NOW)
+    assert choice is not None
+    sealed = [segment for log in (first.log, second.log) for segment in log.segments[:-1]]
+    assert choice.backlog == sum(segment.size for segment in sealed)
+
+
 def test_damaged_log_is_not_chosen_again() -> None:
     compacted = dirty_log()
     compacted.disk.rot("/data/t-0/00000000000000000000.log", 65)

@@ -11,7 +11,7 @@ from replicas_fixtures import TOPIC, Broker, image_of, partition_of
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import TopicPartition
-from ottla.replication.cleaner_loop import LogCleanerService, rest_s
+from ottla.replication.cleaner_loop import LogCleanerService
 from ottla.replication.disk_usage import DiskUsage
 from ottla.replication.host import Host
 from ottla.replication.maintenance_loop import LogMaintenance, PeriodicTask, maintenance_tasks
@@ -321,9 +321,3 @@ def test_disk_usage_of_a_partition_includes_all_its_files() -> None:
     broker.disk.remove_tree("/d1/orders-0")
     asyncio.run(scan.scan())
     assert scan.sizes == {NAME: 0}
-
-
-def test_cleaner_rests_twice_as_long_as_it_worked_or_as_its_rate_demands() -> None:
-    assert rest_s(0.002, 100_000, 0.0) == 0.004
-    assert rest_s(0.002, 100_000, 1.0e9) == 0.004
-    assert rest_s(0.002, 100_000, 1.0e6) == 0.1

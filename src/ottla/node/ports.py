@@ -8,7 +8,7 @@ import msgspec
 
 from ottla.protocol.faults import StorageFailed
 from ottla.runtime.allocator import release_free_memory
-from ottla.runtime.clock import SystemClock, stopwatch
+from ottla.runtime.clock import SystemClock, stopwatch, thread_cpu_s
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.group_commit import GroupCommit
 from ottla.runtime.network import TcpNetwork, TcpSettings
@@ -34,6 +34,8 @@ class NodePorts(msgspec.Struct, frozen=True, kw_only=True):
     """Returns free memory to the operating system; None where there is nothing to do."""
     stopwatch: Callable[[], float] = no_stopwatch
     """Measures request time; the default measures none, so that a simulation is deterministic."""
+    thread_cpu_s: Callable[[], float] = no_stopwatch
+    """The CPU time of the event loop's thread; the default measures none, for the same reason."""
     sockets: dict[str, socket.socket] = msgspec.field(default_factory=dict)
     """Sockets that the caller has bound, by listener name; the node closes them."""
 
@@ -53,6 +55,7 @@ def system_ports(
         worker=ThreadWorker("worker"),
         release_memory=partial(ThreadWorker("memory").run, release_free_memory),
         stopwatch=stopwatch,
+        thread_cpu_s=thread_cpu_s,
         sockets=sockets or {},
     )
 

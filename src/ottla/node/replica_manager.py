@@ -181,7 +181,9 @@ def _ports(context: NodeContext) -> HostPorts:
             context.committer if path == context.metadata_directory.path else ports.committer(path)
         )
 
-    return HostPorts(ports.clock, ports.disk, ports.random, committer, ports.worker)
+    return HostPorts(
+        ports.clock, ports.disk, ports.random, committer, ports.worker, ports.thread_cpu_s
+    )
 
 
 class AllDirectoriesFailed(Exception):

@@ -1,19 +1,19 @@
 """Compact the logs hosted here, of leaders and followers alike.
 
-Cleans the dirtiest log of a directory, in steps of a few milliseconds. After each it rests twice as
-long as the step took, so that requests have most of the event loop, or longer for
-``log.cleaner.io.max.bytes.per.second``. When no log is dirty enough, it pauses for
+Cleans the dirtiest log of a directory, in steps of a few milliseconds. After each it rests, the
+longer the more requests use the event loop (`cleaner_pace.py`), or as long as
+``log.cleaner.io.max.bytes.per.second`` requires. When no log is dirty enough, it pauses for
 ``log.cleaner.backoff.ms``.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.faults import CorruptBatch, Fault, StorageFailed, UnsupportedMagic
 from ottla.protocol.types import Millis
+from ottla.replication.cleaner_pace import CleanerPace
 from ottla.replication.directory_work import DirectoryWork
 from ottla.replication.event_wait import wait_or_timeout
 from ottla.replication.host import Host
@@ -23,14 +23,6 @@ from ottla.storage.log_cleaner import CleanerSettings, LogCleaner, LogToClean
 from ottla.storage.log_dir import LogDirectory
 
 log = logging.getLogger(__name__)
-
-RESTS: Final = 2
-"""How many times as long as it worked the cleaner rests."""
-
-
-def rest_s(worked_s: float, moved: int, bytes_per_second: float) -> float:
-    """Return how long to rest after a step. A rate that is not above 0 is unlimited."""
-    return max(RESTS * worked_s, moved / bytes_per_second if bytes_per_second > 0 else 0.0)
 
 
 class LogCleanerService:
@@ -42,6 +34,7 @@ class LogCleanerService:
         self._host = host
         self._now = now
         self._cleaners: dict[str, LogCleaner] = {}
+        self._paces: dict[str, CleanerPace] = {}
         self._configured = asyncio.Event()
         self.configure(config)
         host.on_truncated(self._cut)
@@ -96,6 +89,7 @@ class LogCleanerService:
             log.warning("cleaner checkpoint is corrupt, all logs count as dirty path=%s",
                         directory.path)  # fmt: skip
         self._cleaners[directory.path] = cleaner
+        self._paces[directory.path] = CleanerPace()
 
     async def _clean_one(self, directory: LogDirectory) -> bool:
         """Clean the dirtiest log of a directory; False when there was nothing to do."""
@@ -104,8 +98,11 @@ class LogCleanerService:
             return False
         logs = {name: hosted.log for name, hosted in directory.logs.items()}
         choice = cleaner.choose(logs, self._now())
+        pace = self._paces[directory.path]
         if choice is None:
+            pace.caught_up()
             return False
+        pace.begin(choice.backlog, is_overdue=choice.dirty.overdue_ms > 0)
         try:
             await self._work(directory, cleaner, choice)
         except CleaningAborted:
@@ -120,14 +117,17 @@ class LogCleanerService:
 
     async def _work(self, directory: LogDirectory, cleaner: LogCleaner, choice: LogToClean) -> None:
         steps = cleaner.run(choice, self._now(), self._host.clock.stamp())
-        loop = asyncio.get_running_loop()
+        loop, pace = asyncio.get_running_loop(), self._paces[directory.path]
+        cpu_s = self._host.ports.thread_cpu_s
         began = loop.time()
         try:
             for moved in steps:
-                await asyncio.sleep(rest_s(loop.time() - began, moved, self._bytes_per_second))
+                ended, used = loop.time(), cpu_s()
+                await asyncio.sleep(pace.rest_s(ended - began, moved, self._bytes_per_second))
                 if cleaner.unsynced:
                     await self._host.commit(directory, cleaner.unsynced)
                 began = loop.time()
+                pace.rested(cpu_s() - used, began - ended)
         finally:
             steps.close()  # type: ignore[attr-defined]  # a generator
 

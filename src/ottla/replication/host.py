@@ -105,13 +105,18 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostPorts(msgspec.Struct, frozen=True):
-    """The ports of a host. ``committer`` creates the committer of a directory, by its path."""
+    """The ports of a host. ``committer`` creates the committer of a directory, by its path.
+
+    ``thread_cpu_s`` returns the seconds of CPU that the event loop's thread has used. The default
+    measures none, so that a simulation is deterministic.
+    """
 
     clock: Clock
     disk: Disk
     random: Random
     committer: Callable[[str], Committer]
     worker: Worker = InlineWorker()
+    thread_cpu_s: Callable[[], float] = float  # 0.0
 
 
 class Host:

@@ -20,3 +20,8 @@ class SystemClock:
 def stopwatch() -> float:
     """Return seconds of a clock that measures short times precisely; only differences count."""
     return time.perf_counter()
+
+
+def thread_cpu_s() -> float:
+    """Return the seconds of CPU that the calling thread has used."""
+    return time.thread_time()

@@ -20,6 +20,7 @@ from ottla.protocol.records.reader import unpack_region
 from ottla.protocol.records.walker import Spans, walk_spans
 from ottla.protocol.records.writer import seal_batch
 from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis, Offset
+from ottla.storage.batch_run import ALONE, COPIED, RECORDS_MAX, BatchRun, Part
 from ottla.storage.compaction import BatchRetention, MarkerKind, RetentionDecision, Round
 from ottla.storage.offset_map import OffsetMap
 from ottla.storage.record_filter import (
@@ -96,6 +97,30 @@ class BatchCleaner:
         self._map = offset_map
         self.round = round_
         self._stats = stats
+        # Batches that may have to stay without records end here, see `decide_batch`.
+        self._ends = {last.data_offset for last in round_.last_records.values()}
+        self._ends.add(Offset(round_.upper_bound - 1))
+        self._keep = bytearray(RECORDS_MAX)
+
+    def clean_run(self, run: BatchRun, buffer: bytes) -> list[Part]:
+        """Decide about the batches of a run, and count those that are copied or removed."""
+        stats, at = self._stats, run.positions
+        self._map.mark(buffer, run, run.base_offset, self._keep, is_past_horizon=False)
+        parts = run.split(self._keep, self._ends)
+        for part in parts:
+            if part.outcome == ALONE:
+                continue
+            size, batches = at[part.stop] - at[part.first], part.stop - part.first
+            stats.bytes_read += size
+            stats.records_read += part.records
+            if part.outcome == COPIED:
+                stats.batches_copied += batches
+                stats.bytes_written += size
+                stats.records_written += part.records
+            else:
+                stats.batches_removed += batches
+                stats.records_without_key += part.without_key
+        return parts
 
     def clean(
         self, whole: StoredBatch, decision: RetentionDecision

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ottla.protocol.faults import StorageFailed
-from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.batch import read_header
 from ottla.protocol.types import Buffer, Millis, Offset
 from ottla.runtime.ports import Disk
 from ottla.storage.batch_cleaner import (
@@ -23,6 +23,7 @@ from ottla.storage.batch_cleaner import (
     marker_kind,
     unpack,
 )
+from ottla.storage.batch_run import ALONE, COPIED, RECORDS_MAX, BatchRun, RunLimits
 from ottla.storage.compaction import (
     CleanedTransactions,
     Dirty,
@@ -39,11 +40,11 @@ from ottla.storage.files import INDEXES, Kind, LogFiles, State
 from ottla.storage.flushing import PathSync
 from ottla.storage.log import Log
 from ottla.storage.offset_map import OffsetMap
-from ottla.storage.scan import StoredBatch, whole_batches
+from ottla.storage.scan import BatchWindow, StoredBatch
 from ottla.storage.segment import Segment
 
-# A step ends with the batch that makes it so many bytes or batches: about 2 ms. Small batches cost
-# by their number, 0.03 ms each.
+# A step ends with the batch that makes it so many bytes or batches: about 2 ms. Batches that are
+# cleaned alone cost by their number, 0.03 ms each; those of a run (`batch_run.py`) by their bytes.
 STEP_BYTES: Final = 128 * 1024
 STEP_BATCHES: Final = 64
 WRITE_BYTES: Final = 1 << 20
@@ -138,6 +139,7 @@ class CleaningRound:
         self._stamp = now if stamp is None else stamp
         # A sealed segment changes only by truncation, which makes the offset map stale.
         self._sizes = {segment.base_offset: segment.size for segment in log.segments[:-1]}
+        self._run = BatchRun()
         self.result = CleanResult(dirty.first_dirty, CleanStats())
         self.unsynced: tuple[PathSync, ...] = ()
 
@@ -189,32 +191,46 @@ class CleaningRound:
         """Add the keys of a segment to the map; return False when the map is full."""
         first = segment.find(self._dirty.first_dirty)
         position = segment.size if first is None else first.position
+        reader = _Reader(segment, position, self._end_of(segment), self._run)
         step = _Step()
-        for whole in self._batches(segment, position):
-            header = whole.header
-            if not self._note(whole, offset_map, transactions):
+        while reader.has_more:
+            before = reader.position
+            if reader.read_run(offset_map.room):
+                self._note_run(reader, offset_map)
+            elif not self._note(reader.take(), offset_map, transactions):
                 return False
-            if header.last_offset >= self._dirty.first_dirty:
-                offset_map.latest_offset = header.last_offset
-            self.result.stats.map_bytes_read += header.size
-            if step.add(header.size):
+            self.result.stats.map_bytes_read += reader.position - before
+            if step.add(reader.position - before, is_alone=not reader.is_run):
                 yield step.take()
                 self._check(segment)
         yield step.take()
         self._check(segment)
         return True
 
+    def _note_run(self, reader: "_Reader", offset_map: OffsetMap) -> None:
+        """Add the keys of a run, for which there is room.
+
+        `CleanedTransactions` need not know: it begins what is due with the next other batch.
+        """
+        run, first_dirty = reader.run, self._dirty.first_dirty
+        offset_map.put(reader.buffer, run, run.base_offset, first_dirty)
+        if run.end_offset > first_dirty:
+            offset_map.latest_offset = Offset(run.end_offset - 1)
+
     def _note(
         self, whole: StoredBatch, offset_map: OffsetMap, transactions: CleanedTransactions
     ) -> bool:
         """Add the keys of a batch; False when the map is full. Aborted records are skipped."""
-        if whole.header.is_control:
-            transactions.on_marker(whole.header, marker_kind(whole))
-            return True
-        if transactions.on_data(whole.header) or whole.header.records_count == 0:
-            return True
-        region, spans = unpack(whole)
-        return offset_map.put(region, spans, whole.header.base_offset, self._dirty.first_dirty)
+        header, first_dirty = whole.header, self._dirty.first_dirty
+        if header.is_control:
+            transactions.on_marker(header, marker_kind(whole))
+        elif not transactions.on_data(header) and header.records_count:
+            region, spans = unpack(whole)
+            if not offset_map.put(region, spans, header.base_offset, first_dirty):
+                return False
+        if header.last_offset >= first_dirty:
+            offset_map.latest_offset = header.last_offset
+        return True
 
     # -- second pass: rewrite the segments -----------------------------------
 
@@ -277,33 +293,65 @@ class CleaningRound:
         base, end = segment.base_offset, self._end_of(segment)
         transactions.add_aborted(self._log.collect_aborted(base, end))
         output = _Output(fresh)
+        reader = _Reader(segment, 0, end, self._run)
         step = _Step()
-        for whole in self._batches(segment, 0):
-            header = whole.header
-            if header.is_control:
-                may_discard = transactions.on_marker(header, marker_kind(whole))
-            else:
-                may_discard = transactions.on_data(header)
-            cleaned = cleaner.clean(whole, decide_batch(header, cleaner.round, may_discard))
-            if cleaned is not None:
-                output.add(*cleaned)
-            if step.add(header.size):
-                output.flush()
-                yield step.take()
-                self._check(segment)
+        while reader.has_more:
+            for size, is_alone in self._clean_next(reader, cleaner, transactions, output):
+                if step.add(size, is_alone=is_alone):
+                    output.flush()
+                    yield step.take()
+                    self._check(segment)
         output.flush()
         for txn in transactions.take_retained():
             fresh.txn_index.append(txn)
         yield step.take()
         self._check(segment)
 
-    def _batches(self, segment: Segment, position: int) -> Iterator[StoredBatch]:
-        """Yield a segment's batches once CRC and offsets are checked; the CRC covers no offsets."""
-        expected, end = segment.base_offset, self._end_of(segment)
-        for whole in whole_batches(segment.file, position, segment.size):
-            check_batch(whole, expected, end)
-            expected = whole.header.next_offset
-            yield whole
+    def _clean_next(
+        self,
+        reader: "_Reader",
+        cleaner: BatchCleaner,
+        transactions: CleanedTransactions,
+        output: "_Output",
+    ) -> Iterator[tuple[int, bool]]:
+        """Clean a run of batches or a single one; yield the bytes of each piece of this work.
+
+        Together with them: whether the piece is a batch that was cleaned alone.
+        """
+        if not reader.read_run(RECORDS_MAX):
+            whole = reader.take()
+            self._clean_batch(whole, cleaner, transactions, output)
+            yield whole.header.size, True
+            return
+        run, at = reader.run, reader.run.positions
+        for part in cleaner.clean_run(run, reader.buffer):
+            if part.outcome == ALONE:
+                for number in range(part.first, part.stop):
+                    self._clean_batch(reader.batch(number), cleaner, transactions, output)
+                    yield at[number + 1] - at[number], True
+                continue
+            if part.outcome == COPIED:
+                kept = memoryview(reader.buffer)[at[part.first] : at[part.stop]]
+                output.add(kept, run.notes(part.first, part.stop))
+            yield at[part.stop] - at[part.first], False
+
+    def _clean_batch(
+        self,
+        whole: StoredBatch,
+        cleaner: BatchCleaner,
+        transactions: CleanedTransactions,
+        output: "_Output",
+    ) -> None:
+        """Write what replaces a batch, if anything does."""
+        header = whole.header
+        if header.is_control:
+            may_discard = transactions.on_marker(header, marker_kind(whole))
+        else:
+            may_discard = transactions.on_data(header)
+        cleaned = cleaner.clean(whole, decide_batch(header, cleaner.round, may_discard))
+        if cleaned is not None:
+            kept, data = cleaned
+            output.add(data, [(kept.last_offset, kept.max_timestamp, len(data))])
 
     def _end_of(self, segment: Segment) -> Offset:
         """Return where the next segment begins; there is one, since this one is not active."""
@@ -324,6 +372,60 @@ class CleaningRound:
                 self._files.remove_if_there(fresh.base_offset, kind, State.CLEANED)
 
 
+class _Reader:
+    """Reads a segment's batches once CRC and offsets are checked; the CRC covers no offsets.
+
+    Each is in a run of plain batches, or taken alone. ``end`` is the end of the segment's offsets.
+    """
+
+    def __init__(self, segment: Segment, position: int, end: Offset, run: BatchRun) -> None:
+        self._window = BatchWindow(segment.file, position, segment.size)
+        self._expected = segment.base_offset
+        self._end = end
+        self._run_position = position
+        self.run = run
+        self.is_run = False
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is another batch."""
+        return self._window.has_more
+
+    @property
+    def position(self) -> int:
+        """How far the segment was read."""
+        return self._window.position
+
+    @property
+    def buffer(self) -> bytes:
+        """The bytes that the positions of the run refer to."""
+        return self._window.buffer
+
+    def read_run(self, records_max: int) -> bool:
+        """Read a run of plain batches; False if the next batch has to be taken alone."""
+        window, run, start = self._window, self.run, self._window.load()
+        limits = RunLimits(STEP_BYTES, records_max, self._expected, self._end)
+        self.is_run = run.read(window.buffer, start, limits)
+        if self.is_run:
+            self._run_position = window.position
+            window.position += run.size
+            self._expected = run.end_offset
+        return self.is_run
+
+    def take(self) -> StoredBatch:
+        """Return the next batch; raises as `check_batch`."""
+        whole = self._window.take()
+        check_batch(whole, self._expected, self._end)
+        self._expected = whole.header.next_offset
+        return whole
+
+    def batch(self, number: int) -> StoredBatch:
+        """Return a batch of the run."""
+        start, first = self.run.positions[number], self.run.positions[0]
+        header = read_header(self.buffer, start)
+        return StoredBatch(self._run_position + start - first, header, self.buffer, start)
+
+
 class _Step:
     """Counts what a step has processed."""
 
@@ -331,10 +433,10 @@ class _Step:
         self._moved = 0
         self._batches = 0
 
-    def add(self, size: int) -> bool:
-        """Count a batch; say whether the step is long enough."""
+    def add(self, size: int, *, is_alone: bool) -> bool:
+        """Count a batch, or some of a run; say whether the step is long enough."""
         self._moved += size
-        self._batches += 1
+        self._batches += is_alone
         return self._moved >= STEP_BYTES or self._batches >= STEP_BATCHES
 
     def take(self) -> int:
@@ -348,11 +450,14 @@ class _Output:
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
-        self._parts: list[tuple[BatchHeader, Buffer]] = []
+        self._parts: list[Buffer] = []
+        self._notes: list[tuple[Offset, Millis, int]] = []
         self._bytes = 0
 
-    def add(self, header: BatchHeader, data: Buffer) -> None:
-        self._parts.append((header, data))
+    def add(self, data: Buffer, notes: Sequence[tuple[Offset, Millis, int]]) -> None:
+        """Add batches: last offset, largest timestamp and size of each."""
+        self._parts.append(data)
+        self._notes.extend(notes)
         self._bytes += len(data)
         if self._bytes >= WRITE_BYTES:
             self.flush()
@@ -360,10 +465,11 @@ class _Output:
     def flush(self) -> None:
         if not self._parts:
             return
-        self._segment.write(b"".join(data for _, data in self._parts))
-        for header, data in self._parts:
-            self._segment.note(header.last_offset, header.max_timestamp, len(data))
+        self._segment.write(b"".join(self._parts))
+        for last_offset, timestamp, size in self._notes:
+            self._segment.note(last_offset, timestamp, size)
         self._parts.clear()
+        self._notes.clear()
         self._bytes = 0
 
 

@@ -29,11 +29,15 @@ class CleanerSettings(NamedTuple):
 
 
 class LogToClean(msgspec.Struct, frozen=True):
-    """A log to clean, and its dirty part."""
+    """A log to clean, and its dirty part.
+
+    ``backlog``: the dirty bytes of all logs that are worth cleaning, this one included.
+    """
 
     partition: TopicPartition
     log: Log
     dirty: Dirty
+    backlog: int
 
 
 class LogCleaner:
@@ -88,18 +92,22 @@ class LogCleaner:
         Raises:
             StorageFailed: the disk failed.
         """
-        choices: dict[str, LogToClean] = {}
+        choices: dict[str, tuple[TopicPartition, Log]] = {}
         candidates: list[Candidate] = []
         for partition, log in logs.items():
             if not log.config.is_compacted or log.is_failed or partition in self.uncleanable:
                 continue
             dirty = self._dirty_part(partition, log, now)
-            choices[str(partition)] = LogToClean(partition, log, dirty)
+            choices[str(partition)] = partition, log
             candidates.append(
                 Candidate(str(partition), dirty, log.config.min_cleanable_dirty_ratio)
             )
         chosen = choose_filthiest(candidates)
-        return None if chosen is None else choices[chosen.name]
+        if chosen is None:
+            return None
+        worth = (each.dirty for each in candidates if each.dirty.is_worth_cleaning(each.ratio_min))
+        backlog = sum(dirty.cleanable_bytes for dirty in worth)
+        return LogToClean(*choices[chosen.name], chosen.dirty, backlog)
 
     def _dirty_part(self, partition: TopicPartition, log: Log, now: Millis) -> Dirty:
         try:

@@ -18,9 +18,8 @@ import mmap
 from array import array
 from hashlib import blake2b
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ottla.protocol.records.walker import Spans
 from ottla.protocol.types import Buffer, Offset
 
 if TYPE_CHECKING:
@@ -41,8 +40,22 @@ _SLOTS_AT_FIRST: Final = 1 << 15
 _HALVES: Final = Struct("<QQ")
 
 
+class KeySpans(Protocol):
+    """Where the keys of some records are in a buffer, one column per field.
+
+    ``offset_deltas`` are relative to a base offset; a length of -1 is null. `Spans` are those of
+    one batch, a `BatchRun` has those of many. Columns may be longer than ``count``.
+    """
+
+    count: int
+    key_starts: "array[int]"
+    key_lengths: "array[int]"
+    value_lengths: "array[int]"
+    offset_deltas: "array[int]"
+
+
 class Marked(NamedTuple):
-    """The result of `OffsetMap.mark` for a batch: how many records of each kind."""
+    """The result of `OffsetMap.mark`: how many records of each kind."""
 
     kept: int
     tombstones_kept: int
@@ -109,6 +122,37 @@ class _Probe:
         return 0
 
     @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def word(self, at: cython.Py_ssize_t) -> cython.ulonglong:
+        """Return eight bytes as a little-endian number: C compilers make one load of it."""
+        b0: cython.ulonglong = self.data[at]
+        b1: cython.ulonglong = self.data[at + 1]
+        b2: cython.ulonglong = self.data[at + 2]
+        b3: cython.ulonglong = self.data[at + 3]
+        b4: cython.ulonglong = self.data[at + 4]
+        b5: cython.ulonglong = self.data[at + 5]
+        b6: cython.ulonglong = self.data[at + 6]
+        b7: cython.ulonglong = self.data[at + 7]
+        low: cython.ulonglong = b0 | b1 << 8 | b2 << 16 | b3 << 24
+        return low | b4 << 32 | b5 << 40 | b6 << 48 | b7 << 56
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def last_word(self, at: cython.Py_ssize_t, length: cython.int) -> cython.ulonglong:
+        """Return what is left of a key of ``length`` bytes, up to 7, with the length above."""
+        byte: cython.ulonglong = length & 0xFF
+        word: cython.ulonglong = byte << 56
+        shift: cython.int = 0
+        while shift < 8 * (length & 7):
+            byte = self.data[at]
+            word |= byte << shift
+            shift += 8
+            at += 1
+        return word
+
+    @cython.cfunc
     @cython.exceptval(-1, check=False)
     def sip_hash(self, start: cython.int, length: cython.int) -> cython.int:
         """Compute SipHash-2-4-128; relies on C's unsigned wrap-around. Returns 0."""
@@ -117,28 +161,21 @@ class _Probe:
         v2: cython.ulonglong = self.begin2
         v3: cython.ulonglong = self.begin3
         word: cython.ulonglong = 0
-        byte: cython.ulonglong
         words: cython.int = length >> 3
         step: cython.int
         _turn: cython.int
         turns: cython.int
         position: cython.int = start
-        shift: cython.int
         # One step per whole word, one for the rest with the length, two to finish.
         for step in range(words + 3):
             turns = 4
             if step <= words:
                 turns = 2
-                word = 0
-                shift = 0
-                while shift < 64 and position < start + length:
-                    byte = self.data[position]
-                    word |= byte << shift
-                    shift += 8
-                    position += 1
-                if step == words:
-                    byte = length & 0xFF
-                    word |= byte << 56
+                if step < words:
+                    word = self.word(position)
+                    position += 8
+                else:
+                    word = self.last_word(position, length)
                 v3 ^= word
             elif step == words + 1:
                 v2 ^= 0xEE
@@ -176,7 +213,7 @@ class _Probe:
     slots=cython.ulonglong,
     touched=cython.ulonglong,
 )
-def _hash_keys(probe: _Probe, spans: Spans, where: memoryview) -> "array[int]":
+def _hash_keys(probe: _Probe, spans: KeySpans, where: memoryview) -> "array[int]":
     """Return the hashes of a batch's keys, two halves per record.
 
     When compiled, it also touches the slot of each. Slots are spread over a large memory; reading
@@ -266,6 +303,11 @@ class OffsetMap:
         self._memory.close()
 
     @property
+    def room(self) -> int:
+        """How many more keys it can hold: `put` of so many records returns True."""
+        return self.capacity - self.size
+
+    @property
     def utilization(self) -> float:
         """The used fraction of the maximum number of slots."""
         return self.size / self.slots_max
@@ -284,7 +326,7 @@ class OffsetMap:
         capacity=cython.longlong,
         index=cython.int,
     )
-    def put(self, region: Buffer, spans: Spans, base_offset: Offset, start: Offset) -> bool:
+    def put(self, region: Buffer, spans: KeySpans, base_offset: Offset, start: Offset) -> bool:
         """Record the offset of each record with a key at or above ``start``; later ones win.
 
         Returns False when the map became full; the remaining records were not added.
@@ -335,7 +377,7 @@ class OffsetMap:
     def mark(
         self,
         region: Buffer,
-        spans: Spans,
+        spans: KeySpans,
         base_offset: Offset,
         keep: bytearray,
         *,
@@ -345,7 +387,7 @@ class OffsetMap:
 
         A record above ``latest_offset`` is kept. Below it, a record without a key is removed, so
         is one whose key has a newer offset, and a tombstone once its batch's delete horizon has
-        passed. ``keep`` has one byte per record.
+        passed. ``keep`` has at least one byte per record.
         """
         probe = _Probe(self._secret, region, self._table)
         table, hashes, marks = self._table, _hash_keys(probe, spans, self._table), keep
