@@ -1,10 +1,12 @@
 /* One request over and over on some connections, one in flight on each.
  *
- *   requests HOST PORT FRAME-FILE CONNECTIONS SECONDS [PID]
+ *   requests HOST PORT FRAME-FILE CONNECTIONS SECONDS [PID [REPLIES]]
  *
  * Connections are opened a few at a time, each few after the previous ones have had a reply, so that
  * the broker's listen backlog does not overflow: the kernel would drop and repeat the first packets
  * after 1, 3, 7, ... s. The time is counted from the moment all are open.
+ *
+ * It ends after SECONDS, or after REPLIES if they come first.
  *
  * Prints one line of JSON: replies per second, how long one took, and, for a broker's PID, its CPU
  * seconds and resident bytes in that time, with all connections open.
@@ -116,7 +118,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 6 && argc != 7) return fprintf(stderr, "see the head of requests.c\n"), 2;
+    if (argc < 6 || argc > 8) return fprintf(stderr, "see the head of requests.c\n"), 2;
     FILE *file = fopen(argv[3], "rb");
     if (!file) die(argv[3]);
     frame_size = fread(frame, 1, sizeof frame, file);
@@ -126,13 +128,14 @@ int main(int argc, char **argv) {
     struct connection *all = calloc(count, sizeof *all);
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[2]))};
     inet_pton(AF_INET, argv[1], &to.sin_addr);
-    const char *pid = argc == 7 ? argv[6] : "none";
+    const char *pid = argc >= 7 ? argv[6] : "none";
+    long most = argc == 8 ? atol(argv[7]) : TIMES_MAX;
     open_all(all, count, &to, poll);
     double used = cpu_seconds(pid);
     int64_t *taken = malloc(TIMES_MAX * sizeof *taken), began = now_ns(), end = began + (int64_t)(seconds * 1e9);
     long replies = 0;
     for (int i = 0; i < count; i++) send_request(&all[i]);
-    while (now_ns() < end && replies < TIMES_MAX - count) {
+    while (now_ns() < end && replies < most && replies < TIMES_MAX - count) {
         struct epoll_event events[64];
         int n = epoll_wait(poll, events, 64, 1000);
         for (int i = 0; i < n; i++) {
