@@ -11,6 +11,7 @@ from ottla.coordinators.batches import MarkerFound, read_batches
 from ottla.coordinators.groups.classic.group import ClassicGroup
 from ottla.coordinators.groups.consumer.group import ConsumerGroup
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
+from ottla.coordinators.groups.offsets.committed import offsets_in
 from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.shard import Shard
 from ottla.coordinators.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -115,6 +116,6 @@ def _note_offsets(shard: Shard[GroupMachine], watch: CoordinatorWatch) -> None:
         return  # a read of now is answered later
     view = shard.committed()
     assert isinstance(view, GroupsView)
-    for (topic, index), found in view.offsets.get(GROUP, {}).items():
+    for (topic, index), found in offsets_in(view.offsets, GROUP).items():
         if topic == TOPIC:
             watch.is_committed(shard.epoch, topic, index, found.offset)

@@ -15,6 +15,7 @@ from ottla.api.groups import GroupHandlers
 from ottla.api.offsets import OffsetHandlers
 from ottla.api.routes import Caller, Routes
 from ottla.coordinators.groups.machine import GroupMachine
+from ottla.coordinators.groups.offsets.committed import offsets_in
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.coordinators.partition_log import PartitionLog
@@ -176,7 +177,9 @@ class Broker:
             assert state == self.reloaded(), "the state is what the log amounts to"
             committed: Any = shard.committed()
             replies["state"] = state
-            replies["view"] = {group: dict(found) for group, found in committed.offsets.items()}
+            replies["view"] = {
+                group: dict(offsets_in(committed.offsets, group)) for group in committed.offsets
+            }
             replies["due"] = dict(shard._timers._due)
         return replies
 

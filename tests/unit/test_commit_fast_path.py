@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections.abc import Callable, Sequence
+from unittest.mock import patch
 
 import pytest
 from commit_pair import (
@@ -20,6 +21,8 @@ from hypothesis import strategies as st
 from partition_fixtures import registration
 
 from ottla.api.commit_fast_path import FRAME_BYTES_MAX, NAMES_MAX
+from ottla.coordinators.groups.offsets import committed
+from ottla.coordinators.groups.offsets.committed import UNREAD_MIN
 from ottla.coordinators.groups.settings import GroupSettings
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
@@ -226,7 +229,8 @@ def test_both_paths_agree_on_arbitrary_commits(data: st.DataObject) -> None:
         st.sampled_from([-1, -1, -1, 0]),
     )
     asked = data.draw(st.lists(requests, max_size=6))
-    send_both([FIRST, *asked, FETCH], step=data.draw(st.sampled_from([1 << 20, 7])))
+    with patch.object(committed, "UNREAD_MIN", data.draw(st.sampled_from([1, UNREAD_MIN]))):
+        send_both([FIRST, *asked, FETCH], step=data.draw(st.sampled_from([1 << 20, 7])))
 
 
 # -- what changes meanwhile ---------------------------------------------------

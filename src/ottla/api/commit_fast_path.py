@@ -13,8 +13,8 @@ It serves requests of one form:
 Such a request is read, written and answered in one pass (`CommitBatch`), by C if this module is
 compiled. `CommitFastPath.serve` returns None for any other request, having changed nothing; the
 general path (`offsets.py`) serves it and returns its errors. Both paths check the group with
-`check_commit`, set timers with `commit_timers` and store offsets with ``put_all``; a test compares
-their replies, logs and states request by request.
+`check_commit` and set timers with `commit_timers`; a test compares their replies, logs and states
+request by request.
 
 Every index is compared with the bounds before it is used.
 """
@@ -52,7 +52,7 @@ FRAME_BYTES_MAX: Final = 64 << 10
 """Larger requests take the general path."""
 
 NAMES_MAX: Final = 1000
-"""Groups, members and topics cached by their bytes; a full cache is dropped whole."""
+"""Topics, and groups with a member, cached by their bytes; a full cache is dropped whole."""
 
 # C integers: comparing with them creates no Python object.
 _FRAME_MAX: cython.Py_ssize_t = FRAME_BYTES_MAX
@@ -60,6 +60,7 @@ _KEY: cython.int = 8
 _VERSION_FIRST: cython.int = 8  # from here on lengths are compact
 _IDS_SINCE: cython.int = 10  # topics are named by their id
 _ID_BYTES: cython.Py_ssize_t = 16
+_VERSIONS: bytes = bytes(range(16))  # a version as one byte
 # Length and correlation id of a reply, no tags, no throttling.
 _REPLY_HEAD: cython.Py_ssize_t = 13
 
@@ -117,12 +118,37 @@ class _Named:
 @cython.final
 @cython.cclass
 class _Plain:
-    """The fields of a request before its topics."""
+    """The fields of a request before its topics, and how many bytes they are. Never changed."""
 
     version: cython.int
     group: str
     committer: Committer
-    topics_at: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+
+
+@cython.cfunc
+@cython.locals(plain=_Plain)
+def _parse_fields(fields: bytes, version: cython.int) -> "_Plain | None":
+    """Parse the fields before the topics, whose lengths are checked; None if one is not UTF-8."""
+    stop: cython.Py_ssize_t = fields[0]
+    member: cython.Py_ssize_t = stop + 4
+    instance: cython.Py_ssize_t = member + fields[member]
+    size: cython.Py_ssize_t = instance + max(fields[instance], 1)
+    plain = _Plain()
+    try:
+        plain.group = fields[1:stop].decode()
+        plain.committer = Committer(
+            fields[member + 1 : instance].decode(),
+            fields[instance + 1 : size].decode() if fields[instance] else None,
+            int.from_bytes(fields[stop:member], "big", signed=True),
+            is_transactional=False,
+            version=version,
+        )
+    except UnicodeDecodeError:
+        return None
+    plain.version = version
+    plain.size = size
+    return plain
 
 
 @cython.final
@@ -139,7 +165,7 @@ class _Commit:
         """Apply the written offsets to the state, as `decide_offset_commit` does."""
         shard, group_id = self.shard, self.plain.group
         machine = shard.machine
-        machine.offsets.put_all(group_id, self.batch.offsets)
+        machine.offsets.put_commit(group_id, self.batch)
         group = machine.groups[group_id]
         shard.change_timers(commit_timers(machine, group, self.plain.committer.member_id, self.now))
 
@@ -153,7 +179,7 @@ class CommitFastPath:
     _image: "Callable[[], Image]"
     _group_reads: AccessDecisions
     _topic_reads: AccessDecisions
-    _texts: "dict[bytes, str | None]"
+    _plains: "dict[bytes, _Plain]"
     _by_name: "dict[bytes, _Named]"
     _by_id: "dict[bytes, _Named]"
 
@@ -168,13 +194,14 @@ class CommitFastPath:
         self._image = image
         self._group_reads = group_reads
         self._topic_reads = topic_reads
-        self._texts = {}
+        self._plains = {}
         self._by_name = {}
         self._by_id = {}
 
     @cython.locals(
-        at=cython.Py_ssize_t, end=cython.Py_ssize_t, plain=_Plain, commit=_Commit, reply=bytearray
-    )
+        at=cython.Py_ssize_t, end=cython.Py_ssize_t, plain=_Plain, commit=_Commit, reply=bytearray,
+        fields=cython.Py_ssize_t,
+    )  # fmt: skip
     def serve(
         self, caller: Caller, client: bytes, data: bytearray, start: int, stop: int
     ) -> bytearray | None:
@@ -186,7 +213,8 @@ class CommitFastPath:
         at, end = start, stop
         if not _is_plain_header(data, at, end, client):
             return None
-        plain = self._read(data, at + 9 + len(client), end, data[at + 3])
+        fields = at + 9 + len(client)
+        plain = self._plain(data, fields, end, data[at + 3])
         if plain is None or not self._group_reads.is_allowed(caller, plain.group):
             return None
         commit = self._begin(plain)
@@ -194,7 +222,7 @@ class CommitFastPath:
             return None
         reply = bytearray(_REPLY_HEAD)
         reply[4:8] = data[at + 4 : at + 8]
-        if not self._add_topics(caller, commit, data, end, reply):
+        if not self._add_topics(caller, commit, data, fields + plain.size, end, reply):
             return None
         batch = commit.batch
         if not commit.shard.write_at_once(batch.seal(), batch.count, commit.now, commit.replay):
@@ -224,38 +252,35 @@ class CommitFastPath:
 
     @cython.cfunc
     @cython.locals(plain=_Plain)
-    def _read(
+    def _plain(
         self,
         data: bytearray,
         at: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
         version: cython.int,
     ) -> "_Plain | None":
-        """Read the fields before the topics."""
-        plain = _Plain()
-        plain.version = version
+        """Return the fields before the topics; those of earlier requests are kept by their bytes.
+
+        Group, generation, member and instance follow each other. None if one has another form.
+        """
         stop: cython.Py_ssize_t = _end_of_string(data, at, end)
         if stop - at < 2 or end - stop < 4:
             return None
-        group: str | None = self._text(data, at, stop)
-        generation = int.from_bytes(data[stop : stop + 4], "big", signed=True)
-        at = stop + 4
-        stop = _end_of_string(data, at, end)
-        if stop - at < 1 or data[at] == 0:
+        member: cython.Py_ssize_t = stop + 4
+        stop = _end_of_string(data, member, end)
+        if stop - member < 1 or data[member] == 0:
             return None
-        member: str | None = self._text(data, at, stop)
-        at = stop
-        stop = _end_of_string(data, at, end)
+        stop = _end_of_string(data, stop, end)
         if stop == 0:
             return None
-        instance: str | None = None if data[at] == 0 else self._text(data, at, stop)
-        if group is None or member is None or (instance is None and data[at] != 0):
-            return None
-        plain.group = group
-        plain.committer = Committer(
-            member, instance, generation, is_transactional=False, version=version
-        )
-        plain.topics_at = stop
+        key = bytes(data[at:stop]) + _VERSIONS[version : version + 1]
+        plain = self._plains.get(key)
+        if plain is None:
+            if len(self._plains) >= NAMES_MAX:
+                self._plains.clear()
+            plain = _parse_fields(key, version)
+            if plain is not None:
+                self._plains[key] = plain
         return plain
 
     @cython.cfunc
@@ -267,12 +292,12 @@ class CommitFastPath:
         caller: Caller,
         commit: _Commit,
         data: bytearray,
+        start: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
         reply: bytearray,
     ) -> cython.bint:
         """Add all topics up to the end of the request; False if one has another form."""
-        plain, batch = commit.plain, commit.batch
-        at = plain.topics_at
+        plain, batch, at = commit.plain, commit.batch, start
         if at >= end or not 2 <= data[at] <= 0x7F:
             return False
         left = data[at] - 1
@@ -299,23 +324,6 @@ class CommitFastPath:
         reply.append(0)
         # Only the empty tags of the request follow the topics.
         return at == end - 1 and data[at] == 0
-
-    @cython.cfunc
-    def _text(
-        self, data: bytearray, start: cython.Py_ssize_t, end: cython.Py_ssize_t
-    ) -> "str | None":
-        """Return the string of these bytes, length included; None if it is not UTF-8."""
-        key = bytes(data[start:end])
-        text = self._texts.get(key)
-        if text is None:
-            if len(self._texts) >= NAMES_MAX:
-                self._texts.clear()
-            try:
-                text = key[1:].decode()
-            except UnicodeDecodeError:
-                return None
-            self._texts[key] = text
-        return text
 
     @cython.cfunc
     @cython.locals(named=_Named)

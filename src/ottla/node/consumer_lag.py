@@ -13,6 +13,7 @@ import msgspec
 
 from ottla.coordinators.groups.kind import GroupType
 from ottla.coordinators.groups.machine import GroupsView
+from ottla.coordinators.groups.offsets.committed import offsets_in
 from ottla.coordinators.groups.share.group import ShareGroup
 from ottla.coordinators.share_state.rules import StateResult
 from ottla.coordinators.share_state.state import ShareKey
@@ -190,7 +191,7 @@ def _order(row: PartitionLag) -> tuple[str, int]:
 
 def _committed(view: GroupsView, name: str, image: Image) -> Iterator[GroupPosition]:
     """Yield the committed offsets of a group for topics that exist."""
-    for (topic_name, index), committed in view.offsets.get(name, {}).items():
+    for (topic_name, index), committed in offsets_in(view.offsets, name).items():
         topic = image.topics.named(topic_name)
         if topic is not None and index in topic.partitions and committed.is_of(topic.id):
             yield GroupPosition(topic, index, committed.offset)

@@ -38,7 +38,7 @@ from ottla.coordinators.groups.classic.rebalance import (
     prepare_rebalance,
 )
 from ottla.coordinators.groups.kind import Group
-from ottla.coordinators.groups.offsets.committed import GroupOffsets, OffsetCommits, Offsets
+from ottla.coordinators.groups.offsets.committed import OffsetCommits, Offsets, OffsetsByGroup
 from ottla.coordinators.groups.offsets.rules import Commit, expire_offsets
 from ottla.coordinators.groups.recent_events import RecentEvents, removal_reason
 from ottla.coordinators.groups.settings import GroupSettings
@@ -72,7 +72,7 @@ class GroupsView(NamedTuple):
     """
 
     groups: Map[str, Group]
-    offsets: Map[str, GroupOffsets]
+    offsets: OffsetsByGroup
 
 
 KindT = TypeVar("KindT")
@@ -220,7 +220,7 @@ class GroupMachine(msgspec.Struct):
 
     def view(self) -> GroupsView:
         """Return the current state for readers."""
-        return GroupsView(self.groups, self.offsets.committed)
+        return GroupsView(self.groups, self.offsets.groups)
 
     # -- life ----------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from ottla.coordinators.groups.classic.membership import heartbeat, leave, note_
 from ottla.coordinators.groups.classic.rebalance import Effects, sync_refused
 from ottla.coordinators.groups.kind import Committer, Group
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
-from ottla.coordinators.groups.offsets.committed import TopicPartition
+from ottla.coordinators.groups.offsets.committed import TopicPartition, offsets_in
 from ottla.coordinators.groups.offsets.rules import (
     check_commit,
     commit_objection,
@@ -234,11 +234,8 @@ def read_offsets(view: GroupsView, request: OffsetFetchRequestGroup) -> OffsetFe
         code = group.check_offset_fetch(request.member_id, request.member_epoch)
         if code is not ErrorCode.NONE:
             return OffsetFetchResponseGroup(request.group_id, error_code=code)
-    offsets = view.offsets.get(request.group_id, _NO_OFFSETS)
+    offsets = offsets_in(view.offsets, request.group_id)
     return fetch_offsets(request, offsets, lambda place: False)
-
-
-_NO_OFFSETS = GroupMachine().offsets.of_group("")
 
 
 def decide_offset_delete(machine: GroupMachine, request: OffsetDeleteRequest) -> Decision:

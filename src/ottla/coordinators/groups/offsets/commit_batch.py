@@ -7,9 +7,9 @@
               `ottla.protocol.records.writer`; key and value as in `offset_bytes`
     reply     for each partition int32 index, int16 0, no tags
 
-One pass makes all three, by C if this module is compiled, with no object per partition except the
-two that the state keeps. Batch and state equal those of the general path byte for byte: tests
-compare both.
+One pass makes batch and reply, by C if this module is compiled, with no object per partition. The
+numbers of the request are kept; the offsets of the state are made of them when they are read. Batch
+and state equal those of the general path byte for byte: tests compare both.
 
 Every index is compared with the bounds before it is used, and all integers of the wire are handled
 as 64 bits, so that the compiled and the plain form agree.
@@ -45,6 +45,7 @@ _REPLY_BYTES: cython.Py_ssize_t = 7
 _RECORD_BYTES_MAX: cython.Py_ssize_t = 49
 _VALUE_BYTES: cython.longlong = 22  # version, offset, leader epoch, commit time
 _REFUSED: cython.Py_ssize_t = REFUSED
+_NUMBERS_BYTES: cython.Py_ssize_t = 16  # of an offset in a request: index, offset, leader epoch
 
 
 @cython.cfunc
@@ -79,6 +80,22 @@ def _put(
         out[at + i] = text[i]
         i += 1
     return at + size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _copy(
+    out: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    data: cython.p_uchar,
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> cython.void:
+    i: cython.Py_ssize_t = 0
+    while i < size:
+        out[at + i] = data[start + i]
+        i += 1
 
 
 @cython.cfunc
@@ -173,7 +190,9 @@ class CommitBatch:
     _out: bytearray
     _size: cython.Py_ssize_t
     _count: cython.longlong
-    _offsets: list  # type: ignore[type-arg] # Cython reads no parameters here
+    _numbers: bytearray
+    _texts: list  # type: ignore[type-arg] # Cython reads no parameters here
+    _topics: list  # type: ignore[type-arg]
 
     def __init__(self, group: str, committed_at: Millis, first: int, metadata_max: int) -> None:
         self._group = group
@@ -183,7 +202,9 @@ class CommitBatch:
         self._out = bytearray(HEADER_BYTES)
         self._size = HEADER_BYTES
         self._count = 0
-        self._offsets = []
+        self._numbers = bytearray()
+        self._texts = []  # of each offset; none at all while they are empty
+        self._topics = []  # each with the number of its offsets
 
     @property
     def count(self) -> int:
@@ -193,11 +214,44 @@ class CommitBatch:
     @property
     def offsets(self) -> "list[tuple[TopicPartition, CommittedOffset]]":
         """The offsets as a reader of the log gets them, in its order."""
-        return self._offsets
+        return self._read()
+
+    @cython.cfunc
+    @cython.locals(
+        numbers=cython.p_uchar, at=cython.Py_ssize_t, number=cython.longlong, index=cython.longlong,
+        topic=CommitTopic, end=cython.longlong,
+    )  # fmt: skip
+    def _read(self) -> list:  # type: ignore[type-arg]
+        numbers, texts, number, end = self._numbers, self._texts, 0, 0
+        found = []
+        for topic, entries in self._topics:
+            end += entries
+            while number < end:
+                at = number * _NUMBERS_BYTES
+                index = _int32(numbers, at)
+                place = topic._places[index]
+                if place is None:
+                    place = topic._places[index] = (topic.name, index)
+                committed = CommittedOffset(
+                    _int64(numbers, at + 4),
+                    _int32(numbers, at + 12),
+                    texts[number] if texts else "",
+                    self._committed_at,
+                    NO_TIMESTAMP,
+                    topic.topic_id,
+                    self._first + number,  # type: ignore[arg-type] # an Offset, without a call
+                )
+                found.append((place, committed))
+                number += 1
+        return found
+
+    def replaces(self, earlier: "CommitBatch") -> bool:
+        """Whether it has offsets of the same partitions as an earlier one, in the same order."""
+        return _are_same_partitions(self, earlier)
 
     def seal(self) -> bytearray:
         """Return the batch with its CRC; the append sets its offset."""
-        out = self._out
+        out, self._out = self._out, bytearray()  # this object may be kept for longer
         del out[self._size :]
         put_keyed_header(out, self._count, self._committed_at)
         return out
@@ -229,6 +283,8 @@ class CommitBatch:
         room -= len(out) - self._size
         if room > 0:
             out.extend(bytes(room))
+        self._numbers.extend(bytes(entries * _NUMBERS_BYTES))
+        self._topics.append((topic, entries))
         answer = len(reply)
         reply.extend(bytes(entries * _REPLY_BYTES + 4))
         response = reply  # it does not grow while it is written to
@@ -251,7 +307,10 @@ class CommitBatch:
         return at + 1
 
     @cython.cfunc
-    @cython.locals(length=cython.Py_ssize_t, text=str, encoded=bytes, wire=cython.p_uchar)
+    @cython.locals(
+        length=cython.Py_ssize_t, text=str, encoded=bytes, wire=cython.p_uchar,
+        numbers=cython.p_uchar,
+    )  # fmt: skip
     def _take(
         self,
         topic: CommitTopic,
@@ -266,6 +325,8 @@ class CommitBatch:
         offset: cython.longlong = _int64(wire, at + 4)
         epoch: cython.longlong = _int32(wire, at + 12)
         text, encoded = "", b""
+        numbers = self._numbers
+        _copy(numbers, self._count * _NUMBERS_BYTES, wire, at, _NUMBERS_BYTES)
         length = wire[at + 16]
         at += 17
         if length > 1:
@@ -287,33 +348,12 @@ class CommitBatch:
             at += length
         if wire[at] != 0:
             return _REFUSED
-        self._keep(topic, index, offset, epoch, text)
+        if text and not self._texts:
+            self._texts = [""] * self._count
+        if self._texts or text:
+            self._texts.append(text)
         self._write(topic, key, index, offset, epoch, encoded)
         return at + 1
-
-    @cython.cfunc
-    def _keep(
-        self,
-        topic: CommitTopic,
-        index: cython.longlong,
-        offset: cython.longlong,
-        epoch: cython.longlong,
-        text: str,
-    ) -> None:
-        """Create the entry of the state."""
-        found = CommittedOffset(
-            offset,
-            epoch,
-            text,
-            self._committed_at,
-            NO_TIMESTAMP,
-            topic.topic_id,
-            self._first + self._count,  # type: ignore[arg-type] # an Offset, without a call
-        )
-        place = topic._places[index]
-        if place is None:
-            place = topic._places[index] = (topic.name, index)
-        self._offsets.append((place, found))
 
     @cython.cfunc
     @cython.locals(
@@ -352,3 +392,24 @@ class CommitBatch:
         at = _put(out, at, topic._tags, len(topic._tags))
         self._size = at + 1  # no headers
         self._count = delta + 1
+
+
+@cython.locals(
+    mine=CommitTopic, theirs=CommitTopic, numbers=cython.p_uchar, others=cython.p_uchar,
+    at=cython.Py_ssize_t, size=cython.Py_ssize_t,
+)  # fmt: skip
+def _are_same_partitions(commit: CommitBatch, earlier: CommitBatch) -> bool:
+    """Return whether two commits have offsets of the same partitions, in the same order."""
+    if len(commit._topics) != len(earlier._topics) or commit._count != earlier._count:
+        return False
+    for number in range(len(commit._topics)):
+        mine, entries = commit._topics[number]
+        theirs, others_entries = earlier._topics[number]
+        if mine.name != theirs.name or entries != others_entries:
+            return False
+    numbers, others, size, at = commit._numbers, earlier._numbers, len(commit._numbers), 0
+    while at < size:
+        if _int32(numbers, at) != _int32(others, at):
+            return False
+        at += _NUMBERS_BYTES
+    return True

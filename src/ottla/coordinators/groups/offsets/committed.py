@@ -1,17 +1,18 @@
 """Committed offsets of all groups of a shard, and those of open transactions.
 
-    committed   group -> (topic, partition) -> offset          immutable: views share it
+    groups      group -> (topic, partition) -> offset          immutable: views share it
     pending     producer id -> group -> (topic, partition) -> offset
 
 An offset that a transaction commits is pending until the marker, and takes effect with it only if
 no later record of the log has set the same offset: compaction keeps the last record of a key, so
 anything else would make a reload differ from the live state. A tombstone removes both kinds.
 
-Only replay changes the state.
+Only replay changes the state. A large commit is applied when its group is first read: most are
+replaced by the next one before that.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
 import msgspec
 from immutables import Map
@@ -32,6 +33,9 @@ from ottla.protocol.types import (
 
 TopicPartition: TypeAlias = tuple[str, int]
 GroupOffsets: TypeAlias = Map[TopicPartition, "CommittedOffset"]
+
+UNREAD_MIN: Final = 8
+"""Smaller commits are applied at once: that costs less than to keep them."""
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
@@ -113,11 +117,61 @@ def offset_tombstone(group: str, at: TopicPartition) -> CoordinatorRecord:
     return CoordinatorRecord(key, None)
 
 
+class AppendedCommit(Protocol):
+    """A commit outside a transaction that is in the log: see `CommitBatch`."""
+
+    @property
+    def count(self) -> int:
+        """The number of offsets."""
+        ...
+
+    @property
+    def offsets(self) -> list[tuple[TopicPartition, CommittedOffset]]:
+        """The offsets as a reader of the log gets them, in its order."""
+        ...
+
+    def replaces(self, earlier: Self) -> bool:
+        """Whether it is known to have an offset for every partition of an earlier commit."""
+        ...
+
+
+class UnreadOffsets:
+    """The offsets of a group, without its last commit until they are read. Immutable to readers."""
+
+    __slots__ = ("_before", "_commit")
+
+    def __init__(self, before: GroupOffsets, commit: AppendedCommit) -> None:
+        self._before = before
+        self._commit: AppendedCommit | None = commit
+
+    def read(self) -> GroupOffsets:
+        """Return the offsets, the last commit included."""
+        if self._commit is not None:
+            changed = self._before.mutate()
+            changed.update(self._commit.offsets)
+            self._before, self._commit = changed.finish(), None
+        return self._before
+
+    def after(self, commit: AppendedCommit) -> "UnreadOffsets":
+        """Return the offsets after another commit; one that is replaced is never applied."""
+        is_replaced = self._commit is not None and commit.replaces(self._commit)
+        return UnreadOffsets(self._before if is_replaced else self.read(), commit)
+
+
+OffsetsByGroup: TypeAlias = Map[str, GroupOffsets | UnreadOffsets]
+
+
+def offsets_in(groups: OffsetsByGroup, group: str) -> GroupOffsets:
+    """Return the offsets of one group."""
+    found = groups.get(group, _NONE)
+    return found.read() if isinstance(found, UnreadOffsets) else found
+
+
 class Offsets:
     """The offsets of one shard."""
 
     def __init__(self) -> None:
-        self.committed: Map[str, GroupOffsets] = Map()
+        self.groups: OffsetsByGroup = Map()
         self.pending: dict[int, dict[str, dict[TopicPartition, CommittedOffset]]] = {}
 
     # -- replay ----------------------------------------------------------------
@@ -160,9 +214,20 @@ class Offsets:
 
         The last one of a partition wins.
         """
-        changed = self.committed.get(group, _NONE).mutate()
+        changed = self.of_group(group).mutate()
         changed.update(offsets)
-        self.committed = self.committed.set(group, changed.finish())
+        self.groups = self.groups.set(group, changed.finish())
+
+    def put_commit(self, group: str, commit: AppendedCommit) -> None:
+        """Apply a commit as `put_all` does, a large one when it is first read."""
+        if commit.count < UNREAD_MIN:
+            self.put_all(group, commit.offsets)
+            return
+        present = self.groups.get(group, _NONE)
+        if isinstance(present, UnreadOffsets):
+            self.groups = self.groups.set(group, present.after(commit))
+        else:
+            self.groups = self.groups.set(group, UnreadOffsets(present, commit))
 
     def end_transaction(self, producer: int, *, is_commit: bool) -> None:
         """Apply the offsets of a producer's transaction, or discard them."""
@@ -173,15 +238,13 @@ class Offsets:
                     self._put(group, place, found)
 
     def _put(self, group: str, place: TopicPartition, found: CommittedOffset) -> None:
-        offsets = self.committed.get(group, _NONE)
-        self.committed = self.committed.set(group, offsets.set(place, found))
+        self.groups = self.groups.set(group, self.of_group(group).set(place, found))
 
     def _remove(self, group: str, place: TopicPartition) -> None:
-        offsets = self.committed.get(group, _NONE)
+        offsets = self.of_group(group)
         if place in offsets:
-            left = offsets.delete(place)
-            kept = self.committed
-            self.committed = kept.set(group, left) if left else kept.delete(group)
+            left, kept = offsets.delete(place), self.groups
+            self.groups = kept.set(group, left) if left else kept.delete(group)
         for producer, groups in list(self.pending.items()):
             pending = groups.get(group)
             if pending is None or pending.pop(place, None) is None:
@@ -195,11 +258,16 @@ class Offsets:
 
     def get(self, group: str, place: TopicPartition) -> CommittedOffset | None:
         """Return a committed offset."""
-        return self.committed.get(group, _NONE).get(place)
+        return self.of_group(group).get(place)
 
     def of_group(self, group: str) -> GroupOffsets:
         """Return the committed offsets of a group."""
-        return self.committed.get(group, _NONE)
+        return offsets_in(self.groups, group)
+
+    @property
+    def committed(self) -> Map[str, GroupOffsets]:
+        """The committed offsets of all groups: reads every one of them."""
+        return Map({group: self.of_group(group) for group in self.groups})
 
     def is_pending(self, group: str, place: TopicPartition) -> bool:
         """Whether an open transaction has an offset for this partition."""
@@ -218,7 +286,7 @@ class Offsets:
 
     def groups_with(self, topic: str, partition: int) -> Iterator[str]:
         """Yield the groups that have an offset of this partition, committed or pending."""
-        names = set(self.committed)
+        names = set(self.groups)
         for groups in self.pending.values():
             names.update(groups)
         place = (topic, partition)
