@@ -21,7 +21,8 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ottla.replication.fetcher_loop import Fetchers, FetchSettings
+from ottla.replication.fetch_rounds import FetchSettings
+from ottla.replication.fetcher_loop import Fetchers
 from ottla.replication.partition_reads import Isolation, ReadRequest
 from ottla.replication.replicas import Replicas
 
@@ -40,6 +41,7 @@ class Leader:
         self.refusals: list[ErrorCode] = []
         self.asked = asyncio.Event()
         self.session_id = 0
+        self.sends_at_once = True
 
     async def dial(self, broker_id: int) -> "Leader":
         assert broker_id == 2
@@ -53,10 +55,14 @@ class Leader:
         return None
 
     async def send(self, request, *, timeout_ms: int, reader=None):
-        answer = await self.answer(request)
-        if reader is not None:
+        while True:
+            answer = await self.answer(request)
+            if reader is None:
+                return answer
             reader.arrived(answer)
-        return answer
+            request = reader.next_request() if self.sends_at_once else None
+            if request is None:
+                return answer
 
     async def answer(self, request):
         await asyncio.sleep(0)

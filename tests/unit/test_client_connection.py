@@ -9,6 +9,7 @@ import pytest
 from ottla.client.connection import Connection, ConnectionLost, Options
 from ottla.observability.channel_traffic import ChannelTraffic
 from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.codec import decode
 from ottla.protocol.faults import RequestTimedOut, UnsupportedVersion
 from ottla.protocol.frames import Request, UnsupportedRequest, parse_request_header, response_frame
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -347,6 +348,9 @@ class Looking:
         if self._fails_at == "arrived":
             raise ZeroDivisionError
 
+    def next_request(self) -> None:
+        return None
+
 
 RECORDS = bytes(range(256)) * 40
 
@@ -427,6 +431,168 @@ def test_partial_reply_to_another_request_is_not_shown_to_the_reader() -> None:
         with pytest.raises(ConnectionLost):
             await connection.send(FetchRequest(), reader=reader)
         assert (reader.shown, reader.whole) == ([], [])
+
+    play(scenario)
+
+
+class Asking:
+    """A `Reader` that answers replies with ``count`` more requests."""
+
+    def __init__(self, count: int, then: Callable[[], None] = lambda: None) -> None:
+        self.count = count
+        self.then = then
+        self.read: list[object] = []
+        self.asked = 0
+
+    def arriving(self, version: int, body: memoryview) -> None:
+        raise AssertionError("replies here are small")
+
+    def arrived(self, response: object) -> None:
+        assert isinstance(response, FindCoordinatorResponse)
+        self.read.append(response.host)
+        self.then()
+
+    def next_request(self) -> FindCoordinatorRequest | None:
+        self.asked += 1
+        return find(f"next {self.asked}") if self.asked <= self.count else None
+
+
+def keys_of(peer: Peer) -> list[str]:
+    found = [r for r in peer.requests if r.key is ApiKey.FIND_COORDINATOR]
+    return [decode(find, r.version, r.body).key for r in found if isinstance(r, Request)]
+
+
+def test_readers_next_request_is_sent_before_its_caller_is_woken() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        traffic = ChannelTraffic()
+        connection = await Connection.open(network, ADDRESS, options=Options(traffic=traffic))
+        sent: list[int] = []
+        reader = Asking(3, lambda: sent.append(traffic.requests))
+        reply = await connection.send(find("first"), reader=reader)
+        assert isinstance(reply, FindCoordinatorResponse)
+        assert reader.read == ["1", "2", "3", "4"] and reply.host == "4"
+        assert sent == [2, 3, 4, 5], "each in the call that received the reply before"
+        assert keys_of(peer) == ["first", "next 1", "next 2", "next 3"]
+        assert traffic.responses == 5
+        await connection.send(find("k"))
+        await connection.close()
+
+    play(scenario)
+
+
+def test_timeout_counts_from_each_request_of_a_reader() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        loop = asyncio.get_running_loop()
+        connection = await Connection.open(network, ADDRESS)
+        times: list[float] = []
+
+        def slowly_echo(request: Request) -> None:
+            times.append(loop.time())
+            if len(times) < 4:
+                loop.call_later(0.8, peer.transport.write, peer.echo(request))
+
+        peer.on_request = slowly_echo
+        with pytest.raises(RequestTimedOut):
+            await connection.send(find("k"), timeout_ms=1000, reader=Asking(9))
+        assert len(times) == 4, "together they take longer than one request may"
+        assert 0.9 < loop.time() - times[-1] <= 1.1
+        assert not connection.is_open
+
+    play(scenario)
+
+
+def test_reader_of_a_cancelled_caller_is_not_asked_for_a_request() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        loop = asyncio.get_running_loop()
+        connection = await Connection.open(network, ADDRESS, options=Options(in_flight_max=1))
+        peer.on_request = lambda request: (
+            loop.call_later(  # type: ignore[assignment,return-value]
+                1, peer.transport.write, peer.echo(request)
+            )
+            and None
+        )
+        reader = Asking(99)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3.5):
+                await connection.send(find("k"), reader=reader)
+        seen = reader.asked
+        assert 0 < seen < 4
+        peer.on_request = None
+        await connection.send(find("last"))  # its place among the requests in flight is free
+        assert reader.asked == seen
+        assert keys_of(peer)[-1] == "last"
+        await connection.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("reason", ["full", "login", "version"])
+def test_caller_sends_the_next_request_itself(reason: str) -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        newest = [2]
+        options = Options(version_max=lambda key: newest[0])
+        connection = await Connection.open(network, ADDRESS, options=options)
+
+        def change() -> None:
+            if reason == "full":
+                connection._stream.pause_writing()
+            elif reason == "login":
+                connection._login_ends = 0.0
+            else:
+                newest[0] = 1
+
+        reader = Asking(9, change)
+        await connection.send(find("k"), reader=reader)
+        assert reader.asked == 0
+        await connection.close()
+
+    play(scenario)
+
+
+def test_exception_of_a_readers_next_request_is_raised_to_the_caller() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS, options=Options(in_flight_max=1))
+        reader = Asking(9)
+        reader.next_request = lambda: 1 / 0  # type: ignore[assignment,method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await connection.send(find("k"), reader=reader)
+        await connection.send(find("k"))
+        await connection.close()
+
+    play(scenario)
+
+
+def test_connection_closed_by_a_reader_sends_no_request() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        reader = Asking(9, lambda: connection._lose("closed"))
+        with pytest.raises(ConnectionLost):
+            await connection.send(find("k"), reader=reader)
+        assert keys_of(peer) == ["k"]
+
+    play(scenario)
+
+
+def test_connection_lost_during_the_requests_of_a_reader_is_raised() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS)
+        reader = Asking(9, lambda: peer.transport.close() if reader.asked == 2 else None)
+        with pytest.raises(ConnectionLost):
+            await connection.send(find("k"), reader=reader)
+        assert reader.asked == 3
+
+    play(scenario)
+
+
+def test_requests_of_a_reader_leave_room_for_others() -> None:
+    async def scenario(network: Network, peer: Peer) -> None:
+        connection = await Connection.open(network, ADDRESS, options=Options(in_flight_max=2))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(connection.send(find("k"), reader=Asking(20)))
+            for _ in range(5):
+                await connection.send(find("other"))
+        assert keys_of(peer).count("other") == 5 and len(keys_of(peer)) == 26
+        await connection.close()
 
     play(scenario)
 

@@ -20,7 +20,7 @@ from ottla.protocol.messages.fetch import (
 )
 from ottla.protocol.records.batch import patch_crc
 from ottla.replication.fetch_append import FetchAppender
-from ottla.replication.fetcher_loop import FetchSettings
+from ottla.replication.fetch_rounds import FetchSettings
 from ottla.replication.follower import Follower
 from ottla.replication.follower_rules import FetchRound, decide_bytes
 from ottla.replication.partial_fetch import VERSION_MIN, PartialFetchResponse

@@ -9,7 +9,9 @@ reply is matched by its correlation id. Versions are negotiated once, when the c
 a request is sent in the highest version that both sides support.
 
 A reply is a message that belongs to the caller. For replies of megabytes the caller passes a
-`Reader`, which sees the reply in the receive buffer, also in part while more of it is received.
+`Reader`, which sees the reply in the receive buffer, also in part while more of it is received. A
+reader may answer a reply with the next request, which is sent before anything else happens: the
+caller is not woken, and gets the first reply that was not answered.
 
 A request without a reply in time closes the connection, as in Kafka: replies arrive in order, so no
 later reply would arrive either. A cancelled caller does not close it: its reply is dropped.
@@ -55,8 +57,8 @@ class ConnectionLost(ConnectionError):
 class Reader(Protocol):
     """Reads a reply in the receive buffer; views are invalid after each call.
 
-    Both methods are called only while the caller waits for the reply. Their exceptions are raised
-    to that caller.
+    Its methods are called only while the caller waits for the reply. Their exceptions are raised to
+    that caller.
     """
 
     def arriving(self, version: int, body: memoryview) -> None:
@@ -65,6 +67,14 @@ class Reader(Protocol):
 
     def arrived(self, response: Message) -> None:
         """Read the whole reply, before the caller gets it."""
+        ...
+
+    def next_request(self) -> Message | None:
+        """Return a request of the same API to send instead of passing the reply to the caller.
+
+        Called after `arrived`, unless the caller has to send the next request: it may have to wait,
+        log in again, or use another version. None: the caller gets the reply.
+        """
         ...
 
 
@@ -85,6 +95,13 @@ class Options(msgspec.Struct, frozen=True):
     """Counts what is sent and received."""
 
 
+class _Limit(msgspec.Struct):
+    """How long the caller of `Connection.send` waits for each reply."""
+
+    timeout: asyncio.Timeout
+    seconds: float
+
+
 class _Sent(msgspec.Struct, eq=False):
     """A request in flight. Its future is cancelled if the caller no longer waits."""
 
@@ -93,6 +110,7 @@ class _Sent(msgspec.Struct, eq=False):
     version: int
     reply: "asyncio.Future[Message]"
     reader: Reader | None = None
+    limit: _Limit | None = None
 
 
 class _Stream(asyncio.BufferedProtocol):
@@ -215,7 +233,8 @@ class Connection:
     ) -> Message:
         """Send a request and return its reply. ``version`` None takes the highest common one.
 
-        With a ``reader``, records in the reply are invalid views: the reader has read them.
+        With a ``reader``, records in the reply are invalid views: the reader has read them. The
+        reply may be one to `Reader.next_request`; ``timeout_ms`` is for each request.
 
         Raises:
             ConnectionLost: the connection closed before the reply.
@@ -228,12 +247,12 @@ class Connection:
             version = self.version_for(key)
         elif self.versions and not covers(self.versions.get(key), version):
             raise UnsupportedVersion(f"{self.address}: no {key.title} v{version}")
-        deadline = asyncio.timeout(timeout_ms / 1000)
+        limit = _Limit(asyncio.timeout(timeout_ms / 1000), timeout_ms / 1000)
         try:
-            async with deadline:
+            async with limit.timeout:
                 if self._login_ends is not None:
                     await self._keep_logged_in()
-                return await (await self._begin(request, key, version, reader)).reply
+                return await (await self._begin(request, key, version, reader, limit)).reply
         except TimeoutError as error:
             self._lose(f"no reply to {key.title} in {timeout_ms} ms")
             raise RequestTimedOut(f"{self.address}: {key.title}: {timeout_ms} ms") from error
@@ -322,7 +341,12 @@ class Connection:
     # -- requests and replies --------------------------------------------------
 
     async def _begin(
-        self, request: Message, key: ApiKey, version: int, reader: Reader | None = None
+        self,
+        request: Message,
+        key: ApiKey,
+        version: int,
+        reader: Reader | None = None,
+        limit: _Limit | None = None,
     ) -> _Sent:
         """Send a request once fewer than ``in_flight_max`` are in flight."""
         await self._room.acquire()
@@ -332,13 +356,16 @@ class Connection:
             self._room.release()
             raise
         loop = asyncio.get_running_loop()
-        sent = _Sent(correlation_id, key, version, loop.create_future(), reader)
+        sent = _Sent(correlation_id, key, version, loop.create_future(), reader, limit)
         self._sent.append(sent)
         return sent
 
     async def _write(self, request: Message, key: ApiKey, version: int) -> int:
         """Write a request once the transport accepts more; return its correlation id."""
         await self._stream.may_write.wait()
+        return self._write_now(request, key, version)
+
+    def _write_now(self, request: Message, key: ApiKey, version: int) -> int:
         self._require_open()
         correlation_id = self._next_id
         header = RequestHeader(key, version, correlation_id, self._client_id)
@@ -371,18 +398,42 @@ class Connection:
             raise ProtocolFault(f"reply to {correlation_id}, expected {sent.correlation_id}")
         response = self._decode(sent, body)
         self._sent.popleft()
-        self._room.release()
         if self._options.traffic is not None:
             self._options.traffic.responses += 1
-        if sent.reply.done():
-            return
         try:
-            if sent.reader is not None:
-                sent.reader.arrived(response)
+            if not self._is_answered(sent, response):
+                self._room.release()
+                if not sent.reply.done():
+                    sent.reply.set_result(response)
         except Exception as error:  # noqa: BLE001 - raised to the caller that waits for the reply
+            self._room.release()
             sent.reply.set_exception(error)
-        else:
-            sent.reply.set_result(response)
+
+    def _is_answered(self, sent: _Sent, response: Message) -> bool:
+        """Show the reply to its reader; True if the reader's next request is in flight now.
+
+        It takes the place of the request among those in flight, and its caller waits on.
+        """
+        reader, limit = sent.reader, sent.limit
+        if reader is None or sent.reply.done():
+            return False
+        reader.arrived(response)
+        loop = asyncio.get_running_loop()
+        if (
+            limit is None
+            or not self._stream.may_write.is_set()
+            or (self._login_ends is not None and loop.time() >= self._login_ends)
+            or self.version_for(sent.key) != sent.version
+        ):
+            return False
+        request = reader.next_request()
+        if request is None:
+            return False
+        assert request.SCHEMA.api_key == sent.key, "the reader reads replies of one API"
+        limit.timeout.reschedule(loop.time() + limit.seconds)
+        sent.correlation_id = self._write_now(request, sent.key, sent.version)
+        self._sent.append(sent)
+        return True
 
     @property
     def _is_read_early(self) -> bool:

@@ -17,7 +17,8 @@ from ottla.node.gauges import ScrubCounts
 from ottla.replication.cleaner_loop import LogCleanerService
 from ottla.replication.directory_reports import DirectoryReports
 from ottla.replication.disk_usage import DiskUsage
-from ottla.replication.fetcher_loop import Fetchers, FetchSettings
+from ottla.replication.fetch_rounds import FetchSettings
+from ottla.replication.fetcher_loop import Fetchers
 from ottla.replication.host import Host, HostPorts, HostSettings
 from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.isr_loop import IsrChanges, shrink_isr

@@ -27,6 +27,7 @@ The broker's partitions
 
 Following
     fetcher_loop         fetch from the leaders
+    fetch_rounds         requests and responses of one fetcher, round after round
     fetch_session        the follower's side of a fetch session
     fetch_append         append the records of a response
     partial_fetch        find complete batches in a response that is still arriving

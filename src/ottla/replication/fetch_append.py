@@ -9,7 +9,6 @@ fetch never starts after what is appended, because the leader counts its offset 
 
 from collections.abc import Mapping, MutableMapping
 
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import CorruptBatch, Fault, StorageFailed, UnsupportedMagic
 from ottla.protocol.messages.fetch import FetchPartition, FetchResponse, PartitionData
 from ottla.protocol.schema import Message
@@ -36,6 +35,7 @@ class FetchAppender:
     ) -> None:
         self.rejected: dict[Key, Fault] = {}
         self.got: dict[Key, int] = {}
+        self._has_answers = False  # rows with an error or a diverging epoch
         self._host = host
         self._followers = followers
         self._requested = requested
@@ -44,6 +44,11 @@ class FetchAppender:
         self._reached: dict[Key, Offset] = {}  # log ends after what was appended early
         self._early: dict[Key, int] = {}  # bytes appended early
         self._left: set[Key] = set()  # keys of which nothing more is appended early
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the response had nothing but records, all of them appended or outdated."""
+        return not self._has_answers and not self.rejected
 
     def arriving(self, version: int, body: memoryview) -> None:
         """Append the complete batches received so far."""
@@ -70,7 +75,8 @@ class FetchAppender:
                 row.records = None
 
     def _process(self, key: Key, row: PartitionData) -> None:
-        if row.error_code != ErrorCode.NONE or row.diverging_epoch.end_offset >= 0:
+        if row.error_code or row.diverging_epoch.end_offset >= 0:
+            self._has_answers = True
             return
         records = memoryview(row.records or b"")
         self.got[key] = len(records)

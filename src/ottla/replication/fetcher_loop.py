@@ -5,8 +5,9 @@
               reset the log
     repeat    the offsets of the next request tell the leader how far this broker is
 
-Of thousands of partitions most are idle. Only those that a response named or that changed here
-(`_stale`) are updated; the session keeps the others as they were, and no request names them.
+As long as responses have nothing but records, `FetchRounds` makes the next request when a response
+has arrived, and the connection sends it at once. The task of the fetcher connects, and processes
+what else a response may have: an error, a diverging epoch, records that the log rejects.
 
 After a lost connection or an unreachable leader the fetcher retries after
 ``replica.fetch.backoff.ms``; a partition that the leader rejects is retried after the same time.
@@ -16,23 +17,14 @@ All tasks run within `Fetchers`, which ends with them.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-import msgspec
 from msgspec.structs import replace
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, StorageFailed
-from ottla.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
-    PartitionData,
-    ReplicaState,
-)
+from ottla.protocol.messages.fetch import FetchResponse, PartitionData
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -41,22 +33,19 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.protocol.schema import Message
-from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Millis, Offset, TopicIdPartition, Uuid
+from ottla.protocol.types import LeaderEpoch, Millis, Offset, TopicIdPartition
 from ottla.replication.event_wait import wait_or_timeout
-from ottla.replication.fetch_append import FetchAppender
-from ottla.replication.fetch_session import FetchSession, Key, NextFetch
+from ottla.replication.fetch_rounds import FetchRounds, FetchSettings
+from ottla.replication.fetch_session import FetchSession
 from ottla.replication.follower import Follower
 from ottla.replication.follower_rules import (
     AfterError,
     DivergingEpoch,
-    FetchRound,
     Range,
     decide_after_error,
-    decide_bytes,
 )
 from ottla.replication.host import Host, RemoteHistory
 from ottla.replication.partition import Partition
-from ottla.replication.waiters import Unsubscribe
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +56,11 @@ class BrokerConnection(Protocol):
     """A connection to another broker."""
 
     async def send(
-        self, request: Message, *, timeout_ms: int, reader: FetchAppender | None = None
+        self, request: Message, *, timeout_ms: int, reader: FetchRounds | None = None
     ) -> Message:
         """Return the response after ``reader`` has processed it, possibly while it arrives.
+
+        With a reader it may be the response to `FetchRounds.next_request`, many rounds later.
 
         Raises OSError or a `Fault` when there is no response.
         """
@@ -84,18 +75,6 @@ class BrokerConnection(Protocol):
 Connect = Callable[[int], Awaitable[BrokerConnection]]
 
 
-class FetchSettings(msgspec.Struct, frozen=True):
-    """Kafka's ``replica.fetch.*`` and ``replica.socket.timeout.ms``; bytes and milliseconds."""
-
-    bytes_max: int = 1_048_576
-    response_bytes_max: int = 10_485_760
-    min_bytes: int = 1
-    wait_ms_max: int = 500
-    backoff_ms: int = 1000
-    timeout_ms: int = 30_000
-    fetchers_per_leader: int = 1
-
-
 class Fetcher:
     """The fetcher of one leader. `run` returns when there is nothing left to follow."""
 
@@ -107,45 +86,26 @@ class Fetcher:
         self._host = host
         self._connect = connect
         self._settings = settings
-        self._followed: dict[Key, Follower] = {}
-        # What the last request asked for, and the followers it was for.
-        self._requested: dict[Key, FetchPartition] = {}
-        self._requesting: dict[Key, Follower] = {}
-        # What must be updated before the next request; a dict, since its order reaches the wire.
-        self._stale: dict[Key, None] = {}
-        self._unsubscribes: dict[Key, Unsubscribe] = {}
-        self._session = FetchSession()
+        self._rounds = FetchRounds(host, settings)
         self._connection: BrokerConnection | None = None
         self._changed = asyncio.Event()
 
     def add(self, partition: Partition) -> None:
         """Follow a partition in its present leader epoch."""
-        key = (partition.topic_id, partition.index)
-        self._stop_listening(key)
-        self._followed[key] = Follower(self._host, partition)
-        self._stale[key] = None
-        self._unsubscribes[key] = partition.on_appended(lambda: self._stale.setdefault(key))
+        self._rounds.add(partition)
         self._changed.set()
 
     def remove(self, partition: Partition) -> None:
         """Stop following a partition."""
-        key = (partition.topic_id, partition.index)
-        self._stop_listening(key)
-        self._followed.pop(key, None)
-        self._stale[key] = None
+        self._rounds.remove(partition)
         self._changed.set()
-
-    def _stop_listening(self, key: Key) -> None:
-        unsubscribe = self._unsubscribes.pop(key, None)
-        if unsubscribe is not None:
-            unsubscribe()
 
     async def run(self) -> None:
         """Fetch until there is nothing left to follow."""
         try:
-            while self._followed:
+            while len(self._rounds):
                 try:
-                    await self._round()
+                    await self._fetch()
                 except (OSError, Fault) as error:
                     log.info("leader not reachable broker=%d reason=%s", self.leader_id, error)
                     await self._disconnect()
@@ -153,33 +113,41 @@ class Fetcher:
         finally:
             # A finished fetcher is never restarted: `Fetchers` creates another one.
             self.is_over = True
-            for key in list(self._unsubscribes):
-                self._stop_listening(key)
+            self._rounds.close()
             await self._disconnect()
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        self._session.lost()
+        self._rounds.session.lost()
         if connection is not None:
             await connection.close()
 
-    async def _round(self) -> None:
-        touched = self._update_stale()
-        if not self._requested:
+    async def _fetch(self) -> None:
+        """Fetch round after round, until a response is not for `FetchRounds` to finish."""
+        rounds = self._rounds
+        touched = rounds.update()
+        if touched is None:
             await self._wait()
             return
         if self._connection is None:
-            self._session = FetchSession()
+            rounds.session = FetchSession()
             self._connection = await self._connect(self.leader_id)
-        request = self._request(self._session.next(self._requested, touched))
-        appender = FetchAppender(self._host, self._requesting, self._requested, self._stale)
-        began = self._host.clock.monotonic()
-        response = await self._connection.send(
-            request, timeout_ms=self._settings.timeout_ms, reader=appender
+        await self._connection.send(
+            rounds.begin(touched), timeout_ms=self._settings.timeout_ms, reader=rounds
         )
-        assert isinstance(response, FetchResponse)
-        error = ErrorCode(response.error_code)
-        self._session.answered(error, response.session_id)
+        response = rounds.unsettled
+        if response is not None:
+            await self._process(response)
+
+    async def _wait(self) -> None:
+        """Wait until a rejected partition may be fetched again, or partitions are added."""
+        self._changed.clear()
+        await wait_or_timeout(self._changed, self._settings.backoff_ms)
+
+    # -- responses ---------------------------------------------------------------
+
+    async def _process(self, response: FetchResponse) -> None:
+        error = self._rounds.answered(response)
         if error is not ErrorCode.NONE:
             log.info("fetch rejected broker=%d error=%s", self.leader_id, error.name)
             if error not in (
@@ -188,100 +156,17 @@ class Fetcher:
             ):
                 await asyncio.sleep(self._settings.backoff_ms / 1000)
             return
-        await self._process(response, appender, self._host.clock.monotonic() - began)
-
-    async def _wait(self) -> None:
-        """Wait until a rejected partition may be fetched again, or partitions are added."""
-        self._changed.clear()
-        await wait_or_timeout(self._changed, self._settings.backoff_ms)
-
-    # -- requests ----------------------------------------------------------------
-
-    def _update_stale(self) -> list[Key]:
-        """Update the requested partitions; return the keys that may have changed.
-
-        A partition that may not be fetched now is checked again each time.
-        """
-        throttles = self._host.throttles
-        if throttles.follower.is_limited:
-            # Whether a partition is throttled, and how long, is known only by checking it.
-            self._stale.update(dict.fromkeys(self._followed))
-        touched, now = list(self._stale), self._host.clock.monotonic()
-        for key in touched:
-            follower = self._followed.get(key)
-            if follower is None:
-                del self._stale[key]
-            elif (
-                follower.delayed_until <= now
-                and follower.is_current
-                and not throttles.holds_back(follower.partition)
-            ):
-                del self._stale[key]
-                self._requested[key] = self._fetch_partition(follower)
-                self._requesting[key] = follower
-                continue
-            self._requested.pop(key, None)
-            self._requesting.pop(key, None)
-        return touched
-
-    def _fetch_partition(self, follower: Follower) -> FetchPartition:
-        local = follower.partition.log
-        latest = local.epochs.latest_epoch
-        return FetchPartition(
-            partition=follower.partition.index,
-            current_leader_epoch=follower.epoch,
-            fetch_offset=local.log_end_offset,
-            last_fetched_epoch=NO_EPOCH if latest is None else latest,
-            log_start_offset=local.log_start_offset,
-            partition_max_bytes=max(follower.bytes_wanted, self._settings.bytes_max),
-            high_watermark=local.high_watermark,
-        )
-
-    def _request(self, fetch: NextFetch) -> FetchRequest:
-        settings, node_id = self._settings, self._host.node_id
-        return FetchRequest(
-            replica_id=node_id,
-            replica_state=ReplicaState(node_id, self._host.broker_epoch),
-            max_wait_ms=settings.wait_ms_max,
-            min_bytes=settings.min_bytes,
-            max_bytes=settings.response_bytes_max,
-            session_id=fetch.session_id,
-            session_epoch=fetch.session_epoch,
-            topics=[
-                FetchTopic(topic_id=topic, partitions=[fetch.partitions[topic, i] for i in indexes])
-                for topic, indexes in _by_topic(fetch.partitions)
-            ],
-            forgotten_topics_data=[
-                ForgottenTopic(topic_id=topic, partitions=indexes)
-                for topic, indexes in _by_topic(fetch.forgotten)
-            ],
-        )
-
-    # -- responses ---------------------------------------------------------------
-
-    async def _process(
-        self, response: FetchResponse, appender: FetchAppender, taken_ms: int
-    ) -> None:
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
-                follower = self._requesting.get(key)
+                follower = self._rounds.settle(key, data)
                 if follower is None:
                     continue
-                self._stale[key] = None
-                if not follower.is_current:
-                    continue
-                asked = self._requested[key]
-                follower.bytes_wanted = decide_bytes(
-                    FetchRound(asked.partition_max_bytes, appender.got.get(key, 0), taken_ms),
-                    self._settings.bytes_max,
-                    self._settings.response_bytes_max,
-                )
                 try:
-                    if key in appender.rejected:
-                        raise appender.rejected[key]
-                    if follower.partition.log.log_end_offset == asked.fetch_offset:
-                        await self._process_one(follower, data)
+                    rejection = self._rounds.rejection(key)
+                    if rejection is not None:
+                        raise rejection
+                    await self._process_one(follower, data)
                 except StorageFailed:
                     continue  # its directory is offline now, the others are not
                 except Fault as fault:
@@ -396,13 +281,6 @@ class LeaderRangeUnknown(Fault):
     """The leader did not return the start or end of its log; retried later."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-def _by_topic(keys: Iterable[Key]) -> list[tuple[Uuid, list[int]]]:
-    found: dict[Uuid, list[int]] = {}
-    for topic_id, index in keys:
-        found.setdefault(topic_id, []).append(index)
-    return list(found.items())
 
 
 class Fetchers:
