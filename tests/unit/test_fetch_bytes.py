@@ -1,6 +1,8 @@
 """The hand-written parser and encoder of Fetch, compared with the codec."""
 
 import io
+import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from message_strategies import messages
 
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
 from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
-from ottla.api.fetch_request import FetchPartition, parse_fetch
+from ottla.api.fetch_request import FetchBody, FetchPartition, _follower, _Reader, parse_fetch
 from ottla.api.replies import Chunk
 from ottla.protocol.codec import decode_prefix, encode
 from ottla.protocol.errors import ErrorCode
@@ -108,6 +110,59 @@ def test_session_requests_are_parsed_as_by_the_codec(version: int, rack: str) ->
     )
     body = encode(request, version)
     assert tuple(parse_fetch(version, memoryview(body))) == expected(request, version)
+
+
+INT32S, INT64S = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+FOLLOWER_REQUESTS = st.builds(
+    lambda head, row, state: fetch.FetchRequest(
+        replica_state=fetch.ReplicaState(*state),
+        max_wait_ms=head[0],
+        min_bytes=head[1],
+        max_bytes=head[2],
+        isolation_level=head[5] % 4,
+        session_id=head[3],
+        session_epoch=head[4],
+        topics=[fetch.FetchTopic(topic_id=ID, partitions=[fetch.FetchPartition(*row)])],
+    ),
+    st.tuples(*[INT32S] * 6),
+    st.tuples(INT32S, INT32S, INT64S, INT32S, INT64S, INT32S),
+    st.tuples(st.integers(0, 2**31 - 1), INT64S),
+)
+
+
+@pytest.mark.parametrize("version", range(15, 19))
+@settings(max_examples=30)
+@given(request=FOLLOWER_REQUESTS)
+def test_follower_request_is_parsed_in_one_step_as_by_the_codec(
+    version: int, request: fetch.FetchRequest
+) -> None:
+    body = encode(request, version)
+    found = _follower(version, body)
+    assert found is not None, "it has the usual form"
+    assert tuple(found) == expected(request, version)
+    assert found == parse_fetch(version, memoryview(body)) == _Reader(version, body).read()
+
+
+@settings(max_examples=300)
+@given(
+    request=FOLLOWER_REQUESTS,
+    changes=st.lists(st.tuples(st.integers(0, 90), st.integers(0, 255)), min_size=1, max_size=3),
+)
+def test_other_requests_of_that_length_are_parsed_as_usual(
+    request: fetch.FetchRequest, changes: list[tuple[int, int]]
+) -> None:
+    body = bytearray(encode(request, 18))
+    for at, value in changes:
+        body[at] = value
+
+    def outcome(parse: Callable[[], FetchBody]) -> FetchBody | None:
+        try:
+            return parse()
+        except (ProtocolFault, IndexError, struct.error, UnicodeDecodeError):
+            return None
+
+    usual = outcome(lambda: _Reader(18, bytes(body)).read())
+    assert outcome(lambda: parse_fetch(18, memoryview(body))) == usual
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -10,13 +10,14 @@ page cache. The request is parsed into values before the handler returns, so a w
 not hold the receive buffer.
 """
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from itertools import groupby
 
 import msgspec
 
 from ottla.api.fetch_partitions import FetchedPartition
-from ottla.api.fetch_read import Pass, Reading, ReadSources
+from ottla.api.fetch_read import Pass, Reading, ReadSources, TailRead
 from ottla.api.fetch_reply import NO_SESSION, FetchReply, Row, pack_fetch, template_of
 from ottla.api.fetch_request import IDS_SINCE, FetchBody, Topic, parse_fetch
 from ottla.api.fetch_sessions import Context, Incremental, PartitionRow, Session, Sessions
@@ -84,12 +85,18 @@ class _Fetch:
 
     def start(self) -> Reply:
         """Read once; reply, or wait for more records."""
-        fetch, session = self._fetch, self._session
+        session = self._session
         if session is not None:
             self._look_at_all_anew(session)
+            at_end = self._record_at_end(session)
+            if at_end is not None:
+                return self._conclude_soon(at_end)
         done = self._reading.read(list(self._context.fetched), self._bytes_max, is_first=True)
-        if done.remote:
-            return self._answer_from_remote(done)
+        return self._answer_from_remote(done) if done.remote else self._conclude(done)
+
+    def _conclude(self, done: Pass, waiting: FetchWait | None = None) -> Reply:
+        """Return the reply if the pass found enough; otherwise wait, with ``waiting`` if given."""
+        fetch, session = self._fetch, self._session
         rows = dict(done.results)
         watched = done.watched
         if session is not None:
@@ -100,10 +107,53 @@ class _Fetch:
             return self._answer(done)
         if len(done.watched) == len(done.results) == 1:
             self._reading.prepare_tail(*done.watched[0], self._bytes_max)
-        waiting = FetchWait(bytes_min, self)
+            if session is not None:
+                session.tail = self._reading.tail
+        waiting = waiting or FetchWait(bytes_min, self)
         partitions = None if session is None else session.partitions
         waiting.start(watched, rows, fetch.wait_ms_max, partitions)
         return waiting.reply
+
+    # -- a follower that has everything ------------------------------------------
+
+    def _record_at_end(self, session: Session) -> Pass | None:
+        """Return the pass of a follower that has all of the only active partition.
+
+        A record is replicated when its followers fetch again, so such fetches take few steps. None
+        if the partition has to be read.
+        """
+        fetched, last = session.partitions.only_awake, session.tail
+        if self._fetch.replica_id < 0 or fetched is None or not isinstance(last, TailRead):
+            return None
+        row = self._reading.record_at_end(fetched, last)
+        return None if row is None else Pass([(fetched, row)], [(fetched, last.partition)])
+
+    def _conclude_soon(self, done: Pass) -> Reply:
+        """Wait for more records, after the replies that the fetch of the follower completed."""
+        ((_, row),), ((_, partition),) = done.results, done.watched
+        if row.high_watermark == partition.log.high_watermark:
+            return self._conclude(done)
+        waiting = FetchWait(min(self._fetch.bytes_min, self._bytes_max), self)
+        asyncio.get_running_loop().call_soon(self._conclude_late, waiting, done)
+        return waiting.reply
+
+    def _conclude_late(self, waiting: FetchWait, done: Pass) -> None:
+        reply, context = waiting.reply, self._context
+        assert isinstance(context, Incremental)
+        if reply.done():
+            return  # the follower has gone
+        try:
+            ((fetched, _),) = done.results
+            is_only = context.session.partitions.only_awake is fetched
+            if not (is_only and context.is_newest and self._reading.is_at_end(fetched)):
+                done = self._read_all()
+            found = self._conclude(done, waiting) if context.is_newest else self._answer(done)
+        except Exception as error:  # noqa: BLE001 - the reply carries it
+            reply.fail(error)
+            return
+        if found is not reply:
+            assert isinstance(found, list)
+            reply.answer(found)
 
     def _look_at_all_anew(self, session: Session) -> None:
         """Mark all partitions as active if the state that their rows depend on has changed."""

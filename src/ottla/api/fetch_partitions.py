@@ -94,6 +94,11 @@ class SessionPartitions:
         return self._awake.values()
 
     @property
+    def only_awake(self) -> FetchedPartition | None:
+        """The partition to read, if it is the only one."""
+        return next(iter(self._awake.values())) if len(self._awake) == 1 else None
+
+    @property
     def resting(self) -> Iterable[FetchedPartition]:
         """The partitions without news."""
         return self._resting

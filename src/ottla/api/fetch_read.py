@@ -355,6 +355,49 @@ class Reading:
             self._want(fetched.requested, limit, minimum_one=True),
         )
 
+    @property
+    def tail(self) -> TailRead | None:
+        """What `prepare_tail` has prepared; the next request of a session may start from it."""
+        return self._tail
+
+    def record_at_end(self, fetched: FetchedPartition, last: TailRead) -> Row | None:
+        """Record the fetch of a follower that has the whole log; return the row of a pass.
+
+        ``last`` is the tail of the session's previous request. None, and nothing is recorded, if
+        a pass has anything to read, to check or to report.
+        """
+        self._tail, fetch = last, self._fetch
+        tail = self._valid_tail(fetched)
+        if tail is None or self._refusal_of_all() is not None:
+            return None
+        partition, requested, throttles = tail.partition, fetched.requested, self._sources.throttles
+        log = partition.log
+        if (
+            requested.offset != log.log_end_offset
+            or requested.last_fetched_epoch != log.epochs.latest_epoch
+            or requested.current_leader_epoch != partition.leader_epoch
+            or partition.offline is not None
+            or (throttles is not None and throttles.leader.is_limited)
+        ):
+            return None
+        row = Row(
+            requested.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+        )
+        try:
+            partition.follower_fetched(
+                fetch.replica_id,
+                requested.offset,
+                log_start=requested.log_start_offset,
+                leader_end=requested.offset,
+                broker_epoch=fetch.replica_epoch,
+            )
+        except Fault:
+            return None  # a pass gets it again, and puts it into its row
+        return row
+
     def _valid_tail(self, fetched: FetchedPartition) -> TailRead | None:
         tail = self._tail
         if tail is None or fetched is not tail.fetched or tail.image is not self._sources.image():

@@ -1,5 +1,8 @@
 """The body of a Fetch request, decoded by hand: pollers send the same few bytes repeatedly.
 
+Two forms are read in one step: a consumer's request without news, and that of a follower with one
+partition, which acknowledges each record that it has.
+
     replica_id       int32     up to v14; from v15 on in the tagged replica_state
     max_wait_ms, min_bytes, max_bytes int32, isolation_level int8
     session_id, session_epoch int32                                       v7+
@@ -48,6 +51,17 @@ _ISOLATION_LEVELS: Final = (0, 1)
 # No topics, none forgotten, no rack, no tags.
 _POLL_TAIL: Final = b"\1\1\1\0"
 _POLL_BYTES: Final = _HEAD_NEW.size + len(_POLL_TAIL)
+# A follower's request with one partition, as it is from version 15 on:
+#   head, one topic: id, one partition: fields
+#   no tags of the partition and the topic, none forgotten, no rack, one tag, its size
+#   replica_state: id, epoch, no tags
+_ONE: Final = 2
+_TOPIC_AT: Final = _HEAD_NEW.size + 1
+_ROW_AT: Final = _TOPIC_AT + 16 + 1
+_MARKS_AT: Final = _ROW_AT + 32
+_MARKS: Final = bytes((0, 0, 1, 1, 1, _REPLICA_STATE_TAG, _REPLICA_STATE.size + 1))
+_STATE_AT: Final = _MARKS_AT + len(_MARKS)
+_FOLLOWER_BYTES: Final = _STATE_AT + _REPLICA_STATE.size + 1
 
 
 class FetchPartition(NamedTuple):
@@ -107,6 +121,7 @@ def _layout(version: int) -> _Layout:
 
 
 _LAYOUTS: Final = tuple(_layout(version) for version in range(19))
+assert _LAYOUTS[15].partition.size == _MARKS_AT - _ROW_AT
 
 
 def parse_fetch(version: int, body: memoryview) -> FetchBody:
@@ -116,8 +131,14 @@ def parse_fetch(version: int, body: memoryview) -> FetchBody:
         ProtocolFault: the body is malformed.
     """
     try:
-        if version >= 15 and len(body) == _POLL_BYTES and bytes(body[-4:]) == _POLL_TAIL:
-            return _poll(version, body)
+        if version >= 15:
+            size = len(body)
+            if size == _POLL_BYTES and bytes(body[-4:]) == _POLL_TAIL:
+                return _poll(version, body)
+            if size == _FOLLOWER_BYTES:
+                found = _follower(version, bytes(body))
+                if found is not None:
+                    return found
         return _Reader(version, bytes(body)).read()
     except (IndexError, error):
         raise ProtocolFault(f"Fetch v{version}: ends within a field") from None
@@ -140,6 +161,35 @@ def _poll(version: int, body: memoryview) -> FetchBody:
         session_id,
         epoch,
         [],
+        [],
+        "",
+        isolation not in _ISOLATION_LEVELS,
+    )
+
+
+def _follower(version: int, body: bytes) -> FetchBody | None:
+    """Read the request of a follower with one partition; None if it has another form."""
+    if (
+        body[_MARKS_AT:_STATE_AT] != _MARKS
+        or body[_TOPIC_AT - 1] != _ONE
+        or body[_ROW_AT - 1] != _ONE
+        or body[-1]
+    ):
+        return None
+    wait_ms, bytes_min, bytes_max, isolation, session_id, epoch = _HEAD_NEW.unpack_from(body)
+    replica_id, replica_epoch = _REPLICA_STATE.unpack_from(body, _STATE_AT)
+    row = FetchPartition._make(_LAYOUTS[version].partition.unpack_from(body, _ROW_AT))
+    return FetchBody(
+        version,
+        replica_id,
+        replica_epoch,
+        wait_ms,
+        bytes_min,
+        bytes_max,
+        isolation == 1,
+        session_id,
+        epoch,
+        [(Uuid(body[_TOPIC_AT : _ROW_AT - 1]), [row])],
         [],
         "",
         isolation not in _ISOLATION_LEVELS,

@@ -54,7 +54,10 @@ class _Value(NamedTuple):
 
 
 class Session(msgspec.Struct, eq=False):
-    """One session. ``ground`` is the state that its rows depended on when they were last read."""
+    """One session. ``ground`` is the state that its rows depended on when they were last read.
+
+    ``tail`` is how its only active partition was last read (`fetch_read.TailRead`), if so.
+    """
 
     id: int
     is_follower: bool
@@ -65,6 +68,7 @@ class Session(msgspec.Struct, eq=False):
     partitions: SessionPartitions
     value: _Value | None = None  # as of the last use; None before the first
     ground: object = None
+    tail: object = None
 
     def update(self, fetch: FetchBody) -> None:
         """Apply the changes of a request."""
@@ -138,10 +142,15 @@ class Incremental(msgspec.Struct, frozen=True):
         """The active partitions of the session."""
         return self.session.partitions.awake
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether no later request of the session has arrived."""
+        return self.session.epoch == next_epoch(self.epoch)
+
     def finish(self, results: Sequence[PartitionRow], now: Millis) -> Finished:
         """Return the changed rows. Partitions that got records are read last next time."""
         session = self.session
-        if session.epoch != next_epoch(self.epoch):
+        if not self.is_newest:
             return Finished(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, ())
         news: list[PartitionRow] = []
         for fetched, row in results:
@@ -155,7 +164,7 @@ class Incremental(msgspec.Struct, frozen=True):
     def finish_with(self, fetched: FetchedPartition, sent: SentOffsets) -> int | None:
         """Store what is sent, as `finish` does; None if `finish` has to return an error."""
         session = self.session
-        if session.epoch != next_epoch(self.epoch):
+        if not self.is_newest:
             return None
         fetched.high_watermark, fetched.log_start_offset = sent
         return session.id

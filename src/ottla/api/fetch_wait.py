@@ -79,21 +79,41 @@ class FetchWait:
         self._timer = self._loop.call_later(wait_ms / 1000, self._time_out)
         if session is not None:
             self._session = session
-            session.on_roused = self._wake
+            session.on_roused = self.wake
         for fetched, partition in watched:
             size = rows[fetched].size
             self._sizes[fetched] = size
             self._size += size
-            self._unsubscribes.append(partition.on_appended(self._waker(fetched, partition)))
+            self._subscribe(fetched, partition)
+
+    def _subscribe(self, fetched: FetchedPartition, partition: Partition) -> None:
+        self._unsubscribes.append(partition.on_appended(self._waker(fetched, partition)))
 
     def _waker(self, fetched: FetchedPartition, partition: Partition) -> Callable[[], None]:
-        return lambda: self._wake(fetched, partition)
+        return lambda: self.wake(fetched, partition)
 
-    def _wake(self, fetched: FetchedPartition, partition: Partition) -> None:
+    def wake(self, fetched: FetchedPartition, partition: Partition) -> None:
+        """Reply in this iteration of the event loop if a change of the partition is enough."""
+        if self._is_in_vain(fetched, partition):
+            return
         if not self._woken:
             self._loop.call_soon(self._consider)
             self.reply.announce()
         self._woken[fetched] = partition
+
+    def _is_in_vain(self, fetched: FetchedPartition, partition: Partition) -> bool:
+        """Whether a change adds nothing to what the wait has of a partition.
+
+        With replicas, every record wakes the consumer before it may be read, and the followers
+        after they have it.
+        """
+        if not self._request.is_at_end(fetched):
+            return False
+        if fetched not in self._sizes:
+            # It was idle: its subscription ended when it changed.
+            self._sizes[fetched] = 0
+            self._subscribe(fetched, partition)
+        return True
 
     def _consider(self) -> None:
         """Reply if the partitions that changed have enough."""
@@ -122,7 +142,7 @@ class FetchWait:
     def _is_enough(self, woken: dict[FetchedPartition, Partition]) -> bool:
         """Read the partitions that changed; return whether to reply."""
         for fetched, partition in woken.items():
-            if fetched in self._sizes and self._request.is_at_end(fetched):
+            if self._is_in_vain(fetched, partition):
                 continue
             try:
                 found = self._request.look_again(fetched, partition)
@@ -131,8 +151,7 @@ class FetchWait:
             if found.diverging is not None:
                 return True
             if fetched not in self._sizes:
-                # It was idle: its subscription ended when it changed.
-                self._unsubscribes.append(partition.on_appended(self._waker(fetched, partition)))
+                self._subscribe(fetched, partition)
             self._size += found.slice.length - self._sizes.get(fetched, 0)
             self._sizes[fetched] = found.slice.length
         return self._size >= self._bytes_min
@@ -151,5 +170,5 @@ class FetchWait:
         for unsubscribe in self._unsubscribes:
             unsubscribe()
         self._unsubscribes.clear()
-        if self._session is not None and self._session.on_roused == self._wake:
+        if self._session is not None and self._session.on_roused == self.wake:
             self._session.on_roused = None
