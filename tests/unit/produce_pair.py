@@ -139,6 +139,8 @@ class Broker:
             partitions, lambda: IMAGE, clock, events=self.topics, access=self.access
         )
         self.handler = handler
+        if not self.has_fast_path:
+            handler._append_replicated = lambda *_: None  # type: ignore[method-assign]
         (route,) = bind_routes(Listener.BROKER, handlers_of(handler))
         self.fast_path = route.fast_path
         routes = Routes(

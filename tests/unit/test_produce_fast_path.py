@@ -331,6 +331,66 @@ def test_followers_are_waited_for_with_acks_all(acks: int, taken: int) -> None:
     assert broker.hosted[0].log.high_watermark == 0
 
 
+def appends_of(broker: Broker) -> list[bool]:
+    """Return a list of which requests with acks=all the fast path appends, as they are served."""
+    appended: list[bool] = []
+    append = broker.handler._append_replicated
+
+    def counted(*args: object) -> object:
+        reply = append(*args)  # type: ignore[arg-type]
+        appended.append(reply is not None)
+        return reply
+
+    broker.handler._append_replicated = counted  # type: ignore[assignment,method-assign]
+    return appended
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_request_that_waits_for_followers_is_appended_on_the_fast_path(version: int) -> None:
+    sent = [
+        frame(batch(b"a"), version=version, acks=-1),
+        frame(batch(b"b", b"c"), version=version, acks=-1),
+        *(frame(of_producer(0, each), version=version, acks=-1) for each in range(3)),
+        frame(of_producer(0, 1), version=version, acks=-1),  # a duplicate
+        frame(of_producer(0, 9), version=version, acks=-1),  # a gap
+    ]
+
+    async def both() -> None:
+        fast, general = (
+            Broker(has_fast_path, TopicConfig(), LogConfig(), (0, 1))
+            for has_fast_path in (True, False)
+        )
+        appended = appends_of(fast)
+        for broker in (fast, general):
+            for each in sent:
+                broker.receive(each, 1 << 20)
+            partition = broker.hosted[0]
+            partition.follower_fetched(1, partition.log.log_end_offset, log_start=0)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        assert fast.outcome() == general.outcome()
+        assert appended == [True] * 5 + [False] * 2
+        assert fast.taken == 0
+
+    asyncio.run(both())
+
+
+def test_request_behind_a_queued_one_is_not_appended_on_the_fast_path() -> None:
+    async def story() -> None:
+        broker = Broker(True, TopicConfig(), LogConfig(), (0, 1))
+        appended = appends_of(broker)
+        ticket = broker.handler._order.enter([("other", 0, 1)])
+        broker.receive(frame(PLAIN, acks=-1), 1 << 20)
+        broker.handler._order.leave(ticket)
+        broker.receive(frame(PLAIN, acks=-1), 1 << 20)
+        assert appended == [False, True]
+        assert broker.hosted[0].log.log_end_offset == 2
+        broker.connection.cancel_pending()
+        await asyncio.sleep(0)
+
+    asyncio.run(story())
+
+
 def test_too_small_isr_is_rejected() -> None:
     config = TopicConfig(min_insync_replicas=2)
     assert send_both([frame(PLAIN, acks=-1)] * 2, config=config, replicas=(0, 1)).taken == 0

@@ -35,14 +35,20 @@ from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.current_leaders import NodeEndpoint, current_leader, endpoint_of
 from ottla.api.partition_wait import PartitionWait, Subscribe
 from ottla.api.produce_access import ALLOW_ALL, ProduceAccess
-from ottla.api.produce_fast_path import ProduceFastPath
+from ottla.api.produce_fast_path import FRAME_BYTES_MAX, ProduceFastPath
 from ottla.api.produce_reply import (
     CURRENT_LEADER_VERSION_FIRST,
     PartitionResult,
     TopicResult,
     pack_produce,
 )
-from ottla.api.produce_request import ProduceBody, each_once, parse_produce
+from ottla.api.produce_request import (
+    FLEXIBLE_VERSION_FIRST,
+    TOPIC_ID_VERSION_FIRST,
+    ProduceBody,
+    each_once,
+    parse_produce,
+)
 from ottla.api.produce_transaction import (
     ADDING_VERSION_FIRST,
     TRY_AGAIN,
@@ -110,6 +116,7 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 """The one client id that may write to internal topics, as in Kafka."""
 
 _INT64: Final = Struct(">q")
+_NEGATIVE: Final = 0xFF  # the first byte of acks=-1
 
 RULES_MAX: Final = 10_000
 """Topic configurations whose record rules are cached; a full cache is dropped whole."""
@@ -176,13 +183,14 @@ class ProduceHandler:
         self._order = AppendOrder()
         # By identity: a changed configuration is another object, and this one keeps it alive.
         self._rules: dict[int, tuple[TopicConfig, RecordRules]] = {}
+        self._fast_path = ProduceFastPath(
+            *(partitions, clock, self._events, self._rules_of),
+            *(self._topic_writes, self._order),
+        )
 
     def fast_path(self) -> FastPath:
         """Return the fast path of small requests."""
-        return ProduceFastPath(
-            *(self._partitions, self._clock, self._events, self._rules_of),
-            *(self._topic_writes, self._order),
-        ).serve
+        return self._fast_path.serve
 
     def handle(self, caller: Caller, request: Request, body: memoryview) -> Reply:
         """Serve one request.
@@ -190,6 +198,9 @@ class ProduceHandler:
         Raises:
             ProtocolFault: the body is malformed.
         """
+        replicating = self._append_replicated(caller, request.version, body)
+        if replicating is not None:
+            return replicating
         produce = each_once(parse_produce(body, request.version))
         contents = inspect_batches(produce.topics)
         denied = self._denied(caller, produce)
@@ -330,6 +341,21 @@ class ProduceHandler:
                 size = 0
                 await asyncio.sleep(0)
         return self._finish(reply, call.produce.timeout_ms)
+
+    def _append_replicated(self, caller: Caller, version: int, body: memoryview) -> Reply | None:
+        """Append a small batch on the fast path and wait for followers; None if it is not one."""
+        acks_at = 1 if version >= FLEXIBLE_VERSION_FIRST else 2
+        if not acks_at < len(body) <= FRAME_BYTES_MAX or body[acks_at] != _NEGATIVE:
+            return None
+        appended = self._fast_path.append_replicated(caller, version, bytearray(body))
+        if appended is None:
+            return None
+        partition, first, end, timeout_ms = appended
+        topic = partition.topic if version < TOPIC_ID_VERSION_FIRST else partition.topic_id
+        start = partition.log.log_start_offset
+        result = PartitionResult(partition.index, base_offset=first, log_start_offset=start)
+        waits: dict[int, Subscribe] = {0: partial(partition.when_replicated, end)}
+        return self._finish(_Reply(caller, version, ALL, [(topic, 1)], [result], waits), timeout_ms)
 
     def _append_each(
         self,

@@ -10,10 +10,12 @@ It serves requests of one form:
     access     the general path has allowed the caller to write to the topic
     partition  led here, and no follower has to be waited for
 
-Such a request is parsed, validated, appended and answered in one call, by C if this module is
-compiled. `ProduceFastPath.serve` returns None for any other request, having changed nothing; the
-general path (`produce.py`) serves it and returns its errors. Both paths use the same record rules
-(`record_validation.py`); a test compares their replies and logs request by request.
+A request that has to wait for followers is answered by the general path, and only appended here
+(`ProduceFastPath.append_replicated`). Any other is parsed, validated, appended and answered in one
+call, by C if this module is compiled. `ProduceFastPath.serve` returns None for requests of another
+form, having changed nothing; the general path (`produce.py`) serves them and returns their errors.
+Both paths use the same record rules (`record_validation.py`); a test compares their replies and
+logs request by request.
 
 Every index is compared with the bounds before it is used, and all integers of the wire are handled
 as 64 bits, so that the compiled and the plain form agree.
@@ -35,7 +37,7 @@ from ottla.observability.topic_events import TopicEvents
 from ottla.protocol.faults import Fault, InvalidRecord, StorageFailed
 from ottla.protocol.records.batch import BatchHeader, read_header
 from ottla.protocol.records.walker import check_records_at
-from ottla.protocol.types import Millis, Uuid
+from ottla.protocol.types import Millis, Offset, Uuid
 from ottla.replication.hosted_partitions import Partitions
 
 if TYPE_CHECKING:
@@ -377,11 +379,54 @@ class ProduceFastPath:
         if not _read_body(plain, data, at + 8 + len(client), end) or not _read_batch(plain, data):
             return None
         handle = self._handle(plain, data)
-        now = self._now()
-        if handle is None or not _is_valid(plain, data, handle, now):
+        if handle is None or not handle.partition.is_answered_at_once(plain.acks):
             return None
-        is_waiting = not handle.partition.is_answered_at_once(plain.acks)
-        if is_waiting or not self._topic_writes.is_allowed(caller, handle.topic):
+        acks, correlation_id = plain.acks, data[start + 4 : start + 8]
+        first = self._append(plain, data, handle, caller)
+        if first is None:
+            return None
+        return bytearray() if acks == 0 else self._reply(handle, first, correlation_id)
+
+    @cython.locals(plain=_Plain, handle=PartitionHandle)
+    def append_replicated(
+        self, caller: Caller, version: int, data: bytearray
+    ) -> "tuple[Partition, Offset, Offset, int] | None":
+        """Append the batch of the body ``data`` with acks=all, whose reply waits for followers.
+
+        Return the partition, the offsets of the first record and after the last one, and the
+        timeout of the request in ms. None if the general path has to serve it; as in `serve`.
+        """
+        if version < _VERSION_FIRST or version > _VERSION_LAST or len(data) > _FRAME_MAX:
+            return None
+        plain = _Plain()
+        plain.version = version
+        is_classic = version < _VERSION_FLEXIBLE
+        is_plain = (
+            _read_classic_body(plain, data, 0, len(data))
+            if is_classic
+            else _read_flexible_body(plain, data, 0, len(data))
+        )
+        # An earlier request of this connection or producer may wait for its turn.
+        if not is_plain or plain.acks != -1 or self._order.queues or not _read_batch(plain, data):
+            return None
+        handle = self._handle(plain, data)
+        if handle is None or handle.partition.is_under_min_isr:
+            return None
+        count, timeout_ms = plain.offset_delta + 1, _int32(data, 4 if is_classic else 3)
+        first = self._append(plain, data, handle, caller)
+        return (
+            None if first is None else (handle.partition, first, Offset(first + count), timeout_ms)
+        )
+
+    @cython.cfunc
+    def _append(
+        self, plain: _Plain, data: bytearray, handle: PartitionHandle, caller: Caller
+    ) -> "Offset | None":
+        """Append the batch and return its offset; None if the general path has to look at it."""
+        now = self._now()
+        if not _is_valid(plain, data, handle, now):
+            return None
+        if not self._topic_writes.is_allowed(caller, handle.topic):
             return None
         header = None
         if plain.is_idempotent:
@@ -389,25 +434,9 @@ class ProduceFastPath:
             header = None if self._order.queues else _next_header(plain, data, handle)
             if header is None:
                 return None
-        return self._append(plain, data, handle, now, header, data[start + 4 : start + 8])
-
-    @cython.cfunc
-    def _append(
-        self,
-        plain: _Plain,
-        data: bytearray,
-        handle: PartitionHandle,
-        now: "Millis",
-        header: "BatchHeader | None",
-        correlation_id: bytearray,
-    ) -> "bytearray | None":
-        """Append and return the reply; None if the disk has failed.
-
-        ``header`` is that of an idempotent producer's batch.
-        """
         batch = memoryview(data)[plain.start : plain.end]
         # The append serves waiting fetches, which may call this again: read the values first.
-        acks, count, size = plain.acks, plain.offset_delta + 1, plain.end - plain.start
+        count, size = plain.offset_delta + 1, plain.end - plain.start
         try:
             if header is None:
                 first = handle.partition.append_checked(
@@ -418,8 +447,13 @@ class ProduceFastPath:
         except StorageFailed:
             return None  # the general path returns the partition's error
         self._events.produced(handle.topic, count, size)
-        if acks == 0:
-            return bytearray()
+        return first
+
+    @cython.cfunc
+    def _reply(
+        self, handle: PartitionHandle, first: "Offset", correlation_id: bytearray
+    ) -> bytearray:
+        """Return the reply to a request whose batch was appended at ``first``."""
         reply = bytearray(handle.reply)
         reply[_CORRELATION_ID_AT : _CORRELATION_ID_AT + 4] = correlation_id
         _put_int64(reply, handle.offset_at, first)
