@@ -1,6 +1,8 @@
 """Appending to a log: what is accepted, what is rejected, and the resulting file."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from log_fixtures import (
     EPOCH,
     NOW,
@@ -31,7 +33,7 @@ from ottla.protocol.faults import (
 )
 from ottla.protocol.records.batch import Compression, is_crc_valid, read_header
 from ottla.protocol.records.reader import read_records
-from ottla.protocol.records.writer import Producer
+from ottla.protocol.records.writer import NO_PRODUCER, Producer
 from ottla.storage.log_config import LogConfig
 from simulation.disk import SimDisk
 
@@ -317,6 +319,43 @@ def test_follower_rolls_when_a_batch_is_too_new_for_the_segment() -> None:
     log.append_at(b"".join(sent), now=NOW)
     assert segment_bases(log) == [0, 2]
     assert len(values(log)) == 4
+
+
+SENT = st.lists(
+    st.tuples(
+        st.integers(0, 2),  # offsets left out before it
+        st.lists(st.binary(max_size=90), min_size=1, max_size=3),
+        st.integers(0, 2),  # leader epochs after the last one
+        st.sampled_from([NOW, NOW + 1, NOW + 2000]),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sent=SENT)
+def test_single_batches_are_replicated_alike_in_any_buffer(sent) -> None:
+    # A read-only buffer takes the path of several batches.
+    config = LogConfig(segment_bytes=400, index_interval_bytes=100, segment_ms=1500)
+    logs = [open_log(SimDisk(), config) for _ in range(2)]
+    offset = epoch = 0
+    for number, (gap, items, step, timestamp, has_producer) in enumerate(sent):
+        offset, epoch = offset + gap, epoch + step
+        producer = Producer(5, number, 0) if has_producer else NO_PRODUCER
+        batch = batch_of(
+            *items, base_offset=offset, timestamp=timestamp, leader_epoch=epoch, producer=producer
+        )
+        before = bytes(batch)
+        assert logs[0].append_at(batch, now=NOW) == logs[1].append_at(bytes(batch), now=NOW)
+        assert bytes(batch) == before
+        offset += len(items)
+    found, expected = ([
+        log.log_end_offset, log.epochs.entries, segment_bases(log), raw_batches(log),
+        log.producers.map_end_offset, list(log.producers.entries()),
+        [(each.size, each.first_timestamp, each.largest) for each in log.segments],
+    ] for log in logs)  # fmt: skip
+    assert found == expected
 
 
 def test_follower_updates_producers_and_transactions() -> None:

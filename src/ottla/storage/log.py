@@ -285,12 +285,16 @@ class Log(LogTail):
             return None
         view, first, last = memoryview(data), placed[0], placed[-1].header.last_offset
         largest = max(each.header.max_timestamp for each in placed)
-        length = placed[-1].end - first.start
-        if self._segments.active.should_roll(length, last, largest, now):
+        header, end = first.header, placed[-1].end
+        is_next = header.base_offset == self.log_end_offset and header.producer_id < 0
+        if is_next and len(placed) == 1 and not view.readonly:
+            batch, epoch = view[first.start : end], header.leader_epoch
+            self.append_checked(batch, last, largest, epoch, now)  # keeps its offset and epoch
+        elif self._segments.active.should_roll(end - first.start, last, largest, now):
             self._append_rolling(view, placed, now)
         else:
             self._append_run(view, placed, now)
-        return Appended(first.header.base_offset, last, largest)
+        return Appended(header.base_offset, last, largest)
 
     def _append_rolling(self, view: memoryview, placed: list[BufferedBatch], now: Millis) -> None:
         """Write a leader's batches, rolling to new segments as needed."""
