@@ -138,6 +138,13 @@ def test_rows_follow_every_change_of_topics_and_brokers(changes: list[tuple[str,
     assert cluster.packed(13) == cluster.general(13)
 
 
+def test_row_is_made_anew_when_its_topic_changes() -> None:
+    cluster = Cluster(replay_all(BASE, [*topic(1), *topic(2)]))
+    before = cluster.packed(12)
+    cluster.apply(PartitionChangeRecord(0, topic_id(1), leader=2))
+    assert cluster.packed(12) == cluster.general(12) != before
+
+
 def test_listeners_have_rows_of_their_own() -> None:
     cluster = Cluster(replay_all(BASE, topic(1)))
     inside = Caller("User:ANONYMOUS", "x", Address("127.0.0.1", 1), "INSIDE")
