@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from ottla.runtime import directory_objects
@@ -291,9 +292,26 @@ def test_read_past_the_page_cache_that_is_refused_goes_through_it(
 
     async def scenario() -> None:
         store = DirectoryObjects(str(tmp_path), is_cached=False)
-        assert await store.get_range("0", 0, 9000) == contents
+        assert await store.crc_of_range("0", 0, 5000, 0) == google_crc32c.value(contents)
 
     run(scenario())
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_checksum_is_of_what_is_on_the_disk_if_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_cached: bool
+) -> None:
+    (tmp_path / "0").write_bytes(bytes(2 * PIECE_BYTES))
+    preadv, direct = os.preadv, list[bool]()
+
+    def read(file: int, buffers: list[memoryview], position: int) -> int:
+        direct.append(bool(fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT))
+        return preadv(file, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", read)
+    store = DirectoryObjects(str(tmp_path), is_cached=is_cached)
+    asyncio.run(store.crc_of_range("0", 0, 2 * PIECE_BYTES, 0))
+    assert set(direct) == {not is_cached}
 
 
 def test_range_is_returned_in_writable_memory(tmp_path: Path) -> None:
@@ -335,6 +353,12 @@ def test_file_of_any_size_is_stored_and_read_whole(
         assert (await store.head("t/0")).size == size
         assert await store.get_range("t/0", 0, size + 9) == contents
         assert await store.get_range("t/0", 1, 5000) == contents[1:5001]
+        crc = await store.crc_of_range("t/0", 0, size // 2, 0)
+        crc = await store.crc_of_range("t/0", size // 2, size - size // 2, crc)
+        assert crc == google_crc32c.value(contents)
+        assert await store.crc_of_range("t/0", 0, size, 0) == crc
+        with pytest.raises(OSError, match=f"{size} bytes instead of {size + 1} from 0"):
+            await store.crc_of_range("t/0", 0, size + 1, 0)
         assert await store.get_range("t/0", 4096, PIECE_BYTES) == contents[4096:][:PIECE_BYTES]
 
     run(scenario())

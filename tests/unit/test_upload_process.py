@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tier_harness import Objects
 
 from ottla.runtime.directory_objects import DirectoryObjects
 from ottla.runtime.disk import RealDisk
@@ -24,7 +25,7 @@ from ottla.tiering.upload_messages import (
     failed,
 )
 from ottla.tiering.upload_process import UploadProcess
-from ottla.tiering.uploads import LocalUploads, Uploads
+from ottla.tiering.uploads import LocalUploads, Uploads, crc_of
 
 CONTENTS = bytes(range(256)) * 9000
 
@@ -138,6 +139,20 @@ def test_messages_keep_their_contents() -> None:
     assert decode_reply(encode(UploadReply(7))).result() == 7
     with pytest.raises(OSError, match="timed out"):
         failed(TimeoutError("timed out")).result()
+
+
+def test_store_that_returns_too_little_is_noticed(tmp_path: Path) -> None:
+    """A bucket has no checksums of its own: its objects are read."""
+    local = LocalUploads(Objects(), RealDisk(), InlineWorker())
+
+    async def scenario() -> None:
+        await local.put_group([NewObject("a", CONTENTS), NewObject("b", b"x")])
+        assert await local.crc_of_range("a", 0, len(CONTENTS), 0) == crc_of(0, CONTENTS)
+        with pytest.raises(OSError, match="1 bytes instead of 2"):
+            await local.crc_of_range("b", 0, 2, 0)
+
+    assert not local.is_grouped
+    asyncio.run(scenario())
 
 
 def test_only_a_bucket_has_no_groups() -> None:

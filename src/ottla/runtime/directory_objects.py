@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ottla.protocol.records.crc import extend_crc32c
 from ottla.protocol.types import Buffer
 from ottla.runtime.object_keys import check_key, check_prefix
 from ottla.runtime.ports import NewObject, ObjectMeta
@@ -57,10 +58,10 @@ class _Staged(NamedTuple):
 class DirectoryObjects:
     """`ObjectStore` in a directory, created if missing: on a local disk or a network file system.
 
-    Has `ObjectGroups`.
+    Has `ObjectGroups` and `ObjectChecksums`.
 
-    ``is_cached`` False: reads go past the page cache, too, so that they prove what is on the disk
-    and evict nothing; for a process that only copies.
+    ``is_cached`` False: checksums are of what is on the disk, read past the page cache, so that
+    nothing is evicted from it; for a process that only copies.
     """
 
     def __init__(self, path: str, *, is_cached: bool = True) -> None:
@@ -180,31 +181,32 @@ class DirectoryObjects:
     def _read(self, key: str, path: Path, start: int, length: int) -> Buffer:
         file = _open(key, path)
         try:
-            length = max(0, min(length, os.fstat(file).st_size - start))
-            if self._is_cached or start % _ALIGNED or not _set_direct(file, is_on=True):
-                return _read(file, start, length)
-            return self._read_direct(file, start, length)
+            return _read(file, start, max(0, min(length, os.fstat(file).st_size - start)))
         finally:
             os.close(file)
 
-    def _read_direct(self, file: int, start: int, length: int) -> Buffer:
-        found, buffer = bytearray(length), self._buffer()
-        done = 0
-        while done < length:
-            try:
-                count = min(os.preadv(file, [buffer], start + done), length - done)
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                _set_direct(file, is_on=False)  # some file systems refuse every such read
-                return _read(file, start, length)
-            if not count:
-                break  # truncated meanwhile
-            found[done : done + count] = memoryview(buffer)[:count]
-            done += count
-            if count % _ALIGNED:
-                _set_direct(file, is_on=False)
-        return memoryview(found)[:done]
+    async def crc_of_range(self, key: str, start: int, length: int, crc: int) -> int:
+        """Return the CRC32C of what ``crc`` is of, followed by part of an object.
+
+        Memory is reused: to allocate and copy costs more than the checksum, and cores are shared.
+        """
+        path = self._path(key)
+        return await self._worker.run(lambda: self._crc(key, path, start, length, crc))
+
+    def _crc(self, key: str, path: Path, start: int, length: int, crc: int) -> int:
+        file, buffer, done = _open(key, path), self._buffer(), 0
+        try:
+            _set_direct(file, is_on=not self._is_cached and start % _ALIGNED == 0)
+            while done < length:
+                count = min(_read_piece(file, buffer, start + done), length - done)
+                if not count:
+                    text = f"{done} bytes instead of {length} from {start}"
+                    raise OSError(errno.EIO, text, key)
+                crc = extend_crc32c(crc, memoryview(buffer), count)
+                done += count
+        finally:
+            os.close(file)
+        return crc
 
     async def head(self, key: str) -> ObjectMeta:
         """Describe an object."""
@@ -280,6 +282,19 @@ def _read(file: int, start: int, length: int) -> Buffer:
     while done < length and (count := os.preadv(file, [found[done:]], start + done)):
         done += count
     return found[:done]
+
+
+def _read_piece(file: int, buffer: mmap.mmap, position: int) -> int:
+    """Fill the buffer, past the page cache where that is possible; return how much was read."""
+    if position % _ALIGNED:
+        _set_direct(file, is_on=False)  # after the last block, which is not whole
+    try:
+        return os.preadv(file, [buffer], position)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    _set_direct(file, is_on=False)  # some file systems refuse every such read
+    return os.preadv(file, [buffer], position)
 
 
 def _write(file: int, data: Buffer, position: int) -> bool:

@@ -347,6 +347,19 @@ class NewObject(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
+class ObjectChecksums(Protocol):
+    """A store that computes checksums itself, which costs less than to return the bytes."""
+
+    async def crc_of_range(self, key: str, start: int, length: int, crc: int) -> int:
+        """Read part of an object; return the CRC32C of what ``crc`` is of, followed by it.
+
+        Raises:
+            FileNotFoundError: no such object. OSError: it is shorter, or the store failed.
+        """
+        ...
+
+
+@runtime_checkable
 class ObjectGroups(Protocol):
     """A store that makes several objects durable together, which costs less than one by one."""
 

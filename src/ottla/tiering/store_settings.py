@@ -47,7 +47,7 @@ class StoreSettings(msgspec.Struct, frozen=True):
 def open_store(settings: StoreSettings, *, is_cached: bool = True) -> ObjectStore:
     """Open the store; a bucket is not contacted yet.
 
-    ``is_cached`` False: reads of a directory go past the page cache.
+    ``is_cached`` False: checksums of a directory are of what is on the disk.
 
     Raises:
         ImportError: a bucket needs the extra ``objects``, which is not installed.

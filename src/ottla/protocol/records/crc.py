@@ -31,8 +31,12 @@ def crc32c(buffer: Buffer, start: int, end: int) -> int:
     return _of_readonly(view, start, end) if view.readonly else _of_writable(view, start, end)
 
 
-def _of_writable(view: memoryview, start: int, end: int) -> int:
-    crc: int = 0
+def extend_crc32c(crc: int, buffer: Buffer, length: int) -> int:
+    """Return the CRC32C of what ``crc`` is of, followed by the start of a writable buffer."""
+    return _of_writable(memoryview(buffer), 0, length, crc)
+
+
+def _of_writable(view: memoryview, start: int, end: int, crc: int = 0) -> int:
     for length, window in _WINDOWS:
         while end - start >= length:
             crc = google_crc32c.extend(crc, window.from_buffer(view, start))
