@@ -9,9 +9,11 @@ and the load to the other, as in `benchmarks.broker`.
 Each row is printed as soon as it is known. Every load first runs on both brokers without being
 counted, long enough for Kafka's JVM to compile it. Three rounds take about seven minutes.
 
-Before commits are counted, both brokers serve the same number of them, not for the same time: the
-records that these leave behind are compacted while others are counted, and in the same time the
-faster broker would have more to compact. A counted round takes the same time on both, so there each
+Commits leave records behind that are compacted while further ones are counted. So before the first
+is counted both brokers serve the same number of them, not for the same time, in which the faster
+one would have more to compact; and they take turns of a second or so, each paused in the turn of
+the other. Otherwise one broker would compact on the core on which the other is measured, and one
+would have the other's warm-up for it. A counted round takes the same time on both, so there each
 compacts what it wrote itself.
 """
 
@@ -20,6 +22,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -39,7 +42,8 @@ from benchmarks.report import HEAD, Row, line_of, spread, write_rows
 AREA = "coordinators"
 CONNECTIONS = 16
 COMMIT_PARTITIONS = (1, 10, 100)
-WARM_S_MAX = 60
+WARM_TURN_COMMITS = 5_000
+WARM_TURN_S_MAX = 6
 MEMBERS = 200
 TRANSACTION_RECORDS = (1, 10, 100)
 
@@ -139,25 +143,40 @@ def commits(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[R
     frame.write_bytes(commit_frame("g", "t", max(COMMIT_PARTITIONS)))
     for broker in brokers:
         wait_coordinator(broker, "g", 0)
-        # Both are measured warm: the JVM compiles what it has run some ten thousand times.
-        to = ("127.0.0.1", broker.port, frame, CONNECTIONS)
-        measure("requests", *to, WARM_S_MAX, "none", scale.warm_commits)
+    # Both are measured warm: the JVM compiles what it has run some ten thousand times.
+    for _ in range(scale.warm_commits // WARM_TURN_COMMITS):
+        for broker in brokers:
+            _commit(broker, brokers, frame, WARM_TURN_S_MAX, WARM_TURN_COMMITS)
     for count in COMMIT_PARTITIONS:
         rate, cost = Figures(), Figures()
         frame.write_bytes(commit_frame("g", "t", count))
         for turn in range(scale.rounds + 1):
             for broker in brokers:
                 before = broker.cpu_seconds()
-                arguments = ("127.0.0.1", broker.port, frame, CONNECTIONS, scale.seconds)
-                measured = measure("requests", *arguments)
+                reached = _commit(broker, brokers, frame, scale.seconds)
                 used = broker.cpu_seconds() - before
                 if turn:
-                    rate.add(broker, measured["rate"])
-                    cost.add(broker, used * 1e6 / (measured["rate"] * scale.seconds))
+                    rate.add(broker, reached)
+                    cost.add(broker, used * 1e6 / (reached * scale.seconds))
         label = f"OffsetCommit of {count} partition{'s' if count > 1 else ''}"
         target = {1: 0.5, 10: 1.2}.get(count, 1.0)
         yield rate.row(label, "per s", target)
         yield cost.row(f"{label}, CPU of each", "us", target, is_cost=True)
+
+
+def _commit(
+    broker: Broker, brokers: Sequence[Broker], frame: Path, seconds: float, count: int = 10**7
+) -> float:
+    """Send commits for so many seconds, ``count`` at most; return their rate per second.
+
+    The other brokers are paused: what they do in the background must not slow down this one.
+    """
+    with ExitStack() as pauses:
+        for other in brokers:
+            if other is not broker:
+                pauses.enter_context(other.paused())
+        target = ("127.0.0.1", broker.port, frame, CONNECTIONS, seconds)
+        return measure("requests", *target, "none", count)["rate"]
 
 
 # -- groups ------------------------------------------------------------------------------

@@ -109,6 +109,16 @@ class Broker:
                 self.process.wait()
             self.process = None
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let it do nothing meanwhile; a few seconds at most, or its sessions expire."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def cpu_seconds(self) -> float:
         """Return the CPU time it has used since its start."""
         assert self.process is not None
