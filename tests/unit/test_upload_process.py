@@ -12,9 +12,11 @@ from ottla.runtime.directory_objects import DirectoryObjects
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import NewObject
 from ottla.runtime.worker import InlineWorker
+from ottla.tiering import upload_child
 from ottla.tiering.store_settings import DIRECTORY, StoreSettings
-from ottla.tiering.upload_child import REST_S_MAX, UploadChild
+from ottla.tiering.upload_child import PIECE_REST_S, REST_S_MAX, UploadChild
 from ottla.tiering.upload_messages import (
+    CrcOfFile,
     CrcOfRange,
     OpenStore,
     PutGroup,
@@ -153,6 +155,34 @@ def test_store_that_returns_too_little_is_noticed(tmp_path: Path) -> None:
 
     assert not local.is_grouped
     asyncio.run(scenario())
+
+
+def test_checksum_of_a_local_file_rests_after_each_piece(tmp_path: Path) -> None:
+    """A file in the page cache would keep a core busy from its first byte to its last one."""
+    (tmp_path / "segment").write_bytes(CONTENTS)
+    rests: list[int] = []
+    local = LocalUploads(Objects(), RealDisk(), InlineWorker(), lambda: rests.append(1))
+    crc = asyncio.run(local.crc_of_file(str(tmp_path / "segment"), len(CONTENTS)))
+    assert crc == crc_of(0, CONTENTS)
+    assert len(rests) == -(-len(CONTENTS) // (256 << 10))
+
+
+@pytest.mark.parametrize(("is_paced", "rests"), [(True, {PIECE_REST_S}), (False, {0})])
+def test_process_rests_between_pieces_only_if_it_is_paced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_paced: bool, rests: set[float]
+) -> None:
+    rested: list[float] = []
+    monkeypatch.setattr(upload_child, "rest_thread", rested.append)
+    (tmp_path / "segment").write_bytes(CONTENTS)
+
+    async def scenario() -> None:
+        child = UploadChild()
+        opened = OpenStore(StoreSettings(DIRECTORY, str(tmp_path / "store")), is_paced=is_paced)
+        for request in (opened, CrcOfFile(str(tmp_path / "segment"), len(CONTENTS))):
+            decode_reply(await child.answer(encode(request))).result()
+
+    asyncio.run(scenario())
+    assert set(rested) == rests
 
 
 def test_only_a_bucket_has_no_groups() -> None:

@@ -36,7 +36,8 @@ INCOMING: Final = ".incoming"
 STALE_S: Final = 3600.0
 """A file that has not been written to for so long is of a process that crashed."""
 THREADS_MAX: Final = 4
-PIECE_BYTES: Final = 1 << 20
+PIECE_BYTES: Final = 256 << 10
+"""The process waits for the disk after each piece, and leaves its core to others meanwhile."""
 SYNC_BYTES: Final = 4 << 20
 """Buffered writes are flushed so often that no sync has much left to write."""
 DIRECTORIES_MAX: Final = 10_000

@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from struct import Struct
@@ -177,6 +178,12 @@ def serve(answer: Callable[[bytes], Awaitable[bytes]], parent: int) -> None:
     """Answer the requests of the parent until it closes the socket. Does not return."""
     _end_with(parent)
     asyncio.run(_serve(answer))
+
+
+def rest_thread(seconds: float) -> None:
+    """Block the calling thread of a child, to leave its core to others."""
+    if seconds > 0:
+        time.sleep(seconds)
 
 
 def _end_with(parent: int) -> None:

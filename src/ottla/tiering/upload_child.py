@@ -6,10 +6,11 @@ python -m ottla.tiering.upload_child <process id of the broker>
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from ottla.runtime.disk import RealDisk
-from ottla.runtime.helper_process import serve
+from ottla.runtime.helper_process import rest_thread, serve
 from ottla.runtime.worker import ThreadWorker
 from ottla.tiering.store_settings import StoreSettings, open_store
 from ottla.tiering.upload_messages import (
@@ -26,6 +27,8 @@ from ottla.tiering.upload_messages import (
 from ottla.tiering.uploads import LocalUploads, Uploads
 
 REST_S_MAX: Final = 1.0
+PIECE_REST_S: Final = 0.0002
+"""How long to rest after a piece of a local file, which takes a third of it to check."""
 
 
 def rest_s(worked_s: float) -> float:
@@ -62,7 +65,8 @@ class UploadChild:
 
     async def _do(self, request: UploadRequest) -> int:
         if isinstance(request, OpenStore):
-            self._uploads, self._is_paced = _open(request.settings), request.is_paced
+            self._is_paced = request.is_paced
+            self._uploads = _open(request.settings, is_paced=request.is_paced)
             return 0
         assert self._uploads is not None, "the first request opens the store"
         match request:
@@ -75,9 +79,10 @@ class UploadChild:
         return 0
 
 
-def _open(settings: StoreSettings) -> Uploads:
+def _open(settings: StoreSettings, *, is_paced: bool) -> Uploads:
     objects = open_store(settings, is_cached=False)
-    return LocalUploads(objects, RealDisk(), ThreadWorker("upload"))
+    rest = partial(rest_thread, PIECE_REST_S if is_paced else 0)
+    return LocalUploads(objects, RealDisk(), ThreadWorker("upload"), rest)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The steps of a copy that move or check every byte of a segment."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -19,6 +19,8 @@ from ottla.runtime.ports import (
 )
 
 _CRC_PIECE_BYTES: Final = 1 << 20
+_FILE_PIECE_BYTES: Final = 256 << 10
+"""A local file is read in pieces of this size, from the page cache, with a rest after each."""
 
 
 class Uploads(Protocol):
@@ -47,16 +49,38 @@ class Uploads(Protocol):
 
 
 class LocalUploads:
-    """`Uploads` in this process. ``worker`` computes checksums off the event loop."""
+    """`Uploads` in this process. ``worker`` computes checksums off the event loop.
 
-    def __init__(self, objects: ObjectStore, disk: Disk, worker: Worker) -> None:
+    ``rest`` is called there after each piece of a local file: reading a file that is in the page
+    cache waits for nothing, so it would keep a core busy until the end of the file.
+    """
+
+    def __init__(
+        self,
+        objects: ObjectStore,
+        disk: Disk,
+        worker: Worker,
+        rest: Callable[[], None] = lambda: None,
+    ) -> None:
         self._objects = objects
         self._disk = disk
         self._worker = worker
+        self._rest = rest
 
     async def crc_of_file(self, path: str, length: int) -> int:
         """Read the file on the worker."""
-        return await self._worker.run(partial(_crc_of_file, self._disk, path, length))
+        return await self._worker.run(partial(self._crc_of_file, path, length))
+
+    def _crc_of_file(self, path: str, length: int) -> int:
+        file, crc = self._disk.open(path, OpenMode.READ), 0
+        try:
+            for position in range(0, length, _FILE_PIECE_BYTES):
+                piece = file.pread(min(_FILE_PIECE_BYTES, length - position), position)
+                crc = crc_of(crc, piece)
+                self._rest()
+        finally:
+            file.close()
+        return crc
 
     @property
     def is_grouped(self) -> bool:
@@ -100,14 +124,4 @@ def crc_of(crc: int, data: Buffer) -> int:
     view = memoryview(data)
     for start in range(0, len(view), _CRC_PIECE_BYTES):
         crc = google_crc32c.extend(crc, view[start : start + _CRC_PIECE_BYTES].tobytes())
-    return crc
-
-
-def _crc_of_file(disk: Disk, path: str, length: int) -> int:
-    file, crc = disk.open(path, OpenMode.READ), 0
-    try:
-        for position in range(0, length, _CRC_PIECE_BYTES):
-            crc = crc_of(crc, file.pread(min(_CRC_PIECE_BYTES, length - position), position))
-    finally:
-        file.close()
     return crc
