@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.runtime import event_loop
 from ottla.runtime.helper_process import HelperEnded, HelperProcess
 
 HELPER = """
@@ -43,6 +44,19 @@ async def start(*, is_low: bool = True) -> HelperProcess:
 
 def run(scenario: Coroutine[None, None, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, 60))
+
+
+def test_helper_answers_a_broker_with_the_faster_event_loop() -> None:
+    """`ottla server` runs uvloop where it is installed; its transports have no class of asyncio."""
+    pytest.importorskip("uvloop")
+
+    async def scenario() -> None:
+        helper = await start()
+        assert await helper.call(b"abc") == b"cba"
+        await helper.stop()
+        assert not is_alive(helper.pid)
+
+    event_loop.run(asyncio.wait_for(scenario(), 60))
 
 
 def wait_for(is_done: Callable[[], bool]) -> None:

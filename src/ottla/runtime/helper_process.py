@@ -22,7 +22,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 
 FRAME_BYTES_MAX: Final = 64 << 20
 STOP_S: Final = 5.0
@@ -131,8 +131,8 @@ class HelperProcess(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        # uvloop's transport has asyncio's methods but does not inherit from its class.
+        self._transport = cast("asyncio.WriteTransport", transport)
 
     def data_received(self, data: bytes) -> None:
         """Resolve the requests whose answers are complete."""
