@@ -288,6 +288,26 @@ def test_second_request_of_a_session_fails_the_first() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"current_leader_epoch": 1}, f"error_code={int(ErrorCode.UNKNOWN_LEADER_EPOCH)}"),
+        ({"last_fetched_epoch": 5}, f"error_code={int(ErrorCode.OFFSET_OUT_OF_RANGE)}"),
+    ],
+)
+def test_follower_in_another_epoch_is_not_recorded(fields: dict[str, int], found: str) -> None:
+    async def story() -> None:
+        broker, partition = hosted()
+        first, second = await replicated(broker, partition)
+        first.fetch(at_end(first))
+        second.fetch([second.row(0, second.end, **fields)])
+        await turns()
+        assert partition.log.high_watermark == 1
+        assert found in second.replies[-1]
+
+    asyncio.run(story())
+
+
 def test_broker_with_an_old_registration_is_not_recorded() -> None:
     async def story() -> None:
         broker, partition = hosted()

@@ -157,7 +157,7 @@ def test_fetcher_ends_when_the_last_partition_leaves_between_two_rounds() -> Non
 
 
 def test_throttled_follower_waits() -> None:
-    leader = Scripted([("append", 1)])
+    leader = Scripted([("session", 7), ("append", 1)])
     following = FollowingBroker(FAST, leader)
     held: list[bool] = []
 
@@ -169,3 +169,4 @@ def test_throttled_follower_waits() -> None:
     following.until(lambda: len(leader.asked) == 4)
     assert held.count(True) >= 5
     assert leader.sent == 2, "the task waits, and then sends the next request"
+    assert [request.session_epoch for request in leader.requests[:4]] == [0, 1, 2, 3]
