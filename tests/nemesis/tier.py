@@ -13,7 +13,8 @@ from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
 from ottla.runtime.worker import InlineWorker
-from ottla.tiering.segment_metadata import SegmentState
+from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
+from ottla.tiering.segment_objects import ObjectKind, object_key
 from ottla.tiering.segment_store import SegmentStore, StorePorts
 from ottla.tiering.store_settings import DIRECTORY, StoreSettings, open_store
 from ottla.tiering.verification import find_orphans, read_metadata, verify_segments
@@ -54,6 +55,14 @@ def audit(store: Path, bootstrap: str, connection: Options) -> list[str]:
     return found
 
 
+def _is_given_up(metadata: SegmentMetadata) -> bool:
+    """Say whether a broker crashed while it copied a segment: the next leader deleted the objects.
+
+    Its metadata stays for ten minutes, in case the first broker is still storing some.
+    """
+    return metadata.state is SegmentState.DELETE_SEGMENT_STARTED and metadata.custom is None
+
+
 async def _audit(store: Path, bootstrap: str, connection: Options) -> list[str]:
     ports = ClientPorts(TcpNetwork(), SystemClock(), SystemRandom())
     places = [parse_host_port(each) for each in bootstrap.split(",")]
@@ -68,9 +77,15 @@ async def _audit(store: Path, bootstrap: str, connection: Options) -> list[str]:
     objects = open_store(StoreSettings(DIRECTORY, str(store)))
     kept = SegmentStore(StorePorts(objects, RealDisk(), InlineWorker(), SystemRandom()))
     found = [f"tier: {each.segment_id} is {each.state.name}" for each in segments
-             if each.state is not SegmentState.COPY_SEGMENT_FINISHED]  # fmt: skip
+             if each.state is not SegmentState.COPY_SEGMENT_FINISHED
+             and not _is_given_up(each)]  # fmt: skip
+    stored = {each.key async for each in objects.list("")}
+    left = [object_key("", each, kind) for each in segments if _is_given_up(each)
+            for kind in ObjectKind]  # fmt: skip
+    found += [f"tier: {key}: of a copy that was given up" for key in left if key in stored]
     async for _, finding in verify_segments(kept, segments):
         found += [] if finding is None else [f"tier: {finding.key}: {finding.problem}"]
     orphans = await find_orphans(objects, "", segments)
     found += [f"tier: {each.key}: {each.problem}" for each in orphans]
-    return found or ([] if segments else ["tier: no segment was copied"])
+    is_copied = any(each.state is SegmentState.COPY_SEGMENT_FINISHED for each in segments)
+    return found or ([] if is_copied else ["tier: no segment was copied"])
