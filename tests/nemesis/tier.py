@@ -14,7 +14,6 @@ from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
 from ottla.runtime.worker import InlineWorker
 from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
-from ottla.tiering.segment_objects import ObjectKind, object_key
 from ottla.tiering.segment_store import SegmentStore, StorePorts
 from ottla.tiering.store_settings import DIRECTORY, StoreSettings, open_store
 from ottla.tiering.verification import find_orphans, read_metadata, verify_segments
@@ -56,9 +55,10 @@ def audit(store: Path, bootstrap: str, connection: Options) -> list[str]:
 
 
 def _is_given_up(metadata: SegmentMetadata) -> bool:
-    """Say whether a broker crashed while it copied a segment: the next leader deleted the objects.
+    """Say whether a broker crashed while it copied a segment, and the next leader gave up the copy.
 
-    Its metadata stays for ten minutes, in case the first broker is still storing some.
+    Its metadata stays for ten minutes, because the first broker may still be storing objects; what
+    is there then is deleted.
     """
     return metadata.state is SegmentState.DELETE_SEGMENT_STARTED and metadata.custom is None
 
@@ -79,10 +79,6 @@ async def _audit(store: Path, bootstrap: str, connection: Options) -> list[str]:
     found = [f"tier: {each.segment_id} is {each.state.name}" for each in segments
              if each.state is not SegmentState.COPY_SEGMENT_FINISHED
              and not _is_given_up(each)]  # fmt: skip
-    stored = {each.key async for each in objects.list("")}
-    left = [object_key("", each, kind) for each in segments if _is_given_up(each)
-            for kind in ObjectKind]  # fmt: skip
-    found += [f"tier: {key}: of a copy that was given up" for key in left if key in stored]
     async for _, finding in verify_segments(kept, segments):
         found += [] if finding is None else [f"tier: {finding.key}: {finding.problem}"]
     orphans = await find_orphans(objects, "", segments)
