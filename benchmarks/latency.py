@@ -3,34 +3,43 @@
 A librdkafka producer sends paced records, one per request at low rates, and a consumer in the same
 process receives them; the latency is from the call of the producer to the hands of the consumer.
 
-    one node        both brokers run, each pinned to the first core, and are measured in alternation
+    one node        both brokers run, pinned to the first core, and are measured in alternation;
+                    the other one is paused: at rest Kafka takes 4 % of the core, and the slowest
+                    percent of our records would be those that had to wait for it
     three replicas  one cluster runs after the other: three Kafkas and the clients leave a second
                     cluster no processor time on a small machine
+    bare            one node, and a server in C that only appends and passes on (`bare_broker.c`):
+                    what it takes is the time of the client and of the machine
 
 Before anything is counted, both get the same load, so that Kafka's JVM has compiled its code.
 A broker that does not keep up with a rate gets the rate it reached into its row: its latencies are
 then those of a growing queue.
 
-    python -m benchmarks.latency [--quick] [--one-node | --three-replicas] [--rounds N]
+    python -m benchmarks.latency [--quick] [--one-node | --three-replicas | --bare] [--rounds N]
                                  [--seconds S] [--write]
 """
 
 import argparse
 import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.free_ports import free_ports
+
 from benchmarks.broker.brokers import (
+    BROKER_CORE,
     Broker,
     Missing,
     exit_on_sigterm,
     fetch_jars,
     kafka,
     ottla,
+    pinned,
     stopped_after,
 )
 from benchmarks.broker.comparison import create_topic
@@ -119,13 +128,16 @@ class Found:
 
     figures: dict[Cell, list[Figure]] = field(default_factory=dict)
 
-    def measure(self, place: Place, cell: Cell, turn: int, seconds: float) -> None:
-        """Measure one round."""
+    def measure(
+        self, place: Place, cell: Cell, turn: int, seconds: float, other: Broker | None = None
+    ) -> None:
+        """Measure one round, while ``other`` is paused for less than its session lasts."""
         kind, rate = cell
         topic = f"latency-{kind.acks}-{rate}-{turn}"
         place.create(topic)
-        count = max(int(rate * seconds), RECORDS_MIN)
-        out = measure("rdload", "latency", place.bootstrap, topic, count, rate, kind.acks)
+        count = int(rate * seconds) if other is not None else max(int(rate * seconds), RECORDS_MIN)
+        with other.paused() if other is not None else nullcontext():
+            out = measure("rdload", "latency", place.bootstrap, topic, count, rate, kind.acks)
         figure = Figure(out["p50"], out["p99"], out["rate"])
         self.figures.setdefault(cell, []).append(figure)
         shown = f"{_shown(figure.p50)}, {_shown(figure.p99)}, {figure.rate:,.0f} per s"
@@ -180,8 +192,10 @@ def one_node(folder: Path, effort: Effort) -> list[Row]:
         for kind in ONE_NODE:
             for rate in RATES:
                 for turn in range(effort.rounds):
-                    for place, found in zip(places, (ours, theirs), strict=True):
-                        found.measure(place, (kind, rate), turn, effort.seconds)
+                    for place, found, other in zip(
+                        places, (ours, theirs), reversed(brokers), strict=True
+                    ):
+                        found.measure(place, (kind, rate), turn, effort.seconds, other)
     return rows_of(ours, theirs)
 
 
@@ -204,8 +218,53 @@ def three_replicas(folder: Path, effort: Effort) -> list[Row]:
     return rows_of(found["Ottla"], found["Kafka"])
 
 
+def bare(folder: Path, effort: Effort) -> list[Row]:
+    """Return the rows of one node and of a bare server, measured in alternation."""
+    broker, kind = ottla(folder / "ottla"), ONE_NODE[0]
+    ours, floor = Found(), Found()
+    with stopped_after(broker), _bare_server(folder) as server:
+        broker.format()
+        broker.start()
+        place = Place(broker.name, broker.bootstrap, _creating(broker))
+        place.warm_up(effort, (kind,))
+        for rate in RATES:
+            for turn in range(effort.rounds):
+                for each, found in ((place, ours), (server, floor)):
+                    found.measure(each, (kind, rate), turn, effort.seconds)
+    return _rows_of_bare(ours, floor)
+
+
+@contextmanager
+def _bare_server(folder: Path) -> Iterator[Place]:
+    """Run the bare server; it serves every topic from one log, so that none is created."""
+    (port,) = free_ports(1)
+    command = [*pinned(BROKER_CORE), program("bare_broker"), str(folder / "bare"), str(port)]
+    with subprocess.Popen(command) as process:
+        try:
+            yield Place("bare C server", f"127.0.0.1:{port}", lambda _: None)
+        finally:
+            process.kill()
+
+
+def _rows_of_bare(ours: Found, floor: Found) -> list[Row]:
+    rows: list[Row] = []
+    for (kind, rate), mine in ours.figures.items():
+        least = floor.figures[kind, rate]
+        for name, taken, reference in (
+            ("p50", [each.p50 for each in mine], [each.p50 for each in least]),
+            ("p99", [each.p99 for each in mine], [each.p99 for each in least]),
+        ):
+            ratios = [a / b for a, b in zip(taken, reference, strict=True)]
+            what = f"end to end at {rate:,} per s, {kind.label}, beside a bare C server, {name}"
+            measured = f"{_shown(statistics.median(taken))} ({spread(ratios)})"
+            bare_shown = f"the C server, {_shown(statistics.median(reference))}"
+            ratio = statistics.median(ratios)
+            rows.append(Row(AREA, what, measured, bare_shown, ratio, "reported", met=True))
+    return rows
+
+
 Part = Callable[[Path, Effort], list[Row]]
-PARTS: tuple[Part, ...] = (one_node, three_replicas)
+PARTS: tuple[Part, ...] = (one_node, three_replicas, bare)
 
 
 def run(effort: Effort = FULL, parts: Sequence[Part] = PARTS) -> list[Row]:
@@ -231,11 +290,12 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="about four minutes; noisier")
     parser.add_argument("--rounds", type=int, help="how often each figure is measured")
-    parser.add_argument("--seconds", type=float, help="of each figure in a round")
+    parser.add_argument("--seconds", type=float, help="of each figure in a round; at most 5")
     parser.add_argument("--write", action="store_true", help="replace the rows of the page")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--one-node", action="store_true", help="without the clusters of three")
     which.add_argument("--three-replicas", action="store_true", help="only the clusters of three")
+    which.add_argument("--bare", action="store_true", help="only Ottla and a bare C server")
     arguments = parser.parse_args()
     exit_on_sigterm()
     effort = QUICK if arguments.quick else FULL
@@ -243,8 +303,12 @@ def main() -> int:
         arguments.rounds or effort.rounds, arguments.seconds or effort.seconds, effort.warm_seconds
     )
     parts = PARTS
-    if arguments.one_node or arguments.three_replicas:
-        parts = (one_node,) if arguments.one_node else (three_replicas,)
+    if arguments.one_node:
+        parts = (one_node,)
+    elif arguments.three_replicas:
+        parts = (three_replicas,)
+    elif arguments.bare:
+        parts = (bare,)
     rows = run(effort, parts)
     print(render(rows))
     if arguments.write:

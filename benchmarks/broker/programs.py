@@ -13,6 +13,7 @@ LIBRARIES = {
     "rdload": ["-lrdkafka", "-lpthread"],
     "requests": [],
     "bare_server": [],
+    "bare_broker": [],
     "compute": [],
     "pipelined": ["-lssl", "-lcrypto"],
 }
