@@ -33,7 +33,7 @@ from ottla.protocol.codec.primitives import (
     skip_tags,
 )
 from ottla.protocol.faults import ProtocolFault
-from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Offset, Uuid
+from ottla.protocol.types import NO_EPOCH, Buffer, LeaderEpoch, Offset, Uuid
 
 CONSUMER: Final = -1
 IDS_SINCE: Final = 13
@@ -134,7 +134,7 @@ def parse_fetch(version: int, body: memoryview) -> FetchBody:
         if version >= 15:
             size = len(body)
             if size == _POLL_BYTES and bytes(body[-4:]) == _POLL_TAIL:
-                return _poll(version, body)
+                return _of_head(version, body, CONSUMER, -1, [])
             if size == _FOLLOWER_BYTES:
                 found = _follower(version, bytes(body))
                 if found is not None:
@@ -146,21 +146,26 @@ def parse_fetch(version: int, body: memoryview) -> FetchBody:
         raise ProtocolFault(f"Fetch v{version}: string is not UTF-8") from bad
 
 
-def _poll(version: int, body: memoryview) -> FetchBody:
-    """Read the request of a consumer whose session is unchanged: only the fixed fields."""
+def _of_head(
+    version: int,
+    body: Buffer,
+    replica_id: int,
+    replica_epoch: int,
+    topics: list[tuple[Topic, list[FetchPartition]]],
+) -> FetchBody:
+    """Return a request whose head is read here, and that has nothing else but ``topics``."""
     wait_ms, bytes_min, bytes_max, isolation, session_id, epoch = _HEAD_NEW.unpack_from(body)
-    is_read_committed = isolation == 1
     return FetchBody(
         version,
-        CONSUMER,
-        -1,
+        replica_id,
+        replica_epoch,
         wait_ms,
         bytes_min,
         bytes_max,
-        is_read_committed,
+        isolation == 1,
         session_id,
         epoch,
-        [],
+        topics,
         [],
         "",
         isolation not in _ISOLATION_LEVELS,
@@ -176,24 +181,10 @@ def _follower(version: int, body: bytes) -> FetchBody | None:
         or body[-1]
     ):
         return None
-    wait_ms, bytes_min, bytes_max, isolation, session_id, epoch = _HEAD_NEW.unpack_from(body)
     replica_id, replica_epoch = _REPLICA_STATE.unpack_from(body, _STATE_AT)
     row = FetchPartition._make(_LAYOUTS[version].partition.unpack_from(body, _ROW_AT))
-    return FetchBody(
-        version,
-        replica_id,
-        replica_epoch,
-        wait_ms,
-        bytes_min,
-        bytes_max,
-        isolation == 1,
-        session_id,
-        epoch,
-        [(Uuid(body[_TOPIC_AT : _ROW_AT - 1]), [row])],
-        [],
-        "",
-        isolation not in _ISOLATION_LEVELS,
-    )
+    topic = Uuid(body[_TOPIC_AT : _ROW_AT - 1])
+    return _of_head(version, body, replica_id, replica_epoch, [(topic, [row])])
 
 
 class _Reader:
