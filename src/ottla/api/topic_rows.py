@@ -13,6 +13,7 @@ codec). A reply is the general one without topics, with the rows put in:
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -107,7 +108,7 @@ def cost_of(row: bytes) -> int:
 
 def encode_row(row: MetadataResponseTopic, version: int) -> bytes:
     """Return a row as it stands in a reply."""
-    before, after = _around_topics(MetadataResponse(), version)
+    before, after = _around_no_topics(version)
     whole = encode(MetadataResponse(topics=[row]), version)
     return bytes(whole[len(before) + _count_bytes(version) : len(whole) - len(after)])
 
@@ -126,6 +127,12 @@ def _around_topics(reply: MetadataResponse, version: int) -> tuple[bytes, bytes]
     whole = bytes(encode(reply, version))
     end = len(whole) - _bytes_after_topics(version)
     return whole[: end - _count_bytes(version)], whole[end:]
+
+
+@cache
+def _around_no_topics(version: int) -> tuple[bytes, bytes]:
+    """Return what stands around the topics of an empty reply, once for all rows."""
+    return _around_topics(MetadataResponse(), version)
 
 
 def _count_bytes(version: int) -> int:
