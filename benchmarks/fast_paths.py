@@ -110,20 +110,24 @@ class Line:
         self.connection.buffer_updated(len(frame))
 
 
+def context_of(routes: Routes) -> ListenerContext:
+    """Return a listener that serves ``routes`` on the running event loop."""
+    requests = RequestMeter()
+    return ListenerContext(
+        Dispatcher("CLIENT", routes, ApiVersions(routes), requests),
+        RequestMemory(),
+        ConnectionLimits(frame_bytes_max=1 << 20),
+        SystemClock(),
+        requests,
+        asyncio.get_running_loop(),
+    )
+
+
 class Load:
     """Sends the frames of ``frames`` in turn over some connections to one route."""
 
     def __init__(self, route: Route, connections: int, frames: Iterator[bytes]) -> None:
-        requests = RequestMeter()
-        routes = Routes(Listener.BROKER, (route,))
-        context = ListenerContext(
-            Dispatcher("CLIENT", routes, ApiVersions(routes), requests),
-            RequestMemory(),
-            ConnectionLimits(frame_bytes_max=1 << 20),
-            SystemClock(),
-            requests,
-            asyncio.get_running_loop(),
-        )
+        context = context_of(Routes(Listener.BROKER, (route,)))
         self.lines = [Line(context) for _ in range(connections)]
         self.frames = frames
 

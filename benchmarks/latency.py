@@ -145,25 +145,36 @@ class Found:
         print(f"{AREA}: {what}: {shown}", file=sys.stderr, flush=True)
 
 
-def rows_of(ours: Found, theirs: Found) -> list[Row]:
-    """Return the rows of all figures."""
+def rows_of(
+    ours: Found,
+    theirs: Found,
+    *,
+    name: str = "Kafka",
+    beside: str = "",
+    limits: tuple[float, float] | None = (P50_MAX, P99_MAX),
+) -> list[Row]:
+    """Return the rows of all figures, those of ``theirs`` under ``name``.
+
+    ``limits`` are the targets of p50 and p99; None: the rows only report.
+    """
     rows: list[Row] = []
     for (kind, rate), mine in ours.figures.items():
         other = theirs.figures[kind, rate]
-        what = f"end to end at {rate:,} per s, {kind.label}"
+        what = f"end to end at {rate:,} per s, {kind.label}{beside}"
         p50s, p99s = [each.p50 for each in mine], [each.p99 for each in mine]
-        kept, kept_by_kafka = _reached(mine, rate), _reached(other, rate)
-        for name, taken, reference, limit in (
-            ("p50", p50s, [each.p50 for each in other], P50_MAX),
-            ("p99", p99s, [each.p99 for each in other], P99_MAX),
+        kept, kept_by_other = _reached(mine, rate), _reached(other, rate)
+        p50_max, p99_max = limits or (None, None)
+        for figure, taken, reference, limit in (
+            ("p50", p50s, [each.p50 for each in other], p50_max),
+            ("p99", p99s, [each.p99 for each in other], p99_max),
         ):
             ratios = [a / b for a, b in zip(taken, reference, strict=True)]
             ratio = statistics.median(ratios)
             measured = f"{_shown(statistics.median(taken))}{kept} ({spread(ratios)})"
-            kafka_shown = f"Kafka, {_shown(statistics.median(reference))}{kept_by_kafka}"
-            met = ratio <= limit and not kept
-            target = f"at most {limit}"
-            rows.append(Row(AREA, f"{what}, {name}", measured, kafka_shown, ratio, target, met))
+            shown = f"{name}, {_shown(statistics.median(reference))}{kept_by_other}"
+            met = limit is None or (ratio <= limit and not kept)
+            target = "reported" if limit is None else f"at most {limit}"
+            rows.append(Row(AREA, f"{what}, {figure}", measured, shown, ratio, target, met))
     return rows
 
 
@@ -231,7 +242,7 @@ def bare(folder: Path, effort: Effort) -> list[Row]:
             for turn in range(effort.rounds):
                 for each, found in ((place, ours), (server, floor)):
                     found.measure(each, (kind, rate), turn, effort.seconds)
-    return _rows_of_bare(ours, floor)
+    return rows_of(ours, floor, name="the C server", beside=", beside a bare C server", limits=None)
 
 
 @contextmanager
@@ -244,23 +255,6 @@ def _bare_server(folder: Path) -> Iterator[Place]:
             yield Place("bare C server", f"127.0.0.1:{port}", lambda _: None)
         finally:
             process.kill()
-
-
-def _rows_of_bare(ours: Found, floor: Found) -> list[Row]:
-    rows: list[Row] = []
-    for (kind, rate), mine in ours.figures.items():
-        least = floor.figures[kind, rate]
-        for name, taken, reference in (
-            ("p50", [each.p50 for each in mine], [each.p50 for each in least]),
-            ("p99", [each.p99 for each in mine], [each.p99 for each in least]),
-        ):
-            ratios = [a / b for a, b in zip(taken, reference, strict=True)]
-            what = f"end to end at {rate:,} per s, {kind.label}, beside a bare C server, {name}"
-            measured = f"{_shown(statistics.median(taken))} ({spread(ratios)})"
-            bare_shown = f"the C server, {_shown(statistics.median(reference))}"
-            ratio = statistics.median(ratios)
-            rows.append(Row(AREA, what, measured, bare_shown, ratio, "reported", met=True))
-    return rows
 
 
 Part = Callable[[Path, Effort], list[Row]]

@@ -24,6 +24,7 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import cast
 
+from benchmarks.fast_paths import context_of
 from benchmarks.fetch import Alone
 from benchmarks.produce import CLUSTER, NOW, TOPIC_ID, batch_of
 from ottla.api.binding import bind_routes, handlers_of
@@ -35,7 +36,6 @@ from ottla.client import connection as client
 from ottla.config.generated import TopicConfig
 from ottla.metadata.image import Image
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED, PartitionRegistration, Topics
-from ottla.observability.request_meter import RequestMeter
 from ottla.observability.topic_events import TopicMeter
 from ottla.protocol.api_keys import Listener
 from ottla.protocol.faults import Fault
@@ -52,11 +52,8 @@ from ottla.runtime.event_loop import new_event_loop
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address, Committer
 from ottla.runtime.randomness import SystemRandom
-from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
-from ottla.server.dispatch import Dispatcher
-from ottla.server.listener_context import ConnectionLimits, ListenerContext
-from ottla.server.request_memory import RequestMemory
+from ottla.server.listener_context import ListenerContext
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory, open_directories
 
@@ -127,16 +124,7 @@ def _context(led: Partition, image: Image) -> ListenerContext:
     sources = ReadSources(partitions, lambda: image)
     sessions = Sessions(100, lambda: next(ids))
     handler = FetchHandlers(sources, sessions, SystemClock(), 1 << 26, TopicMeter())
-    routes = Routes(Listener.BROKER, bind_routes(Listener.BROKER, handlers_of(handler)))
-    requests = RequestMeter()
-    return ListenerContext(
-        Dispatcher("CLIENT", routes, ApiVersions(routes), requests),
-        RequestMemory(),
-        ConnectionLimits(frame_bytes_max=1 << 20),
-        SystemClock(),
-        requests,
-        asyncio.get_running_loop(),
-    )
+    return context_of(Routes(Listener.BROKER, bind_routes(Listener.BROKER, handlers_of(handler))))
 
 
 async def measure(folder: Path, records: int, pace: float) -> list[tuple[float, ...]]:
