@@ -1,10 +1,11 @@
 """A broker's directories and replicas with images made by the test."""
 
+import asyncio
 from dataclasses import dataclass, field
 
 from immutables import Map
 from msgspec.structs import replace
-from partition_fixtures import CLUSTER, HandClock
+from partition_fixtures import CLUSTER, HandClock, values_in
 
 from ottla.metadata.configs import ConfigResource, ConfigResourceType, Configs
 from ottla.metadata.delta import delta_between
@@ -12,6 +13,7 @@ from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.registrations import BrokerRegistration, Cluster
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED, PartitionRegistration, Topics
 from ottla.protocol.types import NodeId, Uuid
+from ottla.replication.cleaner_loop import LogCleanerService
 from ottla.replication.host import Host, HostPorts, HostSettings
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
@@ -149,3 +151,13 @@ class Broker:
     def again(self, image: Image, paths: tuple[str, ...] | None = None) -> "Broker":
         """Start the next process on the same disk."""
         return Broker(paths or self.paths, self.static, self.disk, self.clock).start(image)
+
+
+async def clean_once(cleaning: LogCleanerService, partition: Partition) -> None:
+    """Run the cleaner until the six records of a log have become fewer."""
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(cleaning.run(lambda: None))
+        async with asyncio.timeout(60):
+            while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - there is no event
+                await asyncio.sleep(0)
+        running.cancel()

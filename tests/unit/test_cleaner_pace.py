@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from partition_fixtures import append, values_in
-from replicas_fixtures import TOPIC, Broker, image_of, partition_of
+from partition_fixtures import append
+from replicas_fixtures import TOPIC, Broker, clean_once, image_of, partition_of
 
 from ottla.config.generated import BrokerConfig
 from ottla.replication.cleaner_loop import LogCleanerService
@@ -162,14 +162,6 @@ def test_service_measures_what_others_use_of_the_loop(
     maintenance = LogMaintenance(broker.host, broker.replicas)
     cleaning = LogCleanerService(broker.host, config, maintenance.now)
 
-    async def scenario() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(cleaning.run(lambda: None))
-            async with asyncio.timeout(60):
-                while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - there is no event
-                    await asyncio.sleep(0)
-            running.cancel()
-
-    asyncio.run(scenario())
+    asyncio.run(clean_once(cleaning, partition))
     assert loads
     assert all(load > 0.5 for load in loads) if is_busy else not any(loads)

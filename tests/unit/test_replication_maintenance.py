@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from partition_fixtures import append, batch_of, values_in
-from replicas_fixtures import TOPIC, Broker, image_of, partition_of
+from replicas_fixtures import TOPIC, Broker, clean_once, image_of, partition_of
 
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.records.writer import Producer
@@ -220,15 +220,7 @@ def test_compaction_keeps_the_newest_record_of_a_key(monkeypatch: pytest.MonkeyP
     config = config_of(log_cleaner_dedupe_buffer_size=1 << 16)
     cleaning = LogCleanerService(broker.host, config, maintenance.now)
 
-    async def scenario() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(cleaning.run(lambda: None))
-            async with asyncio.timeout(60):
-                while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - there is no event
-                    await asyncio.sleep(0)
-            running.cancel()
-
-    asyncio.run(scenario())
+    asyncio.run(clean_once(cleaning, partition))
     kept = values_in(partition.log)
     assert kept[-1] == b"%064d" % 5
     assert len(kept) < 6
