@@ -124,6 +124,28 @@ def test_create_acls_rejects_too_many_entries(monkeypatch: pytest.MonkeyPatch) -
     assert decision.records == []
 
 
+@pytest.mark.parametrize(
+    ("host", "stored"),
+    [
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("0:0:0:0:0:0:0:1", "0:0:0:0:0:0:0:1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("fe80::1%2", "fe80:0:0:0:0:0:0:1%2"),
+        ("somewhere", "somewhere"),
+    ],
+)
+def test_host_is_stored_and_filtered_as_kafka_prints_it(host: str, stored: str) -> None:
+    image = image_with(creation(host=host))
+    assert [acl.host for acl in image.acls.values()] == [stored]
+    assert not create(image, creation(host=stored)).records, "both spellings are one entry"
+    for spelling in (host, stored):
+        request = DescribeAclsRequest(ANY, None, ANY, None, spelling, ANY, ANY)
+        (resource,) = describe_acls(image, request).resources
+        assert [entry.host for entry in resource.acls] == [stored]
+        deletion = DeleteAclsRequest([delete_filter(OPEN._replace(host=spelling))])
+        assert len(decide_delete_acls(image, deletion).records) == 1
+
+
 # -- delete --------------------------------------------------------------------------------------
 
 

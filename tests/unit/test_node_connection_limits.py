@@ -73,18 +73,26 @@ def test_dynamic_limits_override_the_file_and_broker_limits_the_default() -> Non
     assert limits_of(file, image(all_brokers, this_one)).per_ip_max == 7
 
 
-def test_address_has_its_own_rate_or_the_default_rate() -> None:
-    def quota(ip: str | None, rate: float) -> ClientQuotaRecord:
-        return ClientQuotaRecord([EntityData("ip", ip)], "connection_creation_rate", rate)
+def quota(ip: str | None, rate: float) -> ClientQuotaRecord:
+    return ClientQuotaRecord([EntityData("ip", ip)], "connection_creation_rate", rate)
 
+
+def test_address_has_its_own_rate_or_the_default_rate() -> None:
     limits = limits_of(loaded(), image(quota("10.0.0.1", 4.0), quota(None, 9.0)))
     assert limits.rate_of_ip("10.0.0.1") == 4
     assert limits.rate_of_ip("10.0.0.2") == 9
 
 
+def test_quota_of_an_address_counts_in_every_spelling() -> None:
+    limits = limits_of(loaded(), image(quota("::1", 4.0), quota("0:0:0:0:0:0:0:1", 9.0)))
+    assert limits.rate_of_ip("0:0:0:0:0:0:0:1") == 4  # the smaller of two
+    limits = limits_of(loaded(), image(quota("::ffff:10.0.0.1", 7.0)))
+    assert limits.rate_of_ip("10.0.0.1") == 7
+
+
 def test_overrides_are_normalized_addresses() -> None:
     text = "10.0.0.1:3, [::1]:4,::ffff:10.0.0.2:5"
-    assert ip_overrides(text) == {"10.0.0.1": 3, "::1": 4, "10.0.0.2": 5}
+    assert ip_overrides(text) == {"10.0.0.1": 3, "0:0:0:0:0:0:0:1": 4, "10.0.0.2": 5}
     assert ip_overrides("") == {}
     for bad in ("10.0.0.1", "10.0.0.1:x", ":3", "a:-1"):
         with pytest.raises(BadValue):

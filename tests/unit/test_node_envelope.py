@@ -90,10 +90,12 @@ def request_of(message: Message, key: ApiKey, version: int, correlation_id: int 
     return parsed
 
 
-def forward(direct: Direct, message: Message = ASKED, version: int = 7) -> Any:
+def forward(
+    direct: Direct, message: Message = ASKED, version: int = 7, caller: Caller = CLIENT
+) -> Any:
     request = request_of(message, ApiKey.CREATE_TOPICS, version)
     result = asyncio.run(
-        Forwarder(direct, 30_000, SimRandom(1)).forward(CLIENT, request, request.body)
+        Forwarder(direct, 30_000, SimRandom(1)).forward(caller, request, request.body)
     )
     if isinstance(result, list):
         return decode(CreateTopicsResponse, version, result[0])
@@ -181,6 +183,35 @@ def envelope(**changes: Any) -> EnvelopeRequest:
         "client_host_address": bytes([192, 0, 2, 7]),
     }
     return EnvelopeRequest(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("packed", "host"),
+    [
+        (bytes([127, 0, 0, 1]), "127.0.0.1"),
+        (bytes(10) + b"\xff\xff" + bytes([127, 0, 0, 1]), "127.0.0.1"),
+        (bytes(15) + b"\x01", "0:0:0:0:0:0:0:1"),
+    ],
+)
+def test_client_address_inside_an_envelope_is_canonical(packed: bytes, host: str) -> None:
+    answering = Answering()
+    request = envelope(client_host_address=packed)
+    asyncio.run(answering.envelopes().handle(BROKER, request, 0))
+    assert answering.seen[0][0].peer.host == host
+
+
+@pytest.mark.parametrize(
+    ("host", "seen"),
+    [
+        ("0:0:0:0:0:0:0:1", "0:0:0:0:0:0:0:1"),
+        ("fe80:0:0:0:0:0:0:1%2", "fe80:0:0:0:0:0:0:1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+    ],
+)
+def test_client_address_is_forwarded_without_its_scope(host: str, seen: str) -> None:
+    answering = Answering()
+    forward(Direct(answering.envelopes()), caller=replace(CLIENT, peer=Address(host, 9)))
+    assert answering.seen[0][0].peer.host == seen
 
 
 def fetch_data() -> bytes:

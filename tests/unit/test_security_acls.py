@@ -217,3 +217,57 @@ def test_audit_line_escapes_names_from_clients(caplog: pytest.LogCaptureFixture)
     assert len(caplog.messages) == 1
     assert "\n" not in caplog.messages[0] and "\x1b" not in caplog.messages[0]
     assert "outcome=denied operation=READ" in caplog.messages[0]
+
+
+# -- hosts -----------------------------------------------------------------------------------------
+
+LOOPBACK_6 = "0:0:0:0:0:0:0:1"
+LINK_LOCAL = "fe80:0:0:0:0:0:0:1"
+
+
+@pytest.mark.parametrize("deny", [False, True])
+@pytest.mark.parametrize(
+    ("host", "client"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1", "::ffff:127.0.0.1"),
+        ("127.0.0.1", "::ffff:7f00:1"),
+        ("::ffff:127.0.0.1", "127.0.0.1"),
+        ("::1", LOOPBACK_6),
+        (LOOPBACK_6, LOOPBACK_6),
+        (LOOPBACK_6, "::1"),
+        ("2001:DB8::0:A", "2001:db8:0:0:0:0:0:a"),
+        ("fe80::1", f"{LINK_LOCAL}%2"),
+        ("fe80::1%2", f"{LINK_LOCAL}%2"),
+    ],
+)
+def test_entry_applies_to_its_host_in_every_spelling(host: str, client: str, deny: bool) -> None:
+    index = AclIndex([acl("t", ALL), acl("t", READ, host=host, deny=True)])
+    if not deny:
+        index = AclIndex([acl("t", READ, host=host)])
+    outcome = index.decide(Subject("User:alice", client), READ, TOPIC, "t")
+    assert outcome is (Outcome.DENIED if deny else Outcome.ALLOWED)
+    assert index.allows_some(Subject("User:alice", client), READ, TOPIC) is not deny
+
+
+@pytest.mark.parametrize("client", [f"{LINK_LOCAL}%3", LINK_LOCAL])
+def test_scope_limits_what_is_allowed_and_never_what_is_denied(client: str) -> None:
+    subject = Subject("User:alice", client)
+    allowing = AclIndex([acl("t", READ, host="fe80::1%2")])
+    assert allowing.decide(subject, READ, TOPIC, "t") is Outcome.DENIED
+    denying = AclIndex([acl("t", ALL), acl("t", READ, host="fe80::1%2", deny=True)])
+    assert denying.decide(subject, READ, TOPIC, "t") is Outcome.DENIED
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.1", "127.0.0.0/8", "::ffff:127.0.0.2"])
+def test_entry_for_another_host_does_not_apply(host: str) -> None:
+    index = AclIndex([acl("t", READ, host=host)])
+    assert index.decide(Subject("User:alice", "127.0.0.1"), READ, TOPIC, "t") is Outcome.DENIED
+
+
+@pytest.mark.parametrize("deny", [False, True])
+def test_entry_is_removed_in_the_spelling_it_was_added_in(deny: bool) -> None:
+    entry = acl("t", READ, host="fe80::1%2", deny=deny)
+    index = AclIndex([entry])
+    index.remove(entry)
+    assert index.decide(ALICE, READ, TOPIC, "t") is Outcome.NO_ENTRY

@@ -56,6 +56,7 @@ from ottla.protocol.messages import request_class, response_class
 from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.schema import Message, covers
 from ottla.protocol.types import ZERO_UUID
+from ottla.runtime.host_address import canonical_host, without_scope
 from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address, Random
 
@@ -139,7 +140,7 @@ def _sender(caller: Caller, request: EnvelopeRequest) -> Caller:
     except ProtocolFault as fault:
         raise BadPrincipal(str(fault)) from fault
     try:
-        host = str(ipaddress.ip_address(bytes(request.client_host_address)))
+        host = canonical_host(str(ipaddress.ip_address(bytes(request.client_host_address))))
     except ValueError as error:
         raise ProtocolFault(f"client address: {error}") from error
     inner = parse_request_header(request.request_data)
@@ -310,7 +311,7 @@ def _principal(caller: Caller) -> DefaultPrincipalData:
 def _packed(host: str) -> bytes:
     """Return an IP address as bytes; zeros for a peer without one, such as a simulated one."""
     try:
-        return ipaddress.ip_address(host.partition("%")[0]).packed
+        return ipaddress.ip_address(without_scope(host)).packed
     except ValueError:
         return bytes(4)
 

@@ -2,7 +2,8 @@
 
 An entry names a resource by a literal name or a prefix; a filter may leave any part open. A filter
 of pattern type MATCH selects the entries that would apply to a resource of that name: those with
-exactly the name, with the wildcard ``*``, and with one of its prefixes (KIP-290).
+exactly the name, with the wildcard ``*``, and with one of its prefixes (KIP-290). Hosts are
+stored in Kafka's spelling of addresses (`canonical_host`), and compared in it.
 """
 
 import enum
@@ -37,6 +38,7 @@ from ottla.protocol.messages.describe_acls import (
     DescribeAclsResponse,
 )
 from ottla.protocol.types import Uuid
+from ottla.runtime.host_address import canonical_host
 from ottla.runtime.ports import Random
 from ottla.security.acl import (
     CLUSTER_NAME,
@@ -50,7 +52,7 @@ from ottla.security.acl import (
 
 
 class AclFilter(NamedTuple):
-    """Selects entries. None, and ANY, leave a part open."""
+    """Selects entries. None, and ANY, leave a part open; ``host`` is a `canonical_host`."""
 
     resource_type: int
     resource_name: str | None
@@ -65,7 +67,7 @@ class AclFilter(NamedTuple):
         return (
             self._matches_resource(acl)
             and self.principal in (None, acl.principal)
-            and self.host in (None, acl.host)
+            and (self.host is None or self.host == canonical_host(acl.host))
             and self.operation in (AclOperation.ANY, acl.operation)
             and self.permission_type in (PermissionType.ANY, acl.permission_type)
         )
@@ -136,7 +138,7 @@ def _acl(creation: AclCreation) -> Acl:
         creation.resource_name,
         creation.resource_pattern_type,
         creation.principal,
-        creation.host,
+        canonical_host(creation.host),
         creation.operation,
         creation.permission_type,
     )
@@ -206,12 +208,13 @@ def decide_delete_acls(image: Image, request: DeleteAclsRequest) -> Decision[Del
 
 
 def _filter(request_filter: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
+    host = request_filter.host_filter
     return AclFilter(
         request_filter.resource_type_filter,
         request_filter.resource_name_filter,
         request_filter.pattern_type_filter,
         request_filter.principal_filter,
-        request_filter.host_filter,
+        None if host is None else canonical_host(host),
         request_filter.operation,
         request_filter.permission_type,
     )

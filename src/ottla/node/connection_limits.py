@@ -116,7 +116,9 @@ def _ip_rates(image: Image) -> dict[str | None, int]:
     for entity, limits in image.client_quotas.by_entity.items():
         if IP_RATE in limits and len(entity) == 1 and entity[0][0] == "ip":
             address = entity[0][1]
-            found[None if address is None else plain_ip(address)] = int(limits[IP_RATE])
+            key = None if address is None else plain_ip(address)
+            rate = int(limits[IP_RATE])
+            found[key] = min(rate, found.get(key, rate))  # two spellings of one address
     return found
 
 

@@ -10,6 +10,10 @@ of its name. Among them, those that match principal and host decide:
   ``allow.everyone.if.no.acl.found``.
 
 A lookup costs one dictionary access per distinct prefix length, whatever the number of entries.
+
+Hosts are compared as addresses, in the spelling of `canonical_host`. The scope of a link-local
+address (``fe80::1%eth0``) limits what an entry allows, and never what it denies: the number of an
+interface differs between nodes, and a forwarded request carries none.
 """
 
 import enum
@@ -17,6 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+import msgspec
+
+from ottla.runtime.host_address import canonical_host, without_scope
 from ottla.security.acl import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -71,7 +78,7 @@ class AclIndex:
             entries = self._prefixed.setdefault(key, {})
         else:
             entries = self._literal.setdefault(key, {})
-        entries.setdefault(acl.principal, []).append(acl)
+        entries.setdefault(acl.principal, []).append(_with_plain_host(acl))
 
     def remove(self, acl: Acl) -> None:
         """Remove an entry that was added."""
@@ -79,7 +86,7 @@ class AclIndex:
         is_prefixed = acl.pattern_type == PatternType.PREFIXED
         by_resource = self._prefixed if is_prefixed else self._literal
         entries = by_resource[key]
-        entries[acl.principal].remove(acl)
+        entries[acl.principal].remove(_with_plain_host(acl))
         if not entries[acl.principal]:
             del entries[acl.principal]
         if not entries:
@@ -92,10 +99,11 @@ class AclIndex:
     ) -> Outcome:
         """Say whether the subject may carry out the operation on one resource."""
         allowing = IMPLIED_BY.get(operation, frozenset()) | {operation, AclOperation.ALL}
+        hosts = _hosts(subject)
         has_entries = is_allowed = False
         for entries in self._entries_of(resource_type, name):
             has_entries = True
-            for acl in _about(entries, subject):
+            for acl in _about(entries, subject.principal, hosts):
                 if acl.permission_type == PermissionType.ALLOW:
                     is_allowed = is_allowed or acl.operation in allowing
                 elif acl.operation in (operation, AclOperation.ALL):
@@ -137,12 +145,13 @@ class AclIndex:
         """Return the names that entries about exactly this operation, or ALL, allow and deny."""
         allowed: list[_Pattern] = []
         denied: list[_Pattern] = []
+        hosts = _hosts(subject)
         for by_resource in (self._literal, self._prefixed):
             for resource, entries in by_resource.items():
                 if resource.type != resource_type:
                     continue
                 pattern = _Pattern(resource.name, by_resource is self._prefixed)
-                for acl in _about(entries, subject):
+                for acl in _about(entries, subject.principal, hosts):
                     if acl.operation in (operation, AclOperation.ALL):
                         is_allow = acl.permission_type == PermissionType.ALLOW
                         (allowed if is_allow else denied).append(pattern)
@@ -185,9 +194,25 @@ class _Pattern(NamedTuple):
         return not other.is_prefix and other.name == self.name
 
 
-def _about(entries: _Entries, subject: Subject) -> Iterator[Acl]:
-    """Yield the entries that match principal and host."""
-    for principal in (subject.principal, WILDCARD_PRINCIPAL):
+def _hosts(subject: Subject) -> tuple[str, str, str]:
+    """Return the hosts of entries that apply to a subject's address."""
+    host = canonical_host(subject.host)
+    return WILDCARD, host, without_scope(host)
+
+
+def _about(entries: _Entries, own: str, hosts: tuple[str, str, str]) -> Iterator[Acl]:
+    """Yield the entries that match the subject's own principal, or any, and one of the hosts."""
+    for principal in (own, WILDCARD_PRINCIPAL):
         for acl in entries.get(principal, ()):
-            if acl.host in (WILDCARD, subject.host):
+            if acl.host in hosts:
                 yield acl
+
+
+def _with_plain_host(acl: Acl) -> Acl:
+    """Return the entry with the host that clients' addresses are compared with."""
+    if acl.host == WILDCARD:
+        return acl
+    host = canonical_host(acl.host)
+    if acl.permission_type != PermissionType.ALLOW:
+        host = without_scope(host)
+    return msgspec.structs.replace(acl, host=host)

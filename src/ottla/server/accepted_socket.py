@@ -20,6 +20,7 @@ from typing import Final, cast
 
 import msgspec
 
+from ottla.runtime.host_address import peer_address
 from ottla.runtime.ports import Address
 from ottla.security.tls_alerts import alert_of
 from ottla.server.admission import Admission, Admitted, ExceededLimit
@@ -67,8 +68,12 @@ class AcceptedSocket(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         listener = self._context.listener
         name = transport.get_extra_info("peername")
-        if name:  # None if the peer has closed already
-            self.peer = Address(*name[:2])
+        if not name:
+            # The peer has reset the connection. Requests that it sent before could still be read,
+            # and without an address they would pass entries that deny it.
+            self._transport.abort()
+            return
+        self.peer = peer_address(name)
         now = listener.clock.monotonic()
         decision = self._context.admission.admit(self.peer.host, listener.name, now)
         if isinstance(decision, ExceededLimit):

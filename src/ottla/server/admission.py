@@ -10,12 +10,12 @@ other connections; it is bounded by `DELAY_MS_MAX`, which also bounds the debt.
 """
 
 import enum
-import ipaddress
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from ottla.protocol.types import Millis
+from ottla.runtime.host_address import canonical_host, without_scope
 
 DELAY_MS_MAX = 1000
 """The longest delay of a connection that exceeds a rate limit."""
@@ -90,16 +90,11 @@ class TokenBucket(msgspec.Struct):
 
 
 def plain_ip(host: str) -> str:
-    """Return an address in one form: IPv4-mapped IPv6 as IPv4, without a zone; else ``host``.
+    """Return an address in one form: `canonical_host` without a scope; else ``host``.
 
     Otherwise a client would get a second allowance by connecting over the other address family.
     """
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)
+    return without_scope(canonical_host(host))
 
 
 class Admission(msgspec.Struct):
