@@ -1,6 +1,7 @@
 """The command line as a whole: what every command has, what it costs to start, how it fails."""
 
 import ast
+import re
 import resource
 import subprocess
 import sys
@@ -48,8 +49,22 @@ def test_every_command_takes_an_output_and_says_what_it_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_help_works(name: str) -> None:
-    done = CliRunner().invoke(app, [*name.split(), "--help"])
+    done = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "80"})
     assert done.exit_code == 0, done.output
+    assert "…" not in done.output, "a word is cut off in a terminal of 80 columns"
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_help_loses_no_brackets_to_markup(name: str) -> None:
+    command = commands()[name]
+    texts = [command.help or "", *(getattr(param, "help", None) or "" for param in command.params)]
+    for text in texts:
+        assert not re.search(r"(?<!\\)\[[a-z/#@]", text), f"write \\\\[ in {text!r}"
+
+
+def test_help_of_format_shows_how_to_write_a_user() -> None:
+    done = CliRunner().invoke(app, ["format", "--help"], env={"COLUMNS": "80"})
+    assert "SCRAM-SHA-256=[name=NAME,password=PASSWORD]" in done.output
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,15 @@ UserOption = Annotated[
 ClusterOption = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 PrefixedOption = Annotated[
     bool,
-    typer.Option(
-        "--prefixed", help="Match names as prefixes; short for --resource-pattern-type prefixed."
-    ),
+    typer.Option("--prefixed", help="Match names as prefixes: the pattern type prefixed."),
 ]
 PatternOption = Annotated[
-    Pattern, typer.Option("--resource-pattern-type", help="Pattern type of the resource names.")
+    Pattern,
+    typer.Option(
+        "--resource-pattern-type",
+        metavar="TYPE",
+        help="Pattern type of the names: literal, prefixed, match or any.",
+    ),
 ]
 
 

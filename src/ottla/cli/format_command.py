@@ -3,6 +3,7 @@
 The options are those of Kafka's ``kafka-storage format``.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +60,12 @@ FeatureOption = Annotated[
 ]
 ScramOption = Annotated[
     list[str] | None,
-    typer.Option("--add-scram", "-S", help="SCRAM-SHA-256=[name=...,password=...]"),
+    typer.Option(
+        "--add-scram",
+        "-S",
+        metavar="USER",
+        help="A user as above, or @FILE with one on each line: other users can see command lines.",
+    ),
 ]
 
 
@@ -76,7 +82,7 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     initial_controllers: Annotated[
         str | None,
         typer.Option(
-            "--initial-controllers", "-I", help="The first voters: id@host:port:directory,..."
+            "--initial-controllers", "-I", metavar="VOTERS", help="The first voters, as above."
         ),
     ] = None,
     no_initial_controllers: Annotated[
@@ -95,7 +101,11 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     port_step: PortStepOption = PORT_STEP,
     output: OutputOption = None,
 ) -> None:
-    """Format a node's log directories; required before the first start."""
+    """Format a node's log directories; required before the first start.
+
+    The first voters are written ID@HOST:PORT:DIRECTORY-ID,... and a SCRAM user
+    SCRAM-SHA-256=\\[name=NAME,password=PASSWORD].
+    """
     source = _source_of(file, config)
     quorum = Quorum(standalone, initial_controllers, no_initial_controllers)
     options = FormatOptions(
@@ -103,7 +113,7 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
         quorum=quorum,
         features=tuple(feature or ()),
         release_version=release_version,
-        scram=tuple(add_scram or ()),
+        scram=_scram_of(add_scram or ()),
         is_formatted_ignored=ignore_formatted,
     )
     done = [
@@ -126,6 +136,23 @@ def _source_of(file: Path | None, config: Path | None) -> Path:
     if found is None or (file and config):
         raise typer.BadParameter("give the server.properties, once", param_hint="--config")
     return found
+
+
+def _scram_of(users: Sequence[str]) -> tuple[str, ...]:
+    """Return the users of ``--add-scram``; ``@FILE`` stands for the lines of a file."""
+    found: list[str] = []
+    for text in users:
+        if not text.startswith("@"):
+            found.append(text)
+            continue
+        path = Path(text[1:])
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+            raise typer.BadParameter(f"{path}: {reason}", param_hint="--add-scram") from error
+        found += [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    return tuple(found)
 
 
 def _nodes_of(config: Path, count: int | None, port_step: int) -> list[Loaded]:

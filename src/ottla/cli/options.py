@@ -15,7 +15,8 @@ BOOTSTRAP_DEFAULT: Final = ""
 """Not given: use the client settings, see `ottla.cli.connection_settings`."""
 
 OutputOption = Annotated[
-    Output | None, typer.Option("--output", "-o", help="Output format: table, json or yaml.")
+    Output | None,
+    typer.Option("--output", "-o", metavar="FORMAT", help="Output format: table, json or yaml."),
 ]
 INSTALL: Final = "pip install 'ottla[sql]'"
 """How to install what `ottla sql` and the formats of records need."""
@@ -26,8 +27,8 @@ RegistryOption = Annotated[
         "--registry",
         envvar="OTTLA_REGISTRY",
         metavar="URL",
-        help="Schema registry that speaks Confluent's API; also -X schema.registry.url=..., "
-        "schema.registry.basic.auth.user.info=... and others.",
+        help="Schema registry that speaks Confluent's API. Its login: -X with Confluent's client "
+        "settings.",
     ),
 ]
 BytesOption = Annotated[

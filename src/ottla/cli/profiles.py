@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from ottla.security.private_files import PRIVATE, write_file
+
 Profiles: TypeAlias = dict[str, dict[str, str]]
 
 
@@ -54,12 +56,7 @@ def write_profiles(profiles: Profiles) -> None:
     """Replace the file, atomically, with mode 0600. Raises `OSError`."""
     path = profiles_path()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_name(path.name + ".new")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(_to_text(profiles))
-    beside.replace(path)
+    write_file(path, _to_text(profiles).encode(), PRIVATE)
 
 
 def _flat(settings: Mapping[str, object], prefix: str = "") -> dict[str, str]:

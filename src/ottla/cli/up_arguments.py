@@ -54,3 +54,5 @@ AdvertisedHostOption = Annotated[
 DetachOption = Annotated[
     bool, typer.Option("--detach", help="Return once it is ready; see `ottla up stop`.")
 ]
+# Of the process that --detach starts: read the options from standard input, print no secret.
+DetachedOption = Annotated[bool, typer.Option("--detached", hidden=True)]

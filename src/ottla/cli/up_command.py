@@ -5,8 +5,10 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 import typer
@@ -17,11 +19,13 @@ from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.rendering import Row
+from ottla.cli.session import reason_of
 from ottla.cli.up_arguments import (
     DATA,
     AdvertisedHostOption,
     ConfigOption,
     DataOption,
+    DetachedOption,
     DetachOption,
     HostOption,
     NodesOption,
@@ -29,10 +33,18 @@ from ottla.cli.up_arguments import (
     SecureOption,
     SettingsOption,
 )
-from ottla.cli.up_detached import NOT_RUNNING, print_logs, start_detached, state_of, stop_cluster
+from ottla.cli.up_detached import (
+    NOT_RUNNING,
+    print_logs,
+    read_given,
+    start_detached,
+    state_of,
+    stop_cluster,
+)
 from ottla.cli.up_files import (
     Running,
     lock_directory,
+    private_files,
     read_options,
     read_running,
     write_options,
@@ -53,7 +65,7 @@ from ottla.cli.up_plan import (
     settings_of,
 )
 from ottla.cli.up_processes import NodeDied, run_cluster
-from ottla.cli.up_settings import client_settings, plain_settings
+from ottla.cli.up_settings import client_config, client_settings
 from ottla.client.connection import Options
 from ottla.config.loading import load
 from ottla.config.problems import ConfigError
@@ -63,11 +75,12 @@ from ottla.protocol.uuids import uuid_text
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
-from ottla.security.certificate_files import PRIVATE, write_file
 from ottla.security.local_cluster import HOSTS, LocalSecurity, local_security
+from ottla.security.private_files import PRIVATE, write_file
 from ottla.storage.meta_properties import MetaPropertiesRefused, read_meta_properties
 
 SECURITY_NAME: Final = "security"
+Greeting: TypeAlias = Callable[[Running, LocalSecurity | None], None]
 
 app = typer.Typer(add_completion=False, invoke_without_command=True)
 
@@ -85,6 +98,7 @@ def up(  # noqa: PLR0913 - one per option
     host: HostOption = None,
     advertised_host: AdvertisedHostOption = None,
     detach: DetachOption = False,
+    detached: DetachedOption = False,
     output: OutputOption = None,
 ) -> None:
     """Run a local cluster; Ctrl-C or SIGTERM stops it. Data and options are kept."""
@@ -102,13 +116,15 @@ def up(  # noqa: PLR0913 - one per option
         },
     )
     root = data.absolute()
-    if detach:
-        asyncio.run(start_detached(root, sys.argv[1:]))
-        show_state(context, output, root)
-        return
+    signalled = None
     try:
-        with lock_directory(root):
-            signalled = _run(context, output, root, given)
+        if detach:
+            running = asyncio.run(start_detached(root, given))
+            _show_detached(context, output, root, running)
+        elif detached:
+            signalled = _run_alone(root, read_given(), _greet_in_log)
+        else:
+            signalled = _run_alone(root, given, partial(_greet, context, output))
     except (
         BadPlan,
         ConfigError,
@@ -118,7 +134,7 @@ def up(  # noqa: PLR0913 - one per option
         OSError,
         ValueError,
     ) as error:
-        fail(str(error))
+        fail(reason_of(error))
     if signalled == signal.SIGINT:
         sys.exit(INTERRUPTED)
 
@@ -163,9 +179,13 @@ def show_state(context: typer.Context, output: OutputOption, root: Path) -> None
 # -- a start -----------------------------------------------------------------------
 
 
-def _run(
-    context: typer.Context, output: OutputOption, root: Path, given: GivenOptions
-) -> int | None:
+def _run_alone(root: Path, given: GivenOptions, greet: Greeting) -> int | None:
+    """Run a cluster that no other process runs; all files that it creates are private."""
+    with private_files(), lock_directory(root):
+        return _run(root, given, greet)
+
+
+def _run(root: Path, given: GivenOptions, greet: Greeting) -> int | None:
     """Prepare and run a cluster; return the signal that ended it."""
     options = merge_options(given, _kept(root), str(root), socket.gethostname())
     planned = plan_nodes(
@@ -195,7 +215,7 @@ def _run(
 
     def ready() -> None:
         write_running(root, msgspec.structs.replace(running, is_ready=True))
-        _greet(context, output, running, security)
+        greet(running, security)
 
     return asyncio.run(run_cluster(planned, connection, ready))
 
@@ -209,25 +229,41 @@ def _greet(
     """Print the addresses and the client settings."""
     bootstrap = running.bootstrap
     if chosen(context, output) is Output.TABLE:
-        sys.stdout.write(f"ready {bootstrap}\n")
-        for url in running.metrics:
-            sys.stdout.write(f"metrics {url}\n")
-        sys.stdout.write(
-            plain_settings(bootstrap) if security is None else client_settings(security, bootstrap)
-        )
+        sys.stdout.write(_addresses(running) + client_settings(security, bootstrap))
     else:
-        config: Row = (
-            {"bootstrap.servers": bootstrap}
-            if security is None
-            else security.client_config(bootstrap)
-        )
         found: Row = {
             "ready": bootstrap.split(","),
             "metrics": list(running.metrics),
-            "client_config": config,
+            "client_config": client_config(security, bootstrap),
         }
         answer(context, output, found)
     sys.stdout.flush()
+
+
+def _greet_in_log(running: Running, _security: LocalSecurity | None) -> None:
+    """Write the addresses into the log of a detached cluster, and no password."""
+    sys.stdout.write(_addresses(running))
+    sys.stdout.flush()
+
+
+def _addresses(running: Running) -> str:
+    urls = "".join(f"metrics {url}\n" for url in running.metrics)
+    return f"ready {running.bootstrap}\n{urls}"
+
+
+def _show_detached(
+    context: typer.Context, output: OutputOption, root: Path, running: Running
+) -> None:
+    """Print the state of a cluster that runs in another process, and its client settings."""
+    options = read_options(root) or UpOptions()
+    security = _security(root, options) if options.is_secure else None
+    state = state_of(root)
+    if chosen(context, output) is Output.TABLE:
+        answer(context, output, state)
+        sys.stdout.write(client_settings(security, running.bootstrap))
+    else:
+        config = client_config(security, running.bootstrap)
+        answer(context, output, {**state, "client_config": config})
 
 
 def _kept(root: Path) -> UpOptions | None:

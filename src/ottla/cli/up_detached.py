@@ -6,14 +6,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from ottla.cli.failures import fail
 from ottla.cli.output import Output
 from ottla.cli.rendering import Row, render_line
-from ottla.cli.up_files import OUTPUT, is_locked, read_running
+from ottla.cli.up_files import OUTPUT, Running, is_locked, private_files, read_running
+from ottla.cli.up_options import GivenOptions
 from ottla.cli.up_processes import READY_S_MAX, STOP_S_MAX
+from ottla.security.private_files import open_private
 
 NOT_RUNNING: Final = 3
 """The exit code of a status command for a service that does not run, as init scripts have it."""
@@ -22,31 +27,47 @@ _SPARE_S: Final = 10.0
 _TAIL_BYTES_MAX: Final = 1 << 20
 
 
-async def start_detached(root: Path, arguments: Sequence[str]) -> None:
-    """Start this command line again in a process of its own; return once its cluster is ready."""
+async def start_detached(root: Path, given: GivenOptions) -> Running:
+    """Run a cluster in a process of its own; return once it is ready. Raises `OSError`."""
     if is_locked(root):
         fail(f"{root}: its cluster runs already; see `ottla up status` and `ottla up stop`")
-    process = _spawn(root, [each for each in arguments if each != "--detach"])
+    process = _spawn(root, given)
     try:
         async with asyncio.timeout(READY_S_MAX + _SPARE_S):
             await _until(lambda: is_ready(root) or process.poll() is not None)
     except TimeoutError:
         process.terminate()
         fail(f"not ready within {READY_S_MAX:.0f} s; see {root / OUTPUT}")
-    if process.poll() is not None:
+    running = read_running(root)
+    if process.poll() is not None or running is None:
         fail(_output_of(root))
+    return running
 
 
-def _spawn(root: Path, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-    root.mkdir(parents=True, exist_ok=True)
-    with (root / OUTPUT).open("wb") as output:
-        return subprocess.Popen(  # noqa: S603 - our own command line
-            [sys.executable, "-m", "ottla.cli.main", *arguments],
-            stdin=subprocess.DEVNULL,
+def _spawn(root: Path, given: GivenOptions) -> subprocess.Popen[bytes]:
+    """Start the process. The options are passed by a pipe: other users can see command lines."""
+    with private_files():
+        root.mkdir(parents=True, exist_ok=True)
+    output = open_private(root / OUTPUT)
+    try:
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [sys.executable, "-m", "ottla.cli.main", "up", "--data", str(root), "--detached"],
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    finally:
+        os.close(output)
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin as options:  # its output says why it exited
+        options.write(msgspec.json.encode(given))
+    return process
+
+
+def read_given() -> GivenOptions:
+    """Return the options that `start_detached` passed to this process."""
+    return msgspec.json.decode(sys.stdin.buffer.read(), type=GivenOptions)
 
 
 def _output_of(root: Path) -> str:

@@ -5,7 +5,8 @@
     DATA/running.json    that process, and the addresses once all nodes are ready
     DATA/up.log          its output, with --detach
 
-They contain settings, which may be secrets: mode 0600.
+They contain settings, which may be secrets: mode 0600. So are all other files of a cluster, since
+settings, SCRAM users and tokens are in its metadata log: `private_files`.
 """
 
 import fcntl
@@ -19,12 +20,13 @@ import msgspec
 
 from ottla.cli.up_options import UpOptions
 from ottla.cli.up_plan import BadPlan
-from ottla.security.certificate_files import PRIVATE, write_file
+from ottla.security.private_files import PRIVATE, write_file
 
 OPTIONS: Final = "up.json"
 LOCK: Final = "up.lock"
 RUNNING: Final = "running.json"
 OUTPUT: Final = "up.log"
+_UMASK: Final = 0o077
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,16 @@ def read_options(root: Path) -> UpOptions | None:
 def write_options(root: Path, options: UpOptions) -> None:
     """Keep the options for the next start."""
     write_file(root / OPTIONS, msgspec.json.encode(options), PRIVATE)
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Create files and directories, also those of child processes, for this user alone."""
+    before = os.umask(_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager

@@ -9,6 +9,9 @@ from typing import Final
 import msgspec
 
 from ottla.cli.up_plan import HOST, BadPlan
+from ottla.client.client_security import is_secret
+from ottla.config.key_definition import Scope
+from ottla.config.key_table import KEYS, base_of_listener_key
 from ottla.config.loading import unknown_key
 
 PORT_DEFAULT: Final = 9092
@@ -107,4 +110,11 @@ def describe_options(options: UpOptions) -> Sequence[str]:
         words.append(f"--advertised-host {options.advertised_host}")
     if options.is_secure:
         words.append("--secure")
-    return words + [f"-c {key}={value}" for key, value in options.settings.items()]
+    return words + [f"-c {key}={shown(key, value)}" for key, value in options.settings.items()]
+
+
+def shown(key: str, value: str) -> str:
+    """Return the value of a server setting as it may be shown: secrets are hidden."""
+    definition = base_of_listener_key(key) or KEYS[Scope.BROKER].get(key)
+    is_hidden = is_secret(key) or (definition is not None and definition.is_sensitive)
+    return "(hidden)" if is_hidden else value

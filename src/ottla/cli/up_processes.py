@@ -18,6 +18,7 @@ from ottla.client.connection import Options
 from ottla.protocol.faults import Fault
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.ports import Address, Clock
+from ottla.security.private_files import open_private
 
 READY_S_MAX: Final = 120.0
 STOP_S_MAX: Final = 20.0
@@ -133,7 +134,7 @@ async def run_cluster(
 
 async def _start(node: PlannedNode) -> asyncio.subprocess.Process:
     """Start a node. Its standard input is a pipe that closes when this process exits."""
-    log = os.open(node.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = open_private(Path(node.log_file), is_appended=True)
     try:
         return await asyncio.create_subprocess_exec(
             sys.executable,

@@ -3,8 +3,17 @@
 from ottla.security.local_cluster import LocalSecurity
 
 
-def client_settings(security: LocalSecurity, bootstrap: str) -> str:
+def client_config(security: LocalSecurity | None, bootstrap: str) -> dict[str, str]:
+    """Return a client's settings by librdkafka's names; None: of a cluster without security."""
+    if security is None:
+        return {"bootstrap.servers": bootstrap}
+    return security.client_config(bootstrap)
+
+
+def client_settings(security: LocalSecurity | None, bootstrap: str) -> str:
     """Return settings for confluent-kafka, Java and kcat, and for ``ottla`` itself."""
+    if security is None:
+        return f"client settings: bootstrap.servers={bootstrap}\n"
     config = security.client_config(bootstrap)
     lines = ["", "# confluent-kafka (Python)", "config = {"]
     lines += [f'    "{key}": "{value}",' for key, value in config.items()]
@@ -15,8 +24,3 @@ def client_settings(security: LocalSecurity, bootstrap: str) -> str:
     lines += ["", "# ottla", f"ottla profile set local -f {security.directory}/client.properties"]
     lines += ["ottla topic list --profile local", ""]
     return "\n".join(lines)
-
-
-def plain_settings(bootstrap: str) -> str:
-    """Return the settings of clients of a cluster without security."""
-    return f"client settings: bootstrap.servers={bootstrap}\n"

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from ottla.security.private_files import open_private
+
 _STREAMS: Final = (1, 2)
 START_LIMIT: Final = (
     "a Python process of Spark did not start within Spark's limit of 10 s, because the machine is "
@@ -39,7 +41,7 @@ def into(log: Path | None) -> Iterator[None]:
         with suppress(OSError, ValueError):
             stream.flush()
     kept = [os.dup(number) for number in _STREAMS]
-    opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    opened = open_private(log, is_appended=True)  # options with passwords may be in errors
     try:
         for number in _STREAMS:
             os.dup2(opened, number)

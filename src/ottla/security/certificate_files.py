@@ -8,7 +8,6 @@ Files with a key have mode 0600.
 """
 
 import datetime
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -22,10 +21,9 @@ from ottla.security.certificate_authority import (
     create_authority,
     issue_certificate,
 )
+from ottla.security.private_files import PRIVATE, PUBLIC, write_file
 
 AUTHORITY_NAME: Final = "Ottla development authority"
-PRIVATE: Final = 0o600
-PUBLIC: Final = 0o644
 
 
 class CertificateFiles(msgspec.Struct, frozen=True):
@@ -76,13 +74,3 @@ def _authority(directory: Path, now: datetime.datetime) -> KeyAndCertificate:
     write_file(key, made.key, PRIVATE)
     write_file(certificate, made.certificate, PUBLIC)
     return made
-
-
-def write_file(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file atomically; it never exists with a wider mode. Raises `OSError`."""
-    beside = path.with_name(path.name + ".new")
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-    beside.replace(path)

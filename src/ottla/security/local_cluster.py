@@ -18,8 +18,9 @@ from typing import Final
 import msgspec
 
 from ottla.runtime.ports import Clock, Random
-from ottla.security.certificate_files import PRIVATE, create_certificate, write_file
+from ottla.security.certificate_files import create_certificate
 from ottla.security.jaas import PLAIN_MODULE, SCRAM_MODULE
+from ottla.security.private_files import PRIVATE, write_file
 
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 USER: Final = "admin"

@@ -26,6 +26,7 @@ from ottla.protocol.uuids import uuid_text
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
+from ottla.security.private_files import PRIVATE, write_file
 from ottla.testing.access import PLAINTEXT, ClusterAccess, access_named
 from ottla.testing.hosts import Host, NeedsProcesses, ProcessHost, Site, ThreadHost
 from ottla.testing.layout import (
@@ -385,7 +386,7 @@ def format_sites(plan: ClusterPlan, sites: Mapping[int, Site], scram: tuple[str,
         node = plan.nodes[node_id]
         directories = ",".join(map(str, _directories(plan, site.root)))
         text = settings_text(replace(plan, config=shared), node, directories)
-        site.settings.write_text(text, encoding="utf-8")
+        write_file(site.settings, text.encode(), PRIVATE)  # it may contain passwords
         options = FormatOptions(
             cluster_id=plan.cluster_id,
             quorum=voters if node.is_controller else observer,
