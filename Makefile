@@ -9,7 +9,7 @@ INSTALL := @$(PYTHON) tools/install.py
 # Python processes, take two to three times as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench growth pipeline conformance differential docs dist clean
+.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench growth pipeline conformance differential evidence docs dist clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -61,8 +61,8 @@ gen: setup ## regenerate the generated modules
 sim: setup ## run simulations; SEED=n replays one
 	$(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),)
 
-nightly: setup ## run every test with deep searches; SEEDS=n for n seeds per simulation
-	OTTLA_EXPECT=compiled SEEDS=$(or $(SEEDS),deep) HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),nightly) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q --timeout 3600 -m "not jvm and not external"
+nightly: setup ## run every test with deep searches; SEEDS=n for n seeds per simulation; PART="tests/sim tests/wire"
+	OTTLA_EXPECT=compiled SEEDS=$(or $(SEEDS),deep) HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),nightly) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q --timeout 3600 -m "not jvm and not external" $(PART)
 
 nemesis: setup ## kill, pause and cut off real processes under load; NEMESIS_SECONDS=n NODES=n SEED=n FAULTS=a,b SECURITY=sasl_ssl MIXED=1 TIER=1
 	$(BIN)/python -m tests.nemesis $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(SECURITY),--security $(SECURITY)) $(if $(MIXED),--mixed) $(if $(TIER),--tier)
@@ -86,13 +86,16 @@ bench: setup ## measure ratios in one run and write docs/benchmarks.md; AREA=tie
 
 growth pipeline: bench
 
-conformance: setup ## test every client and Apache Kafka's tools; missing ones are skipped with a reason
-	$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance tests/testing
-	$(BIN)/python -m tests.mixed.matrix
-	$(BIN)/python -m tools.compatibility
+conformance: setup ## test every client and Apache Kafka's tools; missing ones are skipped with a reason; PART="clients mixed versions"
+	$(if $(filter clients,$(or $(PART),clients)),$(BIN)/python -m pytest -q -m "jvm or external" tests/conformance tests/testing)
+	$(if $(filter mixed,$(or $(PART),mixed)),$(BIN)/python -m tests.mixed.matrix)
+	$(if $(filter versions,$(or $(PART),versions)),$(BIN)/python -m tools.compatibility)
 
 differential: setup ## send the same requests to a node and to Apache Kafka and compare; ONLY="fetch topics" MATCH=text RIGHTS=none LIST=1
 	$(BIN)/python -m tests.differential $(if $(ONLY),--only $(ONLY)) $(if $(MATCH),--match $(MATCH)) $(if $(LIST),--list) $(if $(DENIED),--rights none) $(if $(RIGHTS),--rights $(RIGHTS))
+
+evidence: ## show which proofs hold at this commit; RUN=stale BUDGET=3600 runs the most valuable ones that do not, RUN=test,sim these
+	@$(PYTHON) -m tools.evidence $(if $(RUN),--run $(RUN)) $(if $(BUDGET),--budget $(BUDGET))
 
 docs: setup ## regenerate the generated pages, and build the site with search into build/site
 	$(BIN)/python -m tools.draw_tree
