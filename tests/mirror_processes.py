@@ -10,10 +10,10 @@ from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.patience import SECONDS_MAX
 
 PLAIN, TXNS = "plain", "txns"
 PARTITIONS = 3
-SECONDS_MAX = 120.0
 Config = Mapping[str, str]
 """Settings of a client by librdkafka's names, bootstrap.servers among them."""
 Found = tuple[int, bytes | None, bytes | None, object, object]

@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tests.patience import SECONDS_MAX
 
 
 @dataclass
@@ -96,4 +97,4 @@ def collector(tls: ssl.SSLContext | None = None) -> Iterator[Collected]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(SECONDS_MAX)

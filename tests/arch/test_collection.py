@@ -1,4 +1,4 @@
-"""Test ids are the same in every process.
+"""Test ids are the same in every process, and no test gets less time than the default.
 
 Workers of pytest-xdist compare their lists of tests and run nothing if the lists differ. So an id
 may not depend on the time, on randomness, on addresses in memory, on the order of a set or on the
@@ -6,19 +6,20 @@ place of the repository.
 """
 
 import os
+import re
 import subprocess
 import sys
 import time
+import tomllib
 from difflib import unified_diff
 from pathlib import Path
 
-import pytest
+from tests.patience import SECONDS_MAX
 
 ROOT = Path(__file__).parents[2]
 COLLECT = ("-m", "pytest", "--collect-only", "-q", "--assert=plain")
 # pytest-randomly would seed both processes alike and hide what is random.
 PLUGINS = ("-p", "no:cacheprovider", "-p", "no:randomly")
-HANGS_S = 600
 
 # Loaded by one of the processes: its clock is a day, an hour, a minute and a second ahead.
 LATER = """
@@ -49,12 +50,11 @@ def start_collection(
 
 
 def ids_of(collection: subprocess.Popen) -> list[str]:
-    output, _ = collection.communicate(timeout=HANGS_S)
+    output, _ = collection.communicate(timeout=SECONDS_MAX)
     assert collection.returncode == 0, output[-3000:]
     return [line for line in output.splitlines() if "::" in line]
 
 
-@pytest.mark.timeout(HANGS_S)
 def test_two_processes_collect_the_same_tests_in_the_same_order(tmp_path: Path) -> None:
     elsewhere, cwd = tmp_path / "elsewhere", tmp_path / "cwd"
     elsewhere.symlink_to(ROOT)
@@ -70,3 +70,17 @@ def test_two_processes_collect_the_same_tests_in_the_same_order(tmp_path: Path) 
         second.kill()
     assert len(here) > 10_000
     assert list(unified_diff(here, there, "here", "there", lineterm="", n=0)) == []
+
+
+def test_no_test_gets_less_time_than_the_default() -> None:
+    """A limit that only ends a hanging test leaves room for a busy machine."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    default_s = settings["tool"]["pytest"]["ini_options"]["timeout"]
+    assert default_s > 2 * SECONDS_MAX
+    marked = {
+        f"{path.relative_to(ROOT)}: {seconds}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for seconds in re.findall(r"mark\.timeout\((\d+)", path.read_text())
+        if int(seconds) < default_s
+    }
+    assert marked == set()

@@ -15,13 +15,13 @@ from client_contract import (
     NULL_HEADERS,
     PLAIN,
     TRANSACTIONS,
-    WAIT_S_MAX,
     Record,
     Refused,
     Sending,
     Start,
     Topic,
 )
+from tests.patience import SECONDS_MAX
 
 
 class AiokafkaClient:
@@ -34,7 +34,7 @@ class AiokafkaClient:
 
     def _run(self, work: Any) -> Any:
         async def bounded() -> Any:
-            async with asyncio.timeout(WAIT_S_MAX):
+            async with asyncio.timeout(SECONDS_MAX):
                 return await work
 
         try:

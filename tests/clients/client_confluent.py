@@ -9,7 +9,6 @@ from client_contract import (
     EVERYTHING,
     PLAIN,
     TRANSACTIONS,
-    WAIT_S_MAX,
     Record,
     Refused,
     Sending,
@@ -32,6 +31,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from tests.patience import SECONDS_MAX
 
 
 class ConfluentClient:
@@ -52,12 +52,12 @@ class ConfluentClient:
 
     def _wait(self, future: Any) -> Any:
         try:
-            return future.result(WAIT_S_MAX)
+            return future.result(SECONDS_MAX)
         except KafkaException as error:
             raise Refused(error.args[0].code(), str(error)) from error
 
     def topics(self) -> set[str]:
-        return set(self._admin.list_topics(timeout=WAIT_S_MAX).topics)
+        return set(self._admin.list_topics(timeout=SECONDS_MAX).topics)
 
     def produce(
         self, topic: str, records: Sequence[Record], how: Sending = PLAIN
@@ -84,7 +84,7 @@ class ConfluentClient:
                 headers=list(record.headers) or None,
                 **extra,
             )
-        assert producer.flush(WAIT_S_MAX) == 0
+        assert producer.flush(SECONDS_MAX) == 0
         for error, _ in done:
             if error is not None:
                 raise Refused(error.code(), str(error))
@@ -97,7 +97,7 @@ class ConfluentClient:
             offset = 0 if start.offset is None else start.offset
             if start.timestamp is not None:
                 at = TopicPartition(topic, partition, start.timestamp)
-                offset = consumer.offsets_for_times([at], timeout=WAIT_S_MAX)[0].offset
+                offset = consumer.offsets_for_times([at], timeout=SECONDS_MAX)[0].offset
             consumer.assign([TopicPartition(topic, partition, offset)])
             return self._read(consumer, count)
         finally:
@@ -124,15 +124,15 @@ class ConfluentClient:
         self, topic: str, transactional_id: str, records: Sequence[Record], *, commit: bool
     ) -> None:
         producer = Producer({**self._common, "transactional.id": transactional_id})
-        producer.init_transactions(WAIT_S_MAX)
+        producer.init_transactions(SECONDS_MAX)
         producer.begin_transaction()
         for record in records:
             producer.produce(topic, record.value, record.key, record.partition)
-        assert producer.flush(WAIT_S_MAX) == 0
+        assert producer.flush(SECONDS_MAX) == 0
         if commit:
-            producer.commit_transaction(WAIT_S_MAX)
+            producer.commit_transaction(SECONDS_MAX)
         else:
-            producer.abort_transaction(WAIT_S_MAX)
+            producer.abort_transaction(SECONDS_MAX)
 
     def consume_committed(self, topic: str, partition: int, count: int) -> list[Record]:
         consumer = self._consumer("unused", **{"isolation.level": "read_committed"})
@@ -157,7 +157,7 @@ class ConfluentClient:
     def _read(self, consumer: Consumer, count: int) -> list[Record]:
         found: list[Record] = []
         while len(found) < count:
-            messages = consumer.consume(count - len(found), timeout=WAIT_S_MAX)
+            messages = consumer.consume(count - len(found), timeout=SECONDS_MAX)
             assert messages, f"{len(found)} of {count} records came"
             for message in messages:
                 if message.error() is not None:

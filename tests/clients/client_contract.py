@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-WAIT_S_MAX = 60.0
 
 # What a client may be able to do. A scenario names what it needs.
 ADMIN = "admin"

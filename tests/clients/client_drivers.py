@@ -29,6 +29,7 @@ from client_contract import (
     Start,
     Topic,
 )
+from tests.patience import SECONDS_MAX
 
 from kafka_jars import classpath
 
@@ -169,7 +170,7 @@ class DriverClient:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.wait(SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

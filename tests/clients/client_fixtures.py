@@ -20,6 +20,7 @@ from client_drivers import JavaClient, KafkaJsClient, PlatformaticClient
 from client_kafka_python import KafkaPythonClient
 from client_kcat import KcatClient
 from tap import Tap
+from tests.patience import SECONDS_MAX
 
 from ottla.client.connection import Connection
 from ottla.protocol.api_keys import ApiKey
@@ -42,7 +43,7 @@ from ottla.testing.loop_thread import LoopThread
 # Where to write which versions were seen, for docs/compatibility.md.
 RESULTS = "OTTLA_COMPATIBILITY_DIR"
 BOOTSTRAP = "OTTLA_CLIENTS_BOOTSTRAP"
-WAIT_MS_MAX = 20_000
+WAIT_MS_MAX = int(SECONDS_MAX * 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+from tests.patience import SECONDS_MAX
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's own
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -18,7 +20,6 @@ from client_contract import (
     NULL_HEADERS,
     PLAIN,
     TRANSACTIONS,
-    WAIT_S_MAX,
     Record,
     Refused,
     Sending,
@@ -26,7 +27,7 @@ from client_contract import (
     Topic,
 )
 
-WAIT_MS_MAX = int(WAIT_S_MAX * 1000)
+WAIT_MS_MAX = int(SECONDS_MAX * 1000)
 
 
 @contextmanager
@@ -81,8 +82,8 @@ class KafkaPythonClient:
                 )
                 for record in records
             ]
-            producer.flush(WAIT_S_MAX)
-            replies = [each.get(WAIT_S_MAX) for each in sent]
+            producer.flush(SECONDS_MAX)
+            replies = [each.get(SECONDS_MAX) for each in sent]
             return [(each.partition, each.offset) for each in replies]
 
     def transact(
@@ -96,7 +97,7 @@ class KafkaPythonClient:
             producer.begin_transaction()
             for each in records:
                 producer.send(topic, each.value, each.key, partition=each.partition)
-            producer.flush(WAIT_S_MAX)
+            producer.flush(SECONDS_MAX)
             if commit:
                 producer.commit_transaction()
             else:

@@ -13,13 +13,13 @@ from client_contract import (
     OFFSETS,
     PARTITIONS,
     PLAIN,
-    WAIT_S_MAX,
     Record,
     Refused,
     Sending,
     Start,
     Topic,
 )
+from tests.patience import SECONDS_MAX
 
 SEPARATOR = "\x1f"
 END = "\x1e"
@@ -43,7 +43,7 @@ class KcatClient:
             ["kcat", "-b", self._bootstrap, *arguments],
             input=stdin,
             capture_output=True,
-            timeout=WAIT_S_MAX,
+            timeout=SECONDS_MAX,
         )
         said = done.stderr.decode(errors="replace")
         if done.returncode != 0:

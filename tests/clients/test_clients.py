@@ -32,6 +32,7 @@ from client_contract import (
     Topic,
 )
 from client_fixtures import ALL, Broker, broker, client, topic
+from tests.patience import SECONDS_MAX
 
 assert broker and client and topic  # fixtures
 
@@ -62,7 +63,7 @@ def each_codec(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import AcknowledgeType, Message, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
 from ottla.testing import Cluster, run_node
 
-SECONDS_MAX = 60.0
 NUMBERS = itertools.count()
 PARTITIONS, EACH = 2, 150
 TOTAL = PARTITIONS * EACH

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.patience import SECONDS_MAX
+
 from ottla.client.connection import Connection
 from ottla.config.loading import load
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
@@ -34,7 +36,6 @@ from ottla.runtime.randomness import SystemRandom
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 ELECTION_MS = 1000
 FETCH_MS = 600
-SECONDS_MAX = 60.0
 QUICK = f"""\
 controller.quorum.election.timeout.ms={ELECTION_MS}
 controller.quorum.fetch.timeout.ms={FETCH_MS}

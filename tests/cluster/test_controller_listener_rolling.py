@@ -73,7 +73,6 @@ password="node-secret" user_node="node-secret";
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
 def test_controller_listener_becomes_secure_without_an_interruption(tmp_path: Path) -> None:
     with run_cluster(3, processes=True) as cluster:
         rolled = RolledControllers(cluster, tmp_path)

@@ -39,7 +39,7 @@ from ottla.runtime.network import TcpNetwork
 
 KILLS = len(seeds(8, deep=20))
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 
 class Nodes(list[NodeProcess]):

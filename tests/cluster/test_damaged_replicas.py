@@ -30,8 +30,6 @@ from ottla.protocol.messages.create_topics import (
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.records.batch import batches, is_crc_valid
 
-pytestmark = pytest.mark.timeout(120)
-
 SEGMENT_BYTES = 1 << 20
 # One batch per segment: two of these do not fit.
 VALUE = b"x" * 700_000

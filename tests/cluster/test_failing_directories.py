@@ -52,7 +52,6 @@ from ottla.runtime.network import TcpNetwork
 from simulation.committer import SimCommitter
 from simulation.disk import SimDisk
 
-pytestmark = pytest.mark.timeout(90)
 COUNT = 4
 UNASSIGNED = bytes(16)
 

@@ -5,6 +5,7 @@ import time
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.patience import SECONDS_MAX
 
 from ottla.client.connection import Connection
 from ottla.protocol.messages.alter_partition_reassignments import (
@@ -18,7 +19,6 @@ from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
 from ottla.testing import Cluster, run_cluster
 
-SECONDS_MAX = 60.0
 FLAPS = 6
 EACH = 40
 TOPIC = "flaps"

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.protocol.types import NodeId
 from ottla.raft.core.voters import VoterSet
@@ -11,7 +12,6 @@ from ottla.raft.repair import MARK_NAME, Repair, repair_log
 from ottla.runtime.disk import RealDisk
 from ottla.testing import NodeFailed, run_cluster
 
-WAIT_S = 60.0
 DIRECTORY = "__cluster_metadata-0"
 
 
@@ -33,7 +33,7 @@ def test_node_with_a_damaged_metadata_log_refuses_and_rejoins(tmp_path: Path) ->
         mark = data / DIRECTORY / MARK_NAME
         assert mark.exists()
         cluster.start(victim)
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + SECONDS_MAX
         while mark.exists():
             assert time.monotonic() < deadline, "it has not caught up"
             time.sleep(0.05)

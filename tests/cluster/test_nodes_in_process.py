@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.client.connection import Connection
 from ottla.config.loading import Loaded, load
@@ -113,7 +114,7 @@ async def once_not_busy(connection: Connection, request: Message) -> ErrorCode:
     Who joins reads of it in the log before the leader knows it to be committed; till then the
     leader answers as Kafka's does, REQUEST_TIMED_OUT.
     """
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS_MAX):
         while True:
             response: Any = await connection.send(request, timeout_ms=10_000)
             if response.error_code != ErrorCode.REQUEST_TIMED_OUT:
@@ -121,7 +122,7 @@ async def once_not_busy(connection: Connection, request: Message) -> ErrorCode:
 
 
 async def wait_unfenced(node: Node) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS_MAX):
         await node.wait_image(lambda image: image.cluster.is_unfenced(node.node_id))
 
 
@@ -183,7 +184,7 @@ async def test_broker_without_controller_role_follows_and_forwards(tmp_path: Pat
             assert broker.describe_quorum().leader_id == 1 and not broker.is_active_controller
             assert not broker.describe_quorum().is_voter
         # No controlled shutdown was requested: the controller notices the missing heartbeats.
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             await controller.wait_image(lambda image: not image.cluster.is_unfenced(2))
 
 
@@ -235,7 +236,7 @@ async def test_controller_auto_joins_until_it_is_removed(
     second = settings(tmp_path / "b", servers, join, node_id=2, roles="controller")
     format_one(second, Quorum(has_no_initial_controllers=True))
     async with running(second) as joiner:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             await joiner.wait_image(lambda image: joiner.describe_quorum().is_voter)
         assert joiner.describe_quorum().voters.ids == (1, 2)
         assert alone.is_active_controller and not joiner.is_active_controller
@@ -244,7 +245,7 @@ async def test_controller_auto_joins_until_it_is_removed(
         request = RemoveRaftVoterRequest(CLUSTER, 2, joined.key.directory_id)
         async with client(alone.controller_addr) as connection:
             assert await once_not_busy(connection, request) is ErrorCode.NONE
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             await joiner.wait_image(lambda image: not joiner.describe_quorum().is_voter)
         await alone.shutdown()
 
@@ -275,7 +276,7 @@ async def test_controller_distinguishes_brokers_with_the_same_id(tmp_path: Path)
     loaded = settings(tmp_path, "broker.session.timeout.ms=60000", roles="controller")
     format_one(loaded)
     async with running(loaded) as node, client(node.controller_addr) as connection:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             await node.wait_image(lambda image: 1 in image.cluster.controllers)
         foreign = await register(connection, cluster_id="another")
         assert foreign.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
@@ -342,7 +343,7 @@ async def test_next_start_loads_the_requested_snapshot(
         async with client(node.listen_addr) as connection:
             assert await create_topic(connection, "t") is ErrorCode.NONE
         node.request_snapshot()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             await node.wait_image(lambda image: node.snapshot_written is not None)
     found = sorted((tmp_path / "data" / "__cluster_metadata-0").glob("*.checkpoint"))
     assert len(found) == 2

@@ -5,13 +5,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
 from ottla.testing.cluster import Cluster, run_cluster
-
-pytestmark = pytest.mark.timeout(120)
 
 
 class Ottla:

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.patience import SECONDS_MAX
+
 from ottla.client.connection import Connection
 from ottla.config.loading import Loaded, load
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
@@ -102,7 +104,7 @@ async def three(root: Path) -> AsyncIterator[Cluster]:
             await cluster.stop(node_id)
 
 
-async def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+async def eventually(condition: Callable[[], bool], timeout_s: float = SECONDS_MAX) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - many parts, no one event
             await asyncio.sleep(0.01)

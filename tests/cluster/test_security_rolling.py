@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from tests.free_ports import free_ports
+from tests.patience import SECONDS_MAX
 
 from ottla.testing import Cluster, run_cluster
 from ottla.testing.layout import CLIENTS, CONTROLLERS
@@ -30,7 +31,6 @@ from ottla.testing.layout import CLIENTS, CONTROLLERS
 TOPIC = "rolled"
 PARTITIONS = 3
 RATE = 50
-SECONDS_MAX = 60
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 MECHANISM = "SCRAM-SHA-512"
 
@@ -197,7 +197,6 @@ def rolled(root: Path) -> Iterator[Rolled]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_cluster_becomes_secure_while_clients_run(tmp_path: Path) -> None:
     with rolled(tmp_path) as found:
         admin = AdminClient(found.plain())

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
@@ -29,8 +30,6 @@ from ottla.protocol.messages.share_group_heartbeat import (
 )
 from ottla.protocol.types import NodeId, TopicPartition
 from ottla.testing.cluster import Cluster, run_cluster
-
-pytestmark = pytest.mark.timeout(150)
 
 ORDERS = TopicPartition("orders", 0)
 RECORDS = 60
@@ -147,7 +146,7 @@ class Member:
             self.client.forget("orders")
             raise Moved(ErrorCode(code).name)
 
-    async def work(self, is_enough: Callable[[], bool], seconds: float = 60) -> None:
+    async def work(self, is_enough: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
         """Continue until enough records are accepted, whatever moves."""
         async with asyncio.timeout(seconds):
             while not is_enough():

@@ -5,6 +5,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.patience import SECONDS_MAX
+
 from ottla.client.admin_replicas import alter_reassignments
 from ottla.client.cluster import ClientPorts, Cluster
 from ottla.client.consumer import ReaderOptions, open_reader
@@ -112,7 +114,7 @@ class Brokers:
         return await Cluster.open(ports, [address])
 
 
-async def eventually(condition: Callable[[], bool], timeout_s: float = 90.0) -> None:
+async def eventually(condition: Callable[[], bool], timeout_s: float = SECONDS_MAX) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - many parts, no one event
             await asyncio.sleep(0.02)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.patience import SECONDS_MAX
 
 from ottla.coordinators.topics import TRANSACTION_STATE, partition_for
 from ottla.testing import Cluster, run_cluster
 
-SECONDS_MAX = 60.0
 PARTITIONS = 3
 
 

@@ -12,7 +12,7 @@ from tests.free_ports import free_ports
 
 from conftest import CLUSTER_ID, SECONDS_MAX, Kafka
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.jvm
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import Broker
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 PROGRAM = [str(Path(sys.executable).parent / "ottla")]
 
 

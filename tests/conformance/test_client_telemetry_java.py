@@ -14,7 +14,7 @@ from conftest import SECONDS_MAX, Kafka
 from otlp_collector import Collected, collector, metrics_in
 from ottla.testing import run_node
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.jvm
 
 SUBSCRIPTIONS = "org.apache.kafka.tools.ClientMetricsCommand"
 PRODUCER = "org.apache.kafka.tools.ConsoleProducer"

@@ -9,7 +9,7 @@ import pytest
 from conftest import Kafka
 from ottla.testing import run_node
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.jvm
 
 HERE = Path(__file__).parent
 TOPICS = "org.apache.kafka.tools.TopicCommand"

@@ -23,7 +23,7 @@ from ottla.testing import Cluster, run_cluster
 from ottla.testing.history.check import check
 from ottla.testing.history.events import AnyEvent, Assign, Final, Isolation, Poll, read_lines
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 HERE = Path(__file__).parent
 SECONDS_MAX = 180.0

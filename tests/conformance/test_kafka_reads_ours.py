@@ -15,7 +15,7 @@ from ottla.runtime.disk import RealDisk
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.jvm
 
 EPOCH = LeaderEpoch(3)
 BEGAN = Millis(1_700_000_000_000)

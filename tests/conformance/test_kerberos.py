@@ -18,7 +18,7 @@ from ottla.security.sasl.exchange import Rejection
 from ottla.security.sasl.gssapi import GssapiExchange
 from ottla.security.sasl.kerberos_rules import KerberosRules
 
-pytestmark = [pytest.mark.external, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.external
 
 KRB5 = "com.sun.security.auth.module.Krb5LoginModule required"
 SERVICE = f"kafka/localhost@{REALM}"

@@ -18,7 +18,7 @@ from ottla.mirror.metadata_sync import Clusters
 from ottla.mirror.service import MirrorOptions, open_mirror
 from ottla.testing import run_node
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.jvm
 
 GROUP = "readers"
 SECONDS_MAX = 60.0

@@ -13,7 +13,7 @@ import pytest
 from conftest import Kafka
 from ottla.testing.cluster import Cluster, run_cluster
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.jvm
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from dashboard_queries import CLUSTER, EXPORTER, KAFKA, KRAFT, labels_of
 from tests.free_ports import free_ports
 
-pytestmark = [pytest.mark.external, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.external
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "docs" / "monitoring"

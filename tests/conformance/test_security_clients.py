@@ -16,8 +16,6 @@ from confluent_kafka import Producer
 from secure_drivers import Java, KafkaJs, Kcat, Login, Platformatic, login_of
 from secure_node import SecureNode, unsigned
 
-pytestmark = pytest.mark.timeout(300)
-
 CLIENTS = {
     Java: pytest.mark.jvm,
     KafkaJs: pytest.mark.external,

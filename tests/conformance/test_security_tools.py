@@ -10,7 +10,7 @@ from secure_node import SecureNode
 
 from conftest import Kafka
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 ACLS = "org.apache.kafka.tools.AclCommand"

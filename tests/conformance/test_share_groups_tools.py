@@ -13,7 +13,7 @@ from conftest import Kafka
 from ottla.cli.app import app
 from ottla.testing import Cluster, run_node
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.jvm
 
 HERE = Path(__file__).parent
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.external, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.external
 
 
 def build() -> "subprocess.CompletedProcess[str]":

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing import run_node
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.jvm
 
 DRIVER = Path(__file__).parent / "spark_connector_driver.py"
 TOPICS = {"plain": 2, "stamped": 1, "transacted": 1, "headed": 1, "written": 3, "streamed": 1}

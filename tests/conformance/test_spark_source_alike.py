@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing import run_node
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 DRIVER = Path(__file__).parent / "spark_source_driver.py"
 MINUTE = 60_000

@@ -35,7 +35,7 @@ from ottla.protocol.messages.streams_group_heartbeat import (
 from ottla.protocol.schema import Message
 from ottla.testing import run_node
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.jvm
 
 SECONDS_MAX = 60.0
 QUICK = {

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from conftest import Kafka
 from ottla.testing import Cluster, run_node
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.jvm
 
 HERE = Path(__file__).parent
 SECONDS_MAX = 150.0

@@ -18,7 +18,7 @@ from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_dir import LogDirectory, LogDirPorts
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.jvm
 
 PEER = str(Path(__file__).parent / "KafkaPeer.java")
 TOPIC = TopicPartition("peer", 0)

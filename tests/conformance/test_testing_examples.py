@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ROOT / "build" / "testing-examples"
 PACKAGES = ("pytest-asyncio", "fastapi", "httpx", "django")
-pytestmark = [pytest.mark.external, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.external
 
 
 @pytest.mark.parametrize("arguments", [[], ["-n", "2"]], ids=["one-process", "xdist"])

@@ -13,7 +13,7 @@ import pytest
 from conftest import SECONDS_MAX, Kafka
 from ottla.testing import run_cluster
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.jvm
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 PRODUCER = "org.apache.kafka.tools.VerifiableProducer"

@@ -25,7 +25,7 @@ from ottla.testing.history.events import (
     to_line,
 )
 
-END_S_MAX = 60.0
+END_S_MAX = 240.0  # as in tests.patience, which this process does not import
 PAUSE_S = 0.002
 OPEN_MAX = 3000  # while the node is down
 # Retry soon after a restart: the tests measure loss, not waiting.

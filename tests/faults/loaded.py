@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import SECONDS_MAX
+
 from ottla.testing.history.anomalies import Anomaly
 from ottla.testing.history.check import check
 from ottla.testing.history.events import AnyEvent, Phase, Send, read_lines
 
 CLIENT = Path(__file__).parent / "load_client.py"
-END_S_MAX = 90
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Load:
         assert self.process.stdin is not None
         assert self.is_running, self.said.read_text()
         self.process.stdin.close()
-        self.process.wait(END_S_MAX)
+        self.process.wait(SECONDS_MAX)
         assert self.process.returncode == 0, self.said.read_text()
         return read_lines(self.history.read_bytes().splitlines())
 

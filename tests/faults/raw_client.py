@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.patience import SECONDS_MAX
+
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode
 from ottla.protocol.frames import parse_response_header, request_frame
@@ -24,7 +26,6 @@ from ottla.protocol.messages.produce import (
 )
 
 NUMBERS = itertools.count(1)
-SOON_S = 60
 
 
 class RawClient:
@@ -32,7 +33,7 @@ class RawClient:
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.rsplit(":", 1)
-        self.sock = socket.create_connection((host, int(port)), timeout=SOON_S)
+        self.sock = socket.create_connection((host, int(port)), timeout=SECONDS_MAX)
 
     @classmethod
     @contextmanager

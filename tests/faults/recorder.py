@@ -6,6 +6,8 @@ import threading
 from collections import defaultdict
 from contextlib import suppress
 
+from tests.patience import SECONDS_MAX
+
 CHUNK_BYTES = 256 * 1024
 KEPT_MAX = 8  # frames of one API and version
 
@@ -31,7 +33,7 @@ class Recorder:
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(SECONDS_MAX)
 
     def _accept(self) -> None:
         with suppress(OSError):

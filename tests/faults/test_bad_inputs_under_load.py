@@ -19,6 +19,7 @@ from bad_batches import NAMES, Refused, bomb_rows, good, rows, sequenced
 from bad_frames import ANSWERED, CLOSED, metadata, request
 from loaded import cpu_s, latencies_ms, p99, resident_kib, run_load, violations
 from raw_client import RawClient
+from tests.patience import SECONDS_MAX
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -72,7 +73,9 @@ class Attack:
 
     def lines(self, count: int) -> list[socket.socket]:
         host, port = self.cluster.bootstrap.rsplit(":", 1)
-        return [socket.create_connection((host, int(port)), timeout=20) for _ in range(count)]
+        return [
+            socket.create_connection((host, int(port)), timeout=SECONDS_MAX) for _ in range(count)
+        ]
 
 
 # -- rows of the wire ------------------------------------------------------------
@@ -143,7 +146,7 @@ def flood(attack: Attack) -> None:
 
 def wait_for_room(bootstrap: str) -> None:
     """Wait until the node has closed the flood of connections."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + SECONDS_MAX
     while not has_room(bootstrap):
         assert time.monotonic() < until, "ended connections are still counted"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from loaded import Load, acknowledged, run_load, violations
+from tests.patience import SECONDS_MAX
 
 from ottla.testing import Cluster, run_node
 
@@ -29,7 +30,7 @@ SESSION = {"broker.session.timeout.ms": 400, "broker.heartbeat.interval.ms": 100
 def make_topic(cluster: Cluster, **settings: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for each in admin.create_topics([NewTopic("load", 1, 1, config=settings)]).values():
-        each.result(30)
+        each.result(SECONDS_MAX)
 
 
 def let_live(load: Load, rng: random.Random) -> None:
@@ -39,7 +40,7 @@ def let_live(load: Load, rng: random.Random) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 12 * CRASHES)
+@pytest.mark.timeout(600 + 12 * CRASHES)
 @pytest.mark.parametrize("flush", ["1", "9223372036854775807"], ids=["fsynced", "unflushed"])
 def test_acknowledged_records_survive_kill_under_load(tmp_path: Path, flush: str) -> None:
     seed = random.SystemRandom().randrange(10**6)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.patience import SECONDS_MAX
 
 from ottla.config.loading import Loaded, load
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
@@ -239,7 +240,7 @@ def test_damaged_metadata_log_without_snapshot_is_refused(data: Path) -> None:
 def serve(config: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ottla.cli.main", "server", str(config), *options]
     return subprocess.run(
-        command, capture_output=True, text=True, input="", timeout=60, check=False
+        command, capture_output=True, text=True, input="", timeout=SECONDS_MAX, check=False
     )
 
 

@@ -22,6 +22,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from eos_worker import GROUP, INPUT, OUTPUT, PARTITIONS
+from tests.patience import SECONDS_MAX
 
 from ottla.testing import Cluster, run_cluster
 from ottla.testing.history.check import check
@@ -29,7 +30,6 @@ from ottla.testing.history.events import AnyEvent, Assign, Final, Isolation, Pol
 
 KILLS = int(os.environ.get("EOS_KILLS", "3"))
 RECORDS = 100 * (KILLS + 1)
-SECONDS_MAX = 90.0
 WORKERS = ("one", "two")
 CONFIG = {
     "offsets.topic.replication.factor": "3",
@@ -169,7 +169,7 @@ def read_output(cluster: Cluster) -> list[AnyEvent]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200 + 15 * KILLS)
+@pytest.mark.timeout(600 + 15 * KILLS)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_work_is_done_exactly_once_while_brokers_and_workers_are_killed(
     tmp_path: Path, protocol: str

@@ -24,6 +24,7 @@ from raw_client import RawClient
 from recorder import Recorder
 from tests.fuzz.mutations import mutated
 from tests.fuzz.samples import sample
+from tests.patience import SECONDS_MAX
 
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.frames import request_frame
@@ -60,11 +61,11 @@ def use(bootstrap: str) -> None:
     """Use the node as librdkafka clients do."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for each in admin.create_topics([NewTopic("real", 2, 1)]).values():
-        each.result(20)
+        each.result(SECONDS_MAX)
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4"})
     for number in range(50):
         producer.produce("real", b"v" * number, key=str(number))
-    producer.flush(20)
+    producer.flush(SECONDS_MAX)
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "one", "auto.offset.reset": "earliest"}
     )
@@ -73,8 +74,8 @@ def use(bootstrap: str) -> None:
         pass
     consumer.commit(asynchronous=False)
     consumer.close()
-    admin.list_topics(timeout=20)
-    admin.list_consumer_groups().result(20)
+    admin.list_topics(timeout=SECONDS_MAX)
+    admin.list_consumer_groups().result(SECONDS_MAX)
 
 
 def use_another(bootstrap: str) -> None:
@@ -160,7 +161,7 @@ def probe(bootstrap: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + FUZZ // 50)
+@pytest.mark.timeout(600 + FUZZ // 50)
 @pytest.mark.parametrize("listener", [Listener.BROKER, Listener.CONTROLLER])
 def test_mutated_requests_leave_the_node_healthy(tmp_path: Path, listener: Listener) -> None:
     rng = random.Random(SEED)

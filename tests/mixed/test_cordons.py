@@ -15,7 +15,7 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.jvm
 
 RELEASE = "4.3.1"
 APPLIED_S_MAX = 60.0

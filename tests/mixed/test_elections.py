@@ -19,7 +19,7 @@ from tests.mixed.cluster import BROKER, CONTROLLER, MixedCluster, Shape, run_mix
 from tests.mixed.kinds import KAFKA, OTTLA, Kind, need
 from tests.mixed.settings import TWO
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 FIRST = [f"first-{each}" for each in range(20)]
 MORE = [f"more-{each}" for each in range(20)]

@@ -10,7 +10,7 @@ from tests.mixed.kinds import OTTLA, kafka, need
 from tests.mixed.levels import NEWEST
 from tests.mixed.settings import ONE
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.jvm
 
 EXIT_S_MAX = 60.0
 FEATURES = "org.apache.kafka.tools.FeatureCommand"

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from tests.mixed.cluster import MixedCluster, run_mixed
 from tests.mixed.kinds import KAFKA, OTTLA, Kind, need
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
 SECONDS_MAX = 300

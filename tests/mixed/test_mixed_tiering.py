@@ -16,7 +16,7 @@ from tests.mixed.kinds import KAFKA, OTTLA, TARGET, Kind, classpath, need
 from tests.mixed.settings import TWO
 from tests.nemesis.watch import reassign_partition
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 PLUGIN = Path(__file__).parents[1] / "conformance" / "DirectoryStorage.java"
 TIER = {

@@ -14,7 +14,7 @@ from tests.nemesis.watch import has_settled, move_replica, reassign_partition
 
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 RACKS = {
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",

@@ -12,7 +12,7 @@ from tests.mixed.metadata import assert_images_equal, assert_logs_equal, log_of
 from tests.mixed.settings import ONE
 from tests.seeds import seeds
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 KILLS = 4
 ANSWER_S_MAX = 60.0

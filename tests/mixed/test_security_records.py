@@ -33,7 +33,7 @@ from ottla.runtime.randomness import SystemRandom
 from ottla.security.sasl.client import password_credentials
 from ottla.testing.access import ClusterAccess
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 MECHANISM = "SCRAM-SHA-512"
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -12,7 +12,7 @@ from tests.mixed.settings import ONE
 
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 # Kafka deletes what a snapshot replaces once a minute.
 TRIMMED_S_MAX = 150.0

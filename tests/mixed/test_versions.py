@@ -15,7 +15,7 @@ from tests.mixed.levels import level
 from tests.mixed.rolling import LOAD, Step, roll
 from tests.mixed.settings import ONE, TWO
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 releases = pytest.mark.parametrize("version", RELEASES)
 

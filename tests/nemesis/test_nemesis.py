@@ -8,7 +8,6 @@ FAULTS = ["kill-leader", "rolling-restart", "isolate-leader"]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_no_record_is_lost_with_sasl_ssl_on_every_listener() -> None:
     shape = Shape(rate=80.0, warm_up_s=1.0, hold_s=5.5, rest_s=0.5, security="sasl_ssl")
     outcome = run_trial(shape, ["kill-leader"], seed=1)
@@ -17,7 +16,6 @@ def test_no_record_is_lost_with_sasl_ssl_on_every_listener() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_no_record_is_lost_and_no_producer_fails_under_any_fault() -> None:
     outcome = run_trial(SHORT, FAULTS, seed=1)
     assert outcome.is_good, str(outcome)

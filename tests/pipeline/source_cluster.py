@@ -21,18 +21,20 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructField, StructType
+from tests.patience import SECONDS_MAX
 
 from ottla.pipeline.columns import COLUMNS, full_schema
 from ottla.pipeline.options import SourceOptions
 from ottla.pipeline.source import BatchReader, StreamReader
 from ottla.testing import Cluster
 
-WAIT_S = 120.0
 PLACE = ("topic", "partition", "offset")
 ROWS = StructType([StructField(each, COLUMNS[each]) for each in ("value", *PLACE)])
 
 
-def wait_until(condition: Callable[[], object], what: str = "it", seconds: float = WAIT_S) -> None:
+def wait_until(
+    condition: Callable[[], object], what: str = "it", seconds: float = SECONDS_MAX
+) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen"
@@ -60,21 +62,23 @@ class SourceCluster:
         topic = self.name(short)
         settings = {key.replace("_", "."): value for key, value in config.items()}
         made = self.admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])
-        made[topic].result(WAIT_S)
+        made[topic].result(SECONDS_MAX)
         return topic
 
     def delete(self, topic: str) -> None:
-        self.admin.delete_topics([topic])[topic].result(WAIT_S)
-        wait_until(lambda: topic not in self.admin.list_topics(timeout=10).topics, "the deletion")
+        self.admin.delete_topics([topic])[topic].result(SECONDS_MAX)
+        wait_until(
+            lambda: topic not in self.admin.list_topics(timeout=SECONDS_MAX).topics, "the deletion"
+        )
 
     def grow(self, topic: str, partitions: int) -> None:
         made = self.admin.create_partitions([NewPartitions(topic, partitions)])
-        made[topic].result(WAIT_S)
+        made[topic].result(SECONDS_MAX)
 
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
         asked = ConfluentPartition(topic, partition, before)
         for future in self.admin.delete_records([asked]).values():
-            future.result(WAIT_S)
+            future.result(SECONDS_MAX)
 
     def produce(
         self, topic: str, values: Iterable[object], partition: int = 0, **record: Any
@@ -82,23 +86,23 @@ class SourceCluster:
         producer = Producer({"bootstrap.servers": self.node.bootstrap, "linger.ms": 1})
         for value in values:
             producer.produce(topic, str(value).encode(), partition=partition, **record)
-        assert producer.flush(WAIT_S) == 0
+        assert producer.flush(SECONDS_MAX) == 0
 
     def transact(self, topic: str, values: Iterable[object], *, commit: bool = True) -> None:
         settings = {"bootstrap.servers": self.node.bootstrap, "transactional.id": self.name("tx")}
         producer = Producer(settings)
-        producer.init_transactions(WAIT_S)
+        producer.init_transactions(SECONDS_MAX)
         producer.begin_transaction()
         for value in values:
             producer.produce(topic, str(value).encode(), partition=0)
-        producer.flush(WAIT_S)
-        (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
+        producer.flush(SECONDS_MAX)
+        (producer.commit_transaction if commit else producer.abort_transaction)(SECONDS_MAX)
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int:
         consumer = Consumer({"bootstrap.servers": self.node.bootstrap, "group.id": group})
         try:
             asked = [ConfluentPartition(topic, partition)]
-            return int(consumer.committed(asked, timeout=WAIT_S)[0].offset)
+            return int(consumer.committed(asked, timeout=SECONDS_MAX)[0].offset)
         finally:
             consumer.close()
 

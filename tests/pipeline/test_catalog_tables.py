@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)
 GIVEN = {"kafka.bootstrap.servers": "host:1", "subscribe": "orders"}
 
 

@@ -14,7 +14,6 @@ from source_table import Table
 
 from ottla.testing import Cluster
 
-pytestmark = pytest.mark.timeout(600)
 START_S = 180.0
 """A driver starts slowly on a busy machine."""
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.patience import SECONDS_MAX
 
 from ottla.client.client_security import BadClientSecurity
 from ottla.client.cluster import NoBroker, Refused
@@ -47,7 +48,7 @@ def client(node):
 def create(bootstrap, name, partitions=1, replicas=1):
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
-        future.result(10)
+        future.result(SECONDS_MAX)
 
 
 def produce(bootstrap, topic, count, partition=0, timestamp=0):
@@ -59,7 +60,7 @@ def produce(bootstrap, topic, count, partition=0, timestamp=0):
             partition=partition,
             timestamp=timestamp + index if timestamp else 0,
         )
-    assert producer.flush(10) == 0
+    assert producer.flush(SECONDS_MAX) == 0
 
 
 class TestTopics:
@@ -125,16 +126,16 @@ class TestOffsets:
     def test_open_transaction_holds_back_the_last_stable_offset(self, node, client):
         create(node.bootstrap, "held")
         producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "held"})
-        producer.init_transactions(10)
+        producer.init_transactions(SECONDS_MAX)
         producer.begin_transaction()
         producer.produce("held", b"x")
-        producer.flush(10)
+        producer.flush(SECONDS_MAX)
         at = TopicPartition("held", 0)
         assert client.list_offsets({at: LATEST}, committed=True) == {at: 0}
         assert client.list_offsets({at: LATEST}, committed=False) == {at: 1}
-        producer.abort_transaction(10)
+        producer.abort_transaction(SECONDS_MAX)
         # The coordinator replies before the markers are written.
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + SECONDS_MAX
         while client.list_offsets({at: LATEST}, committed=True) != {at: 2}:
             assert time.monotonic() < deadline
 
@@ -232,7 +233,7 @@ class ScriptedNode:
                 peer.sendall(answer(int.from_bytes(head[4:8], "big")))
 
     def join(self):
-        self._thread.join(10)
+        self._thread.join(SECONDS_MAX)
 
 
 def versions(correlation_id):

@@ -7,6 +7,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from test_pipeline_broker import create, produce, settings
+from tests.patience import SECONDS_MAX
 
 from ottla.client.cluster import NoBroker, Refused
 from ottla.pipeline import fetch
@@ -44,12 +45,12 @@ def produce_slowly(bootstrap, topic, count):
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 5})
     for index in range(count):
         producer.produce(topic, b"%d" % index * 10, partition=0)
-    assert producer.flush(10) == 0
+    assert producer.flush(SECONDS_MAX) == 0
     return [b"%d" % index * 10 for index in range(count)]
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline
 
@@ -103,7 +104,7 @@ class TestRanges:
         create(node.bootstrap, "aborted")
         at = TopicPartition("aborted", 0)
         producer = Producer({"bootstrap.servers": node.bootstrap, "transactional.id": "fetching"})
-        producer.init_transactions(10)
+        producer.init_transactions(SECONDS_MAX)
         for outcome, value in [
             ("commit", b"1"),
             ("abort", b"2"),
@@ -113,7 +114,7 @@ class TestRanges:
             producer.begin_transaction()
             for _ in range(3):
                 producer.produce("aborted", value * 100)
-            producer.flush(10)
+            producer.flush(SECONDS_MAX)
             getattr(producer, f"{outcome}_transaction")(10)
         wait_until(lambda: client.list_offsets({at: LATEST}, committed=True) == {at: 16})
         assert values(client, at, 0, 16) == [b"1" * 100] * 3 + [b"3" * 100] * 3
@@ -135,7 +136,7 @@ class TestLosses:
         produce_slowly(node.bootstrap, "cut", 100)
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
         for future in admin.delete_records([ConfluentPartition("cut", 0, 40)]).values():
-            future.result(10)
+            future.result(SECONDS_MAX)
         with pytest.raises(DataLost, match=r"cut-0: offset 10 is gone, .* starts at 40") as lost:
             values(client, TopicPartition("cut", 0), 10, 100)
         assert (lost.value.offset, lost.value.log_start) == (10, 40)
@@ -161,8 +162,8 @@ class TestLosses:
         topic_id = client.topic("renewed").topic_id
         assert len(values(client, at, 0, 3, topic_id=topic_id)) == 3
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
-        admin.delete_topics(["renewed"])["renewed"].result(10)
-        admin.create_topics([NewTopic("renewed", 1, 1)])["renewed"].result(10)
+        admin.delete_topics(["renewed"])["renewed"].result(SECONDS_MAX)
+        admin.create_topics([NewTopic("renewed", 1, 1)])["renewed"].result(SECONDS_MAX)
         produce(node.bootstrap, "renewed", 3)
         with pytest.raises(TopicRecreated, match="topic renewed was deleted and recreated"):
             values(client, at, 0, 3, topic_id=topic_id)

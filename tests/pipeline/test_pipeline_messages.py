@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.free_ports import free_ports
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
@@ -179,7 +180,7 @@ def test_first_signal_stops_tables_after_their_round_and_the_second_interrupts()
     stopped = threading.Event()
     with _stopping(stopped) as signalled:
         os.kill(os.getpid(), signal.SIGTERM)
-        assert signalled.wait(10)
+        assert signalled.wait(SECONDS_MAX)
         assert stopped.is_set()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)

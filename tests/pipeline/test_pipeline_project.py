@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
@@ -103,7 +104,7 @@ def test_status_and_stop_find_the_running_process(project):
         assert again.exit_code == 1
         assert "is already running" in again.output
         assert ottla("stop", str(project.root)).exit_code == 0
-        assert running.wait(10) == -15
+        assert running.wait(SECONDS_MAX) == -15
     assert "has ended unexpectedly" in ottla("status", str(project.root)).output
     project.write_run(Run(os.getpid(), 1.0, 2.0, "completed"))
     assert "shop: completed" in ottla("status", str(project.root)).output

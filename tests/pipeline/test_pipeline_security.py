@@ -4,6 +4,7 @@ import time
 
 import pytest
 from confluent_kafka import Producer
+from tests.patience import SECONDS_MAX
 
 from ottla.pipeline import requests
 from ottla.pipeline.broker import BrokerClient
@@ -20,7 +21,7 @@ def node():
     with run_node(security="sasl_ssl", config={"connections.max.reauth.ms": 1500}) as running:
         producer = Producer(running.client_config)
         producer.produce("orders", b"1", partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(SECONDS_MAX) == 0
         yield running
 
 
@@ -38,7 +39,7 @@ def test_source_reads_over_sasl_ssl_and_logs_in_again(node):
         assert client.list_offsets({partition: -1}, committed=True) == {partition: 1}
         with client.lend(1) as wire:
             first = wire._login_ends
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + SECONDS_MAX
             while wire._login_ends == first:
                 wire.ask(requests.metadata([]))
                 assert time.monotonic() < deadline, "the session was not prolonged"

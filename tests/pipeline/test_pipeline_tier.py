@@ -9,6 +9,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from source_cluster import ROWS, read_all
 from test_pipeline_broker import settings
+from tests.patience import SECONDS_MAX
 
 from ottla.pipeline import tier
 from ottla.pipeline.arrow import BadBatch, record_batches
@@ -33,7 +34,7 @@ def node():
     with run_node() as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         topic = NewTopic("backfill", 1, 1, config={"segment.bytes": str(SEGMENT_BYTES)})
-        admin.create_topics([topic])["backfill"].result(10)
+        admin.create_topics([topic])["backfill"].result(SECONDS_MAX)
         staying = transactional(running.bootstrap, "stays")
         for round_number in range(12):
             for name, outcome in (("ann", "commit"), ("bob", "abort"), ("ann", "abort")):
@@ -41,9 +42,9 @@ def node():
             if round_number == 6:
                 staying.begin_transaction()
                 send(staying, b"stays", 1)
-        staying.abort_transaction(10)  # its marker is in the active segment
+        staying.abort_transaction(SECONDS_MAX)  # its marker is in the active segment
         client = BrokerClient(settings(running.bootstrap))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + SECONDS_MAX
         while client.list_offsets({AT: LATEST}, committed=True) != client.list_offsets(
             {AT: LATEST}, committed=False
         ):
@@ -60,14 +61,14 @@ PRODUCERS = {}
 def transactional(bootstrap, name):
     if name not in PRODUCERS:
         PRODUCERS[name] = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
-        PRODUCERS[name].init_transactions(10)
+        PRODUCERS[name].init_transactions(SECONDS_MAX)
     return PRODUCERS[name]
 
 
 def send(producer, key, count):
     for _ in range(count):
         producer.produce("backfill", VALUE, key, partition=0)
-    assert producer.flush(10) == 0
+    assert producer.flush(SECONDS_MAX) == 0
 
 
 def transact(bootstrap, name, outcome, number):
@@ -266,14 +267,14 @@ class TestWhose:
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
         admin.create_topics(
             [NewTopic("trimmed", 1, 1, config={"segment.bytes": str(SEGMENT_BYTES)})]
-        )["trimmed"].result(10)
+        )["trimmed"].result(SECONDS_MAX)
         producer = Producer({"bootstrap.servers": node.bootstrap, "batch.num.messages": 1})
         for _ in range(50):
             producer.produce("trimmed", VALUE, partition=0)
-        producer.flush(10)
+        producer.flush(SECONDS_MAX)
         at = TopicPartition("trimmed", 0)
         for future in admin.delete_records([ConfluentPartition("trimmed", 0, 5)]).values():
-            future.result(10)
+            future.result(SECONDS_MAX)
         assert (node.data(1) / "trimmed-0" / f"{0:020d}.log").exists()
         reader = TierReader(client, [str(node.data(1))])
         with pytest.raises(DataLost, match="offset 2 is gone"):

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Assigned
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.patience import SECONDS_MAX
 
 from ottla.client.cluster import Refused
 from ottla.pipeline.broker import LATEST, BrokerClient
@@ -35,7 +36,7 @@ def client(node):
 def create(bootstrap, name, partitions=1, replicas=1):
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
-        future.result(10)
+        future.result(SECONDS_MAX)
 
 
 def region(*values: bytes) -> Region:

@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import Producer
 from google.protobuf import descriptor_pb2
 from registry_server import RegistryServer, run_registry
-from source_cluster import WAIT_S, SourceCluster, read_all
+from source_cluster import SourceCluster, read_all
+from tests.patience import SECONDS_MAX
 
 from ottla.pipeline.avro_values import BadSchema
 from ottla.pipeline.decoding import KEY_REASON, _registry_values, decode_batch, decode_keys
@@ -65,7 +66,7 @@ def produce(
     producer = Producer({"bootstrap.servers": cluster.node.bootstrap})
     for key, value in records:
         producer.produce(topic, value, key)
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(SECONDS_MAX) == 0
 
 
 def test_source_reads_all_versions_as_the_newest(

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from google.protobuf import descriptor_pb2
 from registry_server import RegistryServer, run_registry
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
@@ -19,7 +20,6 @@ from ottla.pipeline.protobuf_writer import message_of
 from ottla.pipeline.registry import framed
 from ottla.testing import Cluster
 
-WAIT_S = 60
 V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 V2 = {
     "type": "record",
@@ -59,7 +59,7 @@ def bootstrap(spark_node: Cluster, registry: RegistryServer) -> str:
     producer.produce("reg-orders", None, framed(number, b"\x04k9"))
     producer.produce("reg-poison", framed(second, avro(V2_PLAIN, {"id": 1, "note": None})))
     producer.produce("reg-poison", framed(777, b"\x02"))
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(SECONDS_MAX) == 0
     return spark_node.bootstrap
 
 

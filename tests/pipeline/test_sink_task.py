@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Assigned
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.patience import SECONDS_MAX
 
 from ottla.client.cluster import Refused
 from ottla.pipeline import sink
@@ -41,7 +42,7 @@ def topic(node, request):
     name = request.node.name.replace("[", "-").replace("]", "").replace(" ", "-")
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     for future in admin.create_topics([NewTopic(name, 2, 1)]).values():
-        future.result(10)
+        future.result(SECONDS_MAX)
     return name
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.types import StructType
 
-pytestmark = pytest.mark.timeout(600)
 OFTEN = {"processingTime": "100 milliseconds"}
 
 

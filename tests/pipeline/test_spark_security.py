@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
+from tests.patience import SECONDS_MAX
 
 from ottla.pipeline.table_job import parse_job
 from ottla.pipeline.tables import run_table
@@ -15,8 +16,6 @@ from ottla.testing import Cluster, run_node
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def produce(node: Cluster, topic: str, values: list[str]) -> None:
     producer = Producer(node.client_config)
     for value in values:
         producer.produce(topic, value.encode())
-    assert producer.flush(60) == 0
+    assert producer.flush(SECONDS_MAX) == 0
 
 
 def test_spark_copies_a_topic_into_another_and_into_a_table(

@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
@@ -28,7 +29,6 @@ from ottla.pipeline.sql_session import SqlFailed, SqlOptions, SqlSession
 from ottla.pipeline.sql_topics import TopicFormats
 from ottla.testing import Cluster
 
-WAIT_S = 60
 PARTITIONS = 3
 RECORDS = 900
 # Later than retention, and not in the order of offsets: every seventh record is half a minute late.
@@ -75,7 +75,7 @@ def bootstrap(spark_node: Cluster) -> str:
     counts = {"orders": PARTITIONS, "items": 1, "readings": 1, "goods": 1, "mixed": 1, "shop.a": 1}
     made = admin.create_topics([NewTopic(f"sql-{n}", c, 1) for n, c in counts.items()])
     for future in made.values():
-        future.result(WAIT_S)
+        future.result(SECONDS_MAX)
     producer = Producer({"bootstrap.servers": spark_node.bootstrap, "linger.ms": 0})
     for number in range(RECORDS):
         producer.produce(
@@ -87,7 +87,7 @@ def bootstrap(spark_node: Cluster) -> str:
             headers=[("n", str(number).encode())] if number % 2 else None,
         )
         if number % 30 == 29:  # several batches in each partition
-            producer.flush(WAIT_S)
+            producer.flush(SECONDS_MAX)
     for number in range(10):
         producer.produce("sql-items", f"item {number}", f"k{number}")
         producer.produce("sql-readings", avro({"id": number, "offset": 0.5, "note": None}))
@@ -97,7 +97,7 @@ def bootstrap(spark_node: Cluster) -> str:
         producer.produce("sql-mixed", b"\xff\x01" if number == 5 else b'{"x": 1}')
     producer.produce("sql-readings", None, "gone")
     producer.produce("sql-shop.a", "one")
-    assert producer.flush(WAIT_S) == 0
+    assert producer.flush(SECONDS_MAX) == 0
     return spark_node.bootstrap
 
 
@@ -292,14 +292,14 @@ class TestPushdown:
 class TestTransactions:
     def test_aborted_records_are_left_out_unless_asked_for(self, bootstrap: str) -> None:
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic("sql-txn", 1, 1)])["sql-txn"].result(WAIT_S)
+        admin.create_topics([NewTopic("sql-txn", 1, 1)])["sql-txn"].result(SECONDS_MAX)
         for name, commit in (("a", True), ("b", False)):
             producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"sql-{name}"})
-            producer.init_transactions(WAIT_S)
+            producer.init_transactions(SECONDS_MAX)
             producer.begin_transaction()
             producer.produce("sql-txn", name)
-            producer.flush(WAIT_S)
-            (producer.commit_transaction if commit else producer.abort_transaction)(WAIT_S)
+            producer.flush(SECONDS_MAX)
+            (producer.commit_transaction if commit else producer.abort_transaction)(SECONDS_MAX)
         query = 'select value from "sql-txn" order by "offset"'
         assert rows(bootstrap, query) == [{"value": "a"}]
         assert rows(bootstrap, query, "--uncommitted") == [{"value": "a"}, {"value": "b"}]
@@ -382,7 +382,7 @@ class TestFailures:
         producer = Producer({"bootstrap.servers": bootstrap})
         for number in ["1.5", *["1"] * 1200]:
             producer.produce("sql-fraction", f'{{"n": {number}}}')
-        producer.flush(WAIT_S)
+        producer.flush(SECONDS_MAX)
         done = ottla_sql(bootstrap, 'select sum(n) from "sql-fraction"')
         assert done.exit_code == 1
         assert "sql-fraction-0 at offset 0: field n is 1.5" in done.stderr
@@ -431,7 +431,7 @@ class TestFollow:
 
     def stop(self, process: "subprocess.Popen[str]") -> None:
         os.kill(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=WAIT_S)
+        _, said = process.communicate(timeout=SECONDS_MAX)
         assert process.returncode == 130, said
         assert "Traceback" not in said
 
@@ -439,7 +439,7 @@ class TestFollow:
         producer = Producer({"bootstrap.servers": bootstrap})
         for each in values:
             producer.produce(topic, each)
-        assert producer.flush(WAIT_S) == 0
+        assert producer.flush(SECONDS_MAX) == 0
 
     def test_rows_of_new_records_are_printed_once(self, bootstrap: str) -> None:
         self.produce(bootstrap, "sql-tail", "a", "b")

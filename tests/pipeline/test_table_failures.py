@@ -14,8 +14,9 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from registry_server import run_registry
-from source_cluster import WAIT_S, SourceCluster, wait_until
+from source_cluster import SourceCluster, wait_until
 from test_table_values import descriptors, order
+from tests.patience import SECONDS_MAX
 
 from ottla.pipeline.registry import framed
 from ottla.pipeline.runner import cause_of
@@ -146,7 +147,7 @@ def test_poison_values_become_dead_letters_or_fail_the_job_in_one_line(
         producer = Producer({"bootstrap.servers": cluster.node.bootstrap})
         for value in (format.good, *format.bad, format.good):
             producer.produce(topic, value, b"key", 0)
-        assert producer.flush(WAIT_S) == 0
+        assert producer.flush(SECONDS_MAX) == 0
         run_table(spark, job_of(cluster, topic, value=format.value, dead_letters=dead))
         found = spark.read.parquet(str(cluster.tmp_path / "table")).select("id").collect()
         assert [row["id"] for row in found] == [1, 1]
@@ -201,7 +202,7 @@ def test_topic_that_changes_during_a_run_ends_it_in_one_line(
         wait_until(lambda: query.lastProgress, "the first batch")
         change(cluster, topic)
         with pytest.raises(PySparkException, match=message) as failed:
-            query.awaitTermination(int(WAIT_S))
+            query.awaitTermination(int(SECONDS_MAX))
     finally:
         query.stop()
     line = cause_of(str(failed.value))

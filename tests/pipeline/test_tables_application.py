@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.errors import PySparkException
 from source_cluster import SourceCluster, wait_until
+from tests.patience import SECONDS_MAX
 
 from ottla.pipeline.broker import client_for
 from ottla.pipeline.options import ClientSettings
@@ -17,8 +18,6 @@ from ottla.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.timeout(600)
 
 
 class Tables:
@@ -52,7 +51,7 @@ class Tables:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         for changed in self.cluster.admin.incremental_alter_configs([resource]).values():
-            changed.result(60)
+            changed.result(SECONDS_MAX)
 
     def produce(self, topic: str, numbers: range) -> None:
         self.cluster.produce(topic, [json.dumps({"id": each}) for each in numbers])

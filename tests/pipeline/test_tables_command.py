@@ -13,6 +13,7 @@ import pytest
 from source_cluster import SourceCluster, wait_until
 from spark_session import java_missing
 from standalone import JAVA_OPTIONS
+from tests.patience import SECONDS_MAX
 
 from ottla.pipeline.topic_tables import table_name
 
@@ -105,7 +106,7 @@ def test_command_keeps_tables_finds_a_new_topic_and_stops_cleanly(cluster):
         until(lambda: command.ids(topics[0]) == [*range(6)], "a row that was added")
         until(lambda: command.status()[late]["lag"] == 0, "the state of the new table")
         running.send_signal(signal.SIGTERM)
-        out, _ = running.communicate(timeout=120)
+        out, _ = running.communicate(timeout=SECONDS_MAX)
     finally:
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from pyspark.errors import PySparkException, StreamingQueryException
 from registry_server import run_registry
 from source_cluster import SourceCluster
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
@@ -26,7 +27,6 @@ from ottla.pipeline.tables import load_job, newest_per_key, run_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)
 
 SCHEMA = "id bigint, amount double"
 
@@ -163,7 +163,7 @@ def test_debezium_events_are_appended_with_their_operation(spark, cluster, table
     cluster.produce(table.topic, [*events, *bad])
     producer = Producer({"bootstrap.servers": cluster.node.bootstrap})
     producer.produce(table.topic, None, key=b"1")  # follows a delete, for compaction
-    assert producer.flush(30) == 0
+    assert producer.flush(SECONDS_MAX) == 0
     table.run(value={"format": "debezium", "schema": SCHEMA})
     read = spark.read.parquet(str(table.path))
     assert sorted(row["ottla_op"] for row in read.collect()) == ["c", "d", "u"]
@@ -208,7 +208,7 @@ def test_debezium_events_and_keys_in_avro_are_decoded_by_the_registry(spark, clu
             producer.produce(table.topic, framed(value, encoded(ENVELOPE, each)), good)
         producer.produce(table.topic, None, good)  # follows a delete, for compaction
         producer.produce(table.topic, framed(value, encoded(ENVELOPE, events[0])), b"poison")
-        assert producer.flush(30) == 0
+        assert producer.flush(SECONDS_MAX) == 0
         spec = {"registry": {"url": registry.url}}
         table.run(
             value={"format": "debezium", **spec},
@@ -386,7 +386,7 @@ def test_avro_job_is_loaded_from_yaml(spark, cluster, table, ottla):
     producer = Producer({"bootstrap.servers": cluster.node.bootstrap})
     for value in values:
         producer.produce(table.topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(SECONDS_MAX) == 0
     declared = cluster.tmp_path / "orders.yaml"
     declared.write_text(
         f"""

@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from source_cluster import ROWS, read_all, wait_until
 from test_pipeline_broker import settings
+from tests.patience import SECONDS_MAX
 
 from free_ports import free_ports
 from ottla.pipeline import tier, tiered_segments
@@ -44,7 +45,9 @@ class TieredNode:
         self.client = BrokerClient(settings(running.bootstrap))
 
     def metric(self, pattern):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as reply:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.port}/metrics", timeout=SECONDS_MAX
+        ) as reply:
             page = reply.read().decode()
         return sum(float(each) for each in re.findall(pattern + r"[^\n]* ([0-9.e+]+)\n", page))
 
@@ -75,11 +78,11 @@ def fill(bootstrap):
     Return the first offset of the last transaction, whose marker is in the active segment.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 1, 1, config=CONFIG)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=CONFIG)])[TOPIC].result(SECONDS_MAX)
     producers = {}
     for name in ("ann", "bob", "eve"):
         producers[name] = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
-        producers[name].init_transactions(60)
+        producers[name].init_transactions(SECONDS_MAX)
     eve = producers.pop("eve")
     for turn in range(4):
         for producer in producers.values():
@@ -87,21 +90,21 @@ def fill(bootstrap):
         for number in range(6):
             for name, producer in producers.items():
                 producer.produce(TOPIC, f"{turn} {name} {number} ".encode() + b"x" * 200)
-                assert producer.flush(60) == 0
-        producers["ann"].commit_transaction(60)
+                assert producer.flush(SECONDS_MAX) == 0
+        producers["ann"].commit_transaction(SECONDS_MAX)
         if turn % 2:
-            producers["bob"].commit_transaction(60)
+            producers["bob"].commit_transaction(SECONDS_MAX)
         else:
-            producers["bob"].abort_transaction(60)
+            producers["bob"].abort_transaction(SECONDS_MAX)
     eve.begin_transaction()
     offsets = []
     eve.produce(TOPIC, b"0 eve 0", on_delivery=lambda error, sent: offsets.append(sent.offset()))
-    assert eve.flush(60) == 0
+    assert eve.flush(SECONDS_MAX) == 0
     plain = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     for number in range(20):
         plain.produce(TOPIC, f"plain {number} ".encode() + b"x" * 400)
-        assert plain.flush(60) == 0
-    eve.abort_transaction(60)
+        assert plain.flush(SECONDS_MAX) == 0
+    eve.abort_transaction(SECONDS_MAX)
     return offsets[0]
 
 
@@ -225,10 +228,10 @@ class TestBackfill:
 
     def test_missing_topic_is_an_error_only_with_tier_direct(self, node):
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
-        admin.create_topics([NewTopic("local", 1, 1)])["local"].result(30)
+        admin.create_topics([NewTopic("local", 1, 1)])["local"].result(SECONDS_MAX)
         producer = Producer({"bootstrap.servers": node.bootstrap})
         producer.produce("local", b"here")
-        assert producer.flush(30) == 0
+        assert producer.flush(SECONDS_MAX) == 0
         assert node.rows(subscribe="local") == [(0, b"here")]
         with pytest.raises(TierMissing, match="local-0 is in none of"):
             node.rows(subscribe="local", tier="direct")

@@ -13,6 +13,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.client.connection import Connection, Options
 from ottla.protocol.errors import ErrorCode
@@ -29,7 +30,6 @@ from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
 from ottla.testing import Cluster, NeedsProcesses, NodeFailed, run_cluster, run_node
 
-WAIT_S_MAX = 60.0
 QUORUM = DescribeQuorumRequest(
     topics=[RequestTopicData("__cluster_metadata", [RequestPartitionData(0)])]
 )
@@ -72,7 +72,7 @@ def leader(cluster: Cluster, nodes: list[int]) -> int | None:
 
 
 def wait_until(condition: Any) -> Any:
-    deadline = monotonic() + WAIT_S_MAX
+    deadline = monotonic() + SECONDS_MAX
     while not (found := condition()):
         assert monotonic() < deadline, "condition not met in time"
         sleep(0.02)
@@ -270,5 +270,5 @@ def test_processes_end_with_the_process_that_started_them() -> None:
         process_id = int(run.stdout.readline())
         assert is_alive(process_id)
         os.kill(run.pid, signal.SIGKILL)
-        run.wait(WAIT_S_MAX)
+        run.wait(SECONDS_MAX)
     wait_until(lambda: not is_alive(process_id))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import NewTopic
+from tests.patience import SECONDS_MAX
 
 from ottla.testing import Cluster, KafkaContainer
 
@@ -52,7 +53,7 @@ def test_a_secure_node(ottla_node):
     assert config["security.protocol"] == "SASL_SSL" and config["sasl.username"]
     producer = Producer({**config, "acks": "all"})
     producer.produce("t", b"x")
-    assert producer.flush(30) == 0
+    assert producer.flush(SECONDS_MAX) == 0
     consumer = Consumer({**config, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["t"])
     assert consumer.poll(30).value() == b"x"
@@ -79,7 +80,7 @@ def run_pytest(project: Path, *arguments: str) -> "subprocess.CompletedProcess[s
         cwd=project,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=SECONDS_MAX,
     )
 
 
@@ -148,7 +149,7 @@ from confluent_kafka import Producer
 def test_both(kafka_or_ottla):
     producer = Producer(kafka_or_ottla.client_config)
     producer.produce("t", b"x")
-    assert producer.flush(60) == 0
+    assert producer.flush(SECONDS_MAX) == 0
 """
 
 
@@ -188,8 +189,8 @@ def test_container_has_the_methods_of_testcontainers() -> None:
         assert address == kafka.get_bootstrap_server()
         client = AdminClient({"bootstrap.servers": address})
         (made,) = client.create_topics([NewTopic("t")]).values()
-        made.result(30)
-        assert len(client.list_topics("t", timeout=30).topics["t"].partitions) == 4
+        made.result(SECONDS_MAX)
+        assert len(client.list_topics("t", timeout=SECONDS_MAX).topics["t"].partitions) == 4
     with pytest.raises(RuntimeError, match="not started"):
         container.get_bootstrap_server()
 
@@ -206,13 +207,13 @@ def test_tiering_in_a_word_copies_sealed_segments(ottla_node: Cluster, tmp_path:
     }
     client = AdminClient(ottla_node.client_config)
     (made,) = client.create_topics([NewTopic("t", 1, 1, config=config)]).values()
-    made.result(30)
+    made.result(SECONDS_MAX)
     producer = Producer({**ottla_node.client_config, "compression.type": "none"})
     for _ in range(30):
         producer.produce("t", b"x" * 100_000)
-        producer.flush(30)
+        producer.flush(SECONDS_MAX)
     copied = tmp_path / "ottla" / "tier"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SECONDS_MAX
     while not [each for each in copied.rglob("*") if each.is_file()]:
         assert time.monotonic() < deadline
         time.sleep(0.05)

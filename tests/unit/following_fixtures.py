@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from partition_fixtures import Machine, bytes_of, registration
 from replicas_fixtures import NODE, Broker, image_of, partition_of, topic_id
+from tests.patience import SECONDS_MAX
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, code_of
@@ -137,7 +138,7 @@ class FollowingBroker:
         async def scenario() -> None:
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(self.fetchers.run(lambda: None))
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(SECONDS_MAX):
                     while not condition():  # noqa: ASYNC110 - there is no event
                         await asyncio.sleep(0)
                 running.cancel()

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from tests.patience import SECONDS_MAX
+
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_topics import ConfigRecord
 from ottla.protocol.types import Millis, NodeId, Offset, Uuid
@@ -156,7 +158,7 @@ class Bench:
         self.listener = Listener()
 
 
-async def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+async def wait_until(condition: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
     for _ in range(int(seconds * 100)):
         if condition():
             return

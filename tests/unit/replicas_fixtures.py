@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from immutables import Map
 from msgspec.structs import replace
 from partition_fixtures import CLUSTER, HandClock, values_in
+from tests.patience import SECONDS_MAX
 
 from ottla.metadata.configs import ConfigResource, ConfigResourceType, Configs
 from ottla.metadata.delta import delta_between
@@ -157,7 +158,7 @@ async def clean_once(cleaning: LogCleanerService, partition: Partition) -> None:
     """Run the cleaner until the six records of a log have become fewer."""
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(cleaning.run(lambda: None))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0)
         running.cancel()

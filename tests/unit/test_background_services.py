@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.metadata.image import EMPTY
 from ottla.node import telemetry
@@ -24,7 +25,7 @@ from ottla.security.tls_settings import BadTls
 def run_until(service: Service, is_done: Callable[[], bool]) -> None:
     async def scenario() -> None:
         task = asyncio.ensure_future(service.run(lambda: None))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS_MAX):
             while not is_done() and not task.done():  # noqa: ASYNC110 - no one event
                 await asyncio.sleep(0.005)
         assert not task.done(), "it runs until it is cancelled"

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 from test_controller_probes import PEER, World, beat, lead, publish
+from tests.patience import SECONDS_MAX
 
 from ottla.controller.broker_probes import ProbeSettings
 from ottla.controller.probe_loop import BrokerProbes
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
 
-SECONDS_MAX = 20.0
 PROBES = 4
 """Probes that prove nothing, before a test believes that none will."""
 LISTEN = """

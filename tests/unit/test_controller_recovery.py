@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 from controller_cluster import ControllerCluster
+from tests.patience import SECONDS_MAX
 
 from ottla.controller.active_controller import Moment
 from ottla.controller.brokers import decide_fence
@@ -201,7 +202,7 @@ def looping(
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS_MAX):
         while not condition():  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0)
 

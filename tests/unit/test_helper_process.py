@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.runtime import event_loop
 from ottla.runtime.helper_process import HelperEnded, HelperProcess
@@ -60,7 +61,7 @@ def test_helper_answers_a_broker_with_the_faster_event_loop() -> None:
 
 
 def wait_for(is_done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS_MAX
     while not is_done():
         assert time.monotonic() < deadline
         time.sleep(0.01)

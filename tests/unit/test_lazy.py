@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.cli.warming import PACKAGES, PAUSE_S, PAUSE_S_MAX, decide_pause_s, warm
 from ottla.config.loading import load
@@ -184,7 +185,11 @@ def test_serving_node_has_loaded_few_modules(tmp_path: Path) -> None:
     options = FormatOptions(cluster_id="4L6g3nShT-eMCtK--X86sw")
     format_node(RealDisk(), random, SystemClock().now(), plan_format(load(text), options, random))
     done = subprocess.run(
-        [sys.executable, "-c", START], input=text, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", START],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
     )
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.split())

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.patience import SECONDS_MAX
 from tier_harness import AT, Replica, Tier, lead
 
 from ottla.client.cluster import Refused
@@ -45,7 +46,7 @@ def metadata(connect: Callable[[], Any] = refuse, **ports: Any) -> TopicMetadata
 
 async def until(service: TopicMetadata, condition: Callable[[], bool]) -> None:
     running = asyncio.ensure_future(service.run(lambda: None))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS_MAX):
         while not condition():  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(0.01)
     running.cancel()

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.runtime.native_threads import ThreadState, are_idle, states
 
@@ -54,5 +55,5 @@ def test_exit_waits_for_the_threads_of_an_object_store(tmp_path: Path) -> None:
         "asyncio.run(store.put('a', b'1'))\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert done.stdout == "waits for tokio\n", done.stderr

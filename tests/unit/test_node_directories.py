@@ -40,7 +40,6 @@ def test_metadata_log_is_in_the_first_directory_by_default() -> None:
     assert directories("log.dirs=/b,/a", "metadata.log.dir=/a") == ("/a", "/b")
 
 
-@pytest.mark.timeout(5)
 def test_disk_rejects_a_relative_path() -> None:
     with pytest.raises(ValueError, match="absolute"):
         RealDisk().make_dirs("not/absolute")

@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
+from tests.patience import SECONDS_MAX
 
 from ottla.config.loading import load
 from ottla.config.otel_environment import from_otel_environment
@@ -267,7 +268,7 @@ def outbox(collector: Collector) -> Outbox:
 def until(box: Outbox, condition: Callable[[], bool]) -> None:
     async def both() -> None:
         running = asyncio.ensure_future(box.run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS_MAX):
             while not condition():  # noqa: ASYNC110 - nothing signals it
                 await asyncio.sleep(0)
         running.cancel()

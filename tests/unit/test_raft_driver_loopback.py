@@ -7,6 +7,7 @@ from pathlib import Path
 
 from raft_bench import CLUSTER, Listener, directory, record
 from tests.free_ports import free_ports
+from tests.patience import SECONDS_MAX
 
 from ottla.api.binding import bind_routes, handlers_of
 from ottla.api.raft import RaftHandlers
@@ -91,7 +92,7 @@ def leader_of(nodes: list[Node]) -> Node | None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS_MAX):
         while not condition():  # noqa: ASYNC110 - nobody tells of these
             await asyncio.sleep(0.01)
 

@@ -15,6 +15,7 @@ from partition_fixtures import (
     values_in,
 )
 from replicas_fixtures import NODE, Broker, image_of, partition_of
+from tests.patience import SECONDS_MAX
 
 from ottla.config.generated import TopicConfig
 from ottla.observability.topic_events import TopicMeter
@@ -280,7 +281,7 @@ def run_until(service, condition: Callable[[], bool]) -> None:
     async def scenario() -> None:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(service.run(lambda: None))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(SECONDS_MAX):
                 while not condition():  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(0)
             running.cancel()

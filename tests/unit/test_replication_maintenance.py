@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from partition_fixtures import append, batch_of, values_in
 from replicas_fixtures import TOPIC, Broker, clean_once, image_of, partition_of
+from tests.patience import SECONDS_MAX
 
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.records.writer import Producer
@@ -244,7 +245,7 @@ def test_damaged_log_is_compacted_after_its_repair() -> None:
         nonlocal cleaner
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(cleaning.run(lambda: None))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(SECONDS_MAX):
                 while not (cleaner and cleaner.uncleanable):
                     await asyncio.sleep(0)
                     cleaner = cleaning._cleaners.get(partition.directory.path)

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.patience import SECONDS_MAX
+
 CODE = """
 import gc
 from ottla.runtime.collector import THRESHOLDS, hold, settle
@@ -20,4 +22,4 @@ assert gc.collect() > 0, "garbage made later is still found"
 
 
 def test_settled_objects_are_exempt_and_later_cycles_are_collected() -> None:
-    subprocess.run([sys.executable, "-c", CODE], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", CODE], check=True, timeout=SECONDS_MAX)

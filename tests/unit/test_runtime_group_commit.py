@@ -6,6 +6,7 @@ import threading
 from collections.abc import Coroutine
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.protocol.faults import StorageFailed
 from ottla.runtime.disk import RealDisk
@@ -27,7 +28,7 @@ class FakeFile:
     def sync(self) -> None:
         self.syncs += 1
         self.entered.release()
-        assert self.gate.acquire(timeout=30)
+        assert self.gate.acquire(timeout=SECONDS_MAX)
         if self.error:
             raise self.error
 

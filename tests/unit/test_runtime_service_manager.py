@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.runtime.service_manager import ALIVE, READY, ServiceManager
 
@@ -14,7 +15,7 @@ from ottla.runtime.service_manager import ALIVE, READY, ServiceManager
 def receiver(tmp_path: Path) -> socket.socket:
     found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     found.bind(str(tmp_path / "notify"))
-    found.settimeout(10)
+    found.settimeout(SECONDS_MAX)
     return found
 
 
@@ -29,7 +30,7 @@ def test_abstract_names_begin_with_a_zero_byte() -> None:
     name = f"ottla-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind("\0" + name)
-        receiver.settimeout(10)
+        receiver.settimeout(SECONDS_MAX)
         ServiceManager({"NOTIFY_SOCKET": f"@{name}"}).notify(READY)
         assert receiver.recv(100) == b"READY=1"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import File, OpenMode
@@ -63,7 +64,7 @@ class Calls:
 def connected() -> Iterator[tuple[SocketSendQueue, socket.socket, list[OSError]]]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    theirs.settimeout(10)
+    theirs.settimeout(SECONDS_MAX)
     loop = asyncio.new_event_loop()
     errors: list[OSError] = []
     events = SendQueueEvents(lambda: None, errors.append)

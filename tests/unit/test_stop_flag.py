@@ -8,10 +8,9 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.pipeline.stop_flag import StopFlag
-
-WAIT_S = 10.0
 
 
 @pytest.fixture
@@ -39,13 +38,13 @@ def test_wait_ends_when_a_handler_interrupts_any_of_its_lines(flag: StopFlag, li
 
         sys.settrace(trace)
         try:
-            answers.append(flag.wait(WAIT_S if line == 1 else 0.05))
+            answers.append(flag.wait(SECONDS_MAX if line == 1 else 0.05))
         finally:
             sys.settrace(None)
 
     thread = threading.Thread(target=interrupted, daemon=True)
     thread.start()
-    thread.join(WAIT_S / 2)
+    thread.join(SECONDS_MAX / 2)
     assert len(answers) == 1
     assert flag.is_set()
 
@@ -53,13 +52,13 @@ def test_wait_ends_when_a_handler_interrupts_any_of_its_lines(flag: StopFlag, li
 def test_wait_ends_after_its_time(flag: StopFlag) -> None:
     began = time.monotonic()
     assert not flag.wait(0.01)
-    assert 0.01 <= time.monotonic() - began < WAIT_S
+    assert 0.01 <= time.monotonic() - began < SECONDS_MAX
 
 
 def test_wait_ends_as_soon_as_another_thread_asks(flag: StopFlag) -> None:
     asking = threading.Timer(0.01, flag.set)
     asking.start()
     began = time.monotonic()
-    assert flag.wait(WAIT_S)
-    assert time.monotonic() - began < WAIT_S / 2
+    assert flag.wait(SECONDS_MAX)
+    assert time.monotonic() - began < SECONDS_MAX / 2
     asking.join()

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.patience import SECONDS_MAX
 from tier_harness import (
     AT,
     TOPIC_ID,
@@ -270,7 +271,7 @@ def test_objects_that_a_replaced_leader_stores_late_are_deleted(tmp_path: Path) 
     async def race() -> None:
         service = asyncio.ensure_future(tier.broker(2, second, 700).run(lambda: None))
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(SECONDS_MAX):
                 while tier.log.remote_end != tier.sealed_end:  # noqa: ASYNC110 - no one event
                     await asyncio.sleep(0.001)
                 tier.objects.stored[object_key("", copy, ObjectKind.LOG)] = b"late"

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patience import SECONDS_MAX
 from tier_harness import AT, Replica, Tier, is_settled, lead
 
 from ottla.api.fetch_partitions import FetchedPartition
@@ -131,7 +132,7 @@ def test_slow_read_does_not_hold_up_other_partitions(is_throttled: bool) -> None
         reader.results[3].set_exception(RemoteStorageFailed("503"))
         found = [Row(index) for index in (0, 1, 2)]
         fetches = [fetch_of(offset, offset - 1) for offset in (1, 2, 3)]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS_MAX):
             await read_remote(reader, fetches, found, is_committed=False)  # type: ignore[arg-type]
         reader.results[3].exception()
         return found

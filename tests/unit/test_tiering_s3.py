@@ -16,6 +16,7 @@ from random import Random
 from urllib.parse import urlsplit
 
 import pytest
+from tests.patience import SECONDS_MAX
 from tier_harness import AT, Replica, Tier, is_settled, lead, read_all, sealed_bytes
 
 from ottla.protocol.types import Millis
@@ -56,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length)
-        upstream = http.client.HTTPConnection(str(self.server.target.netloc), timeout=30)
+        upstream = http.client.HTTPConnection(str(self.server.target.netloc), timeout=SECONDS_MAX)
         upstream.request(self.command, self.path, body, dict(self.headers))
         reply = upstream.getresponse()
         data = reply.read()
@@ -105,7 +106,7 @@ def proxy(s3_server: str) -> Iterator[Proxy]:
     yield found
     found.shutdown()
     found.server_close()
-    thread.join(10)
+    thread.join(SECONDS_MAX)
 
 
 @pytest.fixture
@@ -193,7 +194,7 @@ def recover(tier: Tier, proxy: Proxy, heal: Callable[[], None]) -> None:
         manager = tier.broker(1, Replica(tier.log))
         service = asyncio.ensure_future(manager.run(lambda: None))
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(SECONDS_MAX):
                 while failures(manager) < 3:  # noqa: ASYNC110 - no one event
                     await asyncio.sleep(0.01)
                 delete_old_segments(tier.log, Millis(10_000))

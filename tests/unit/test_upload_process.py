@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.patience import SECONDS_MAX
 from tier_harness import Objects
 
 from ottla.runtime.directory_objects import DirectoryObjects
@@ -36,7 +37,7 @@ def with_process(
     root: Path, work: Callable[[UploadProcess], Awaitable[None]], unused_s: float = 60
 ) -> None:
     async def scenario() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             process = UploadProcess(StoreSettings(DIRECTORY, str(root / "store")), unused_s)
             service = asyncio.ensure_future(process.run(lambda: None))
             try:

@@ -5,6 +5,8 @@ import errno
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
+from tests.patience import SECONDS_MAX
+
 from ottla.metadata.image import EMPTY, Image
 from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
 from ottla.protocol.records.reader import Record
@@ -238,7 +240,9 @@ class Tier:
             asyncio.run(self.store.verify(each))
 
 
-async def lead(manager: RemoteLogManager, until: Callable[[], bool], seconds: float = 20) -> None:
+async def lead(
+    manager: RemoteLogManager, until: Callable[[], bool], seconds: float = SECONDS_MAX
+) -> None:
     """Run the tasks of a broker until a condition holds, or it crashes."""
     service = asyncio.ensure_future(manager.run(lambda: None))
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 from authorized_requests import GROUP, TOPIC, TRANSACTIONAL_ID, codes, special
 from secure_node import PLAIN_MODULE, SecureNode
+from tests.patience import SECONDS_MAX
 
 from ottla.api.surface_row import Permission
 from ottla.client.connection import Connection, Options
@@ -118,7 +119,7 @@ class Session:
         commit.topics[0].topic_id, commit.topics[0].name = self.topic_id, TOPIC
         group = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
         transaction = FindCoordinatorRequest(key_type=1, coordinator_keys=[TRANSACTIONAL_ID])
-        deadline = asyncio.get_running_loop().time() + 10
+        deadline = asyncio.get_running_loop().time() + SECONDS_MAX
         for request in (group, transaction, init, commit):
             while set(codes(await self.admin.send(request))) != {ErrorCode.NONE}:
                 assert asyncio.get_running_loop().time() < deadline, request

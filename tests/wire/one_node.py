@@ -9,6 +9,8 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.patience import SECONDS_MAX
+
 from ottla.config.loading import Loaded, load
 from ottla.node.format_plan import FormatOptions, Quorum, plan_format
 from ottla.node.formatting import format_node
@@ -66,7 +68,7 @@ class OneNode:
         await self.node.wait_image(lambda image: image.cluster.is_unfenced(self.node.node_id))
 
     def call(self, what: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(SECONDS_MAX)
 
     @property
     def address(self) -> Address:
@@ -80,7 +82,7 @@ class OneNode:
 
     def _close_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(SECONDS_MAX)
         self._loop.close()
 
 
@@ -97,7 +99,7 @@ class Line:
     """A blocking connection that sends arbitrary bytes and requests."""
 
     def __init__(self, address: Address) -> None:
-        self.sock = socket.create_connection((address.host, address.port), timeout=20)
+        self.sock = socket.create_connection((address.host, address.port), timeout=SECONDS_MAX)
 
     def __enter__(self) -> "Line":
         return self

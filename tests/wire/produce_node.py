@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.patience import SECONDS_MAX
+
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode
@@ -30,7 +32,6 @@ from ottla.protocol.types import Uuid
 from ottla.testing import run_node
 
 NUMBERS = itertools.count(1)
-SOON_S = 60
 
 
 class Client:
@@ -38,7 +39,7 @@ class Client:
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout=SOON_S)
+        self._socket = socket.create_connection((host, int(port)), timeout=SECONDS_MAX)
 
     def close(self) -> None:
         self._socket.close()

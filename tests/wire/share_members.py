@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from tests.patience import SECONDS_MAX
 
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode
@@ -46,7 +47,6 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import Uuid
 from ottla.testing import Cluster, run_node
 
-SECONDS_MAX = 60.0
 NUMBERS = itertools.count()
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 GROUP_RESOURCE = 32

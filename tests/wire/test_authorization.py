@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import AclOperation as RdOperation
 from confluent_kafka.admin import ResourceType as RdResourceType
 from secure_node import SecureNode
+from tests.patience import SECONDS_MAX
 
 from ottla.api.surface import SURFACE
 from ottla.api.surface_row import Api, Check, Permission, Refusal
@@ -400,9 +401,9 @@ def test_admin_client_creates_describes_and_deletes_acls(secure: SecureNode) -> 
     of = (RdResourceType.TOPIC, "round-trip", ResourcePatternType.PREFIXED)
     binding = AclBinding(*of, "User:carol", "*", RdOperation.WRITE, AclPermissionType.ALLOW)
     wanted = AclBindingFilter(*of, None, None, RdOperation.ANY, AclPermissionType.ANY)
-    for future in admin.create_acls([binding], request_timeout=10).values():
-        future.result(10)
-    assert admin.describe_acls(wanted, request_timeout=10).result(10) == [binding]
-    (deleted,) = admin.delete_acls([wanted], request_timeout=10).values()
-    assert deleted.result(10) == [binding]
-    assert admin.describe_acls(wanted, request_timeout=10).result(10) == []
+    for future in admin.create_acls([binding], request_timeout=SECONDS_MAX).values():
+        future.result(SECONDS_MAX)
+    assert admin.describe_acls(wanted, request_timeout=SECONDS_MAX).result(SECONDS_MAX) == [binding]
+    (deleted,) = admin.delete_acls([wanted], request_timeout=SECONDS_MAX).values()
+    assert deleted.result(SECONDS_MAX) == [binding]
+    assert admin.describe_acls(wanted, request_timeout=SECONDS_MAX).result(SECONDS_MAX) == []

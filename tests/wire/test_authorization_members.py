@@ -8,6 +8,7 @@ import pytest
 from authorized_requests import TOPIC, TRANSACTIONAL_ID, codes
 from authorized_session import ALL, DENY, Session, authorized_node, run
 from secure_node import SecureNode
+from tests.patience import SECONDS_MAX
 
 from ottla.api.surface_row import Permission
 from ottla.protocol.errors import ErrorCode
@@ -33,7 +34,6 @@ from ottla.protocol.messages.streams_group_describe import StreamsGroupDescribeR
 from ottla.protocol.schema import Message
 from ottla.security.acl import AclOperation, ResourceType
 
-SECONDS_MAX = 30
 HIDDEN = (Permission(ResourceType.TOPIC, AclOperation.DESCRIBE), DENY)
 UNREADABLE = (Permission(ResourceType.TOPIC, AclOperation.READ), DENY)
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -127,7 +127,6 @@ def wait_until(shell: Shell, command: str, wanted: "re.Pattern[str]") -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_quorum_survives_the_loss_of_two_of_three_voters(tmp_path: Path) -> None:
     shell, ports = Shell(tmp_path), free_ports(6)
     steps = blocks("Two of three voters are lost")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 from one_node import Line, OneNode, one_node, settings
+from tests.patience import SECONDS_MAX
 
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.codec.primitives import uvarint
@@ -55,7 +56,7 @@ def metadata(correlation_id: int, *names: str) -> bytes:
 
 def page(node: OneNode, path: str = "/metrics") -> str:
     at = node.node.metrics_addr
-    with urllib.request.urlopen(f"http://{at}{path}", timeout=20) as response:
+    with urllib.request.urlopen(f"http://{at}{path}", timeout=SECONDS_MAX) as response:
         return str(response.read().decode())
 
 

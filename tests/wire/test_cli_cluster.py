@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.free_ports import free_ports
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 from up_process import COMMAND, Up
 
@@ -33,7 +34,7 @@ class Ottla:
 
     def eventually(self, *arguments: str) -> str:
         """Run a command until it succeeds."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SECONDS_MAX
         while True:
             done = CliRunner().invoke(app, arguments, env={"OTTLA_BOOTSTRAP": self.bootstrap})
             if done.exit_code == 0:
@@ -51,7 +52,7 @@ class Ottla:
             input=given,
             capture_output=True,
             env={**os.environ, "OTTLA_BOOTSTRAP": self.bootstrap},
-            timeout=60,
+            timeout=SECONDS_MAX,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -148,7 +149,7 @@ def test_control_characters_are_escaped_on_a_terminal_only(ottla: Ottla, tmp_pat
             stdout=theirs,
             stderr=subprocess.DEVNULL,
             check=True,
-            timeout=60,
+            timeout=SECONDS_MAX,
         )
         assert os.read(ours, 1000).rstrip() == b"\\x1b]0;owned\\x07\\xff"
     finally:
@@ -160,7 +161,7 @@ def test_closed_output_pipe_ends_consume(ottla: Ottla, lines: Path) -> None:
     ottla("topic", "create", "enough", "-p", "1")
     ottla("produce", "enough", str(lines))
     command = f"{sys.executable} -m ottla.cli.main consume enough -b {ottla.bootstrap} -e | head -1"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=SECONDS_MAX)
     assert done.stdout == b"k1:one\n" and done.stderr == b""
 
 
@@ -307,12 +308,12 @@ def test_detached_cluster_is_shown_read_and_stopped(tmp_path: Path) -> None:
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
         command = [*COMMAND, "up", *arguments, "--data", str(data), "-o", "json"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
 
     assert run("status").returncode == 3
     up = [*COMMAND, "up", "--data", str(data), "--port", str(port), "--detach", "-o", "json"]
     done = subprocess.run(
-        [*up, "-c", "num.partitions=4"], capture_output=True, text=True, timeout=120
+        [*up, "-c", "num.partitions=4"], capture_output=True, text=True, timeout=SECONDS_MAX
     )
     try:
         started = json.loads(done.stdout)
@@ -320,7 +321,7 @@ def test_detached_cluster_is_shown_read_and_stopped(tmp_path: Path) -> None:
         config = {"client_config": {"bootstrap.servers": ottla.bootstrap}}
         assert {**json.loads(run("status").stdout), **config} == started
         assert ottla.json("topic", "create", "kept")[0]["partitions"] == 4
-        again = subprocess.run(up, capture_output=True, text=True, timeout=120)
+        again = subprocess.run(up, capture_output=True, text=True, timeout=SECONDS_MAX)
         assert again.returncode == 1 and "runs already" in again.stderr
         said = [json.loads(line) for line in run("logs").stdout.splitlines()]
         assert any("started node 1" in each["line"] for each in said)
@@ -350,7 +351,7 @@ def test_nodes_stop_with_the_process_that_started_them(tmp_path: Path) -> None:
 
 
 def _wait_ended(watched: int) -> bool:
-    return bool(select.select([watched], [], [], 40)[0])
+    return bool(select.select([watched], [], [], SECONDS_MAX)[0])
 
 
 def test_up_rejects_invalid_options(tmp_path: Path, ottla: Ottla) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
@@ -84,7 +85,7 @@ def test_two_members_share_partitions_and_one_takes_over(node: Cluster, tmp_path
         return sorted(len(each["assigned"].get("shared", ())) for each in found["members"])
 
     def wait_for(wanted: list[int]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SECONDS_MAX
         while (found := member_partitions()) != wanted:
             assert time.monotonic() < deadline, found
             time.sleep(0.05)
@@ -94,19 +95,19 @@ def test_two_members_share_partitions_and_one_takes_over(node: Cluster, tmp_path
         for _ in range(2)
     ]
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SECONDS_MAX
         while "g4" not in ottla(node, "group", "list"):
             assert time.monotonic() < deadline
         wait_for([2, 2])
         members[0].send_signal(signal.SIGINT)
-        first, _ = members[0].communicate(timeout=60)
+        first, _ = members[0].communicate(timeout=SECONDS_MAX)
         wait_for([4])
         fill(node, "shared", range(4, 8), tmp_path, 4)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SECONDS_MAX
         while lag(node, "g4"):
             assert time.monotonic() < deadline
         members[1].send_signal(signal.SIGINT)
-        second, _ = members[1].communicate(timeout=60)
+        second, _ = members[1].communicate(timeout=SECONDS_MAX)
     finally:
         for member in members:
             member.kill()
@@ -129,7 +130,7 @@ def test_top_shows_rates_of_the_cluster(node: Cluster, tmp_path: Path) -> None:
     watching = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         assert watching.stdout is not None
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SECONDS_MAX
         while True:
             fill(node, "busy", range(100), tmp_path, 1)
             found = json.loads(watching.stdout.readline())
@@ -137,7 +138,7 @@ def test_top_shows_rates_of_the_cluster(node: Cluster, tmp_path: Path) -> None:
                 break
             assert time.monotonic() < deadline, found
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(60) == 130
+        assert watching.wait(SECONDS_MAX) == 130
     finally:
         watching.kill()
         watching.communicate()
@@ -167,5 +168,7 @@ def test_names_are_completed_from_the_broker(
         "COMP_CWORD": str(len(words.split()) - 1),
     }
     command = [str(Path(sys.executable).parent / "ottla")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX
+    )
     assert set(done.stdout.split()) == found, done.stderr

@@ -12,12 +12,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from test_share_wire import ACCEPT, Member, Wire
 from tests.free_ports import free_ports
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
 from ottla.testing import Cluster, run_node
-
-SECONDS_MAX = 60.0
 
 
 class Ottla:

@@ -11,12 +11,11 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from secure_node import SecureNode
 from tests.free_ports import free_ports
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 from up_process import Up
 
 from ottla.cli.app import app
-
-SECONDS_MAX = 30
 
 
 @pytest.fixture(scope="module")

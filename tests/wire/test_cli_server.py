@@ -121,5 +121,7 @@ def test_interrupt_before_the_server_runs_is_quiet() -> None:
         "sys.argv = ['ottla', 'server', 'x']\n"
         "main.main()\n"
     )
-    done = subprocess.run([COMMAND[0], "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [COMMAND[0], "-c", code], capture_output=True, text=True, timeout=SECONDS_MAX
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 from up_process import COMMAND
 
@@ -23,7 +24,6 @@ WIDTH = 80
 TOPIC = "payments.eu-central-1.card-authorisations.dead-letters.v2.retries-after-30-minutes"
 GROUP = "settlement-service.production.eu-central-1.card-authorisations-reconciliation-v17"
 USER = "CN=settlement-service.production.eu-central-1.example.internal,OU=Payments,O=Example"
-SECONDS_MAX = 60
 
 
 @pytest.fixture(scope="module")

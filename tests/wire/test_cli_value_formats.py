@@ -9,6 +9,7 @@ import fastavro
 import pytest
 from confluent_kafka import Producer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
@@ -38,7 +39,7 @@ def produce(node: Cluster, topic: str, *values: bytes) -> None:
     producer = Producer({"bootstrap.servers": node.bootstrap})
     for value in values:
         producer.produce(topic, value, key=b"k")
-    assert producer.flush(60) == 0
+    assert producer.flush(SECONDS_MAX) == 0
 
 
 def avro(**datum: object) -> bytes:

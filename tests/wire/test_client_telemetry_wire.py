@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 from one_node import OneNode, ask, one_node, settings
+from tests.patience import SECONDS_MAX
 
 from ottla.metadata.configs import ConfigResourceType
 from ottla.protocol.errors import ErrorCode
@@ -27,7 +28,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
 def scrape(node: OneNode) -> str:
     at = node.node.metrics_addr
     assert at is not None
-    with urllib.request.urlopen(f"http://127.0.0.1:{at.port}/metrics", timeout=30) as reply:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{at.port}/metrics", timeout=SECONDS_MAX
+    ) as reply:
         return str(reply.read().decode())
 
 
@@ -44,13 +47,13 @@ def subscribe(node: OneNode, name: str, **entries: str) -> None:
 def test_metrics_of_librdkafka_show_in_metrics(node: OneNode) -> None:
     subscribe(node, "producers", metrics="*", interval_ms="100", match="client_id=watched")
     producer = Producer({"bootstrap.servers": str(node.address), "client.id": "watched"})
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SECONDS_MAX
     while "kafka_client_producer" not in (page := scrape(node)):
         assert time.monotonic() < deadline, "no metrics arrived"
         producer.produce("telemetry", b"x")
-        producer.flush(10)
+        producer.flush(SECONDS_MAX)
     line = next(each for each in page.splitlines() if each.startswith("kafka_client_producer"))
     assert 'client_id="watched"' in line
     assert 'client_software_name="confluent-kafka-python"' in line or "librdkafka" in line
     assert "ottla_client_telemetry_failures_total 0" in page
-    producer.flush(10)
+    producer.flush(SECONDS_MAX)

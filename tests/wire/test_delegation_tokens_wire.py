@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from one_node import OneNode
 from secure_node import SecureNode
+from tests.patience import SECONDS_MAX
 
 from ottla.client.connection import Connection, ConnectionLost, Options
 from ottla.protocol.errors import ErrorCode
@@ -190,7 +191,7 @@ def test_session_ends_with_its_token(secure: SecureNode) -> None:
     async def main() -> None:
         connection = await connect(secure, token(made))
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(SECONDS_MAX):
                 while True:  # until the client has to log in again, for which it is too late
                     await connection.send(MetadataRequest())
         finally:

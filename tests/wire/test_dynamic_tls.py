@@ -18,11 +18,11 @@ from confluent_kafka.admin import (
 )
 from one_node import OneNode, one_node, settings
 from secure_node import SecureNode
+from tests.patience import SECONDS_MAX
 
 from ottla.config.problems import ConfigError
 from ottla.security.tls_settings import BadTls
 
-SECONDS_MAX = 20
 PREFIX = "listener.name.tls.ssl."
 
 

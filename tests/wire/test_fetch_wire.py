@@ -10,6 +10,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from loopback import PlainClient, wait_until
+from tests.patience import SECONDS_MAX
 
 from ottla.client.connection import Connection
 from ottla.config.loading import Loaded, load
@@ -112,7 +113,7 @@ async def fetch_node(root: Path) -> AsyncIterator[FetchNode]:
     format_node(RealDisk(), random, SystemClock().now(), plan)
     node = await start_node(loaded, start_s_max=60)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(SECONDS_MAX):
             await node.wait_image(lambda image: image.cluster.is_unfenced(node.node_id))
             assert node.listen_addr is not None
             connection = await Connection.open(TcpNetwork(), node.listen_addr, client_id="test")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode
@@ -44,7 +45,6 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReques
 from ottla.protocol.schema import Message
 from ottla.testing import Cluster, run_node
 
-SECONDS_MAX = 60.0
 NAMES = (f"group-{number}" for number in itertools.count())
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 from one_node import OneNode, one_node, settings
+from tests.patience import SECONDS_MAX
 
 from ottla.config.problems import ConfigError
 
@@ -30,7 +31,7 @@ def status(
     if authorization is not None:
         request.add_header("Authorization", authorization)
     try:
-        with urllib.request.urlopen(request, timeout=20, context=context) as response:
+        with urllib.request.urlopen(request, timeout=SECONDS_MAX, context=context) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         with error:

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.patience import SECONDS_MAX
 
 from ottla.cli.session import client_ports, parse_bootstrap
 from ottla.client.admin import (
@@ -33,7 +34,6 @@ from ottla.protocol.types import Offset, TopicPartition
 from ottla.testing import Cluster as Node
 from ottla.testing import run_node
 
-SECONDS_MAX = 30
 QUICK = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
@@ -160,7 +160,7 @@ def transact(bootstrap: str, topic: str, group: str) -> list[bytes]:
             producer.produce(topic, value, partition=0)
         # librdkafka ends a transaction whose partition is still refused, because the one before is
         # being completed; then there is nothing to abort, and the error is fatal, as with Kafka.
-        producer.flush(30)
+        producer.flush(SECONDS_MAX)
         if turn % 3 == 1:
             producer.abort_transaction()
         else:

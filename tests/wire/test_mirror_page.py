@@ -24,7 +24,7 @@ QUICK = {
 }
 # More often than the page says, for a quick test.
 OFTEN = ["--refresh", "0.3"]
-pytestmark = [pytest.mark.xdist_group("mirror"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("mirror")]
 
 
 @pytest.fixture

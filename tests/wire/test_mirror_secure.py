@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from ottla.cli.connection_settings import options_of
 from ottla.cli.session import client_ports, parse_bootstrap
@@ -37,7 +38,7 @@ from ottla.security.sasl.scram import ScramMechanism
 from ottla.testing import Cluster as Node
 from ottla.testing import run_node
 
-pytestmark = [pytest.mark.xdist_group("mirror"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.xdist_group("mirror")]
 
 QUICK = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 COPIER, PASSWORD = "copier", "copy-that"
@@ -108,7 +109,7 @@ async def produce(cluster: Cluster, topic: str, count: int) -> None:
 
 
 async def switch_over(mirror: Mirror) -> list[str]:
-    return await mirror.switch_over(lambda _: None, quiet_s=0.1, timeout_s=60)
+    return await mirror.switch_over(lambda _: None, quiet_s=0.1, timeout_s=SECONDS_MAX)
 
 
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
@@ -215,7 +216,7 @@ def test_acls_that_the_mirror_may_not_create_are_reported_and_records_copied(
         async with opened(nodes, "poor") as clusters:
             mirror = await open_mirror(clusters, options("reported", "reported"))
             copying = asyncio.ensure_future(mirror.run(lambda _: None))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(SECONDS_MAX):
                 while (  # noqa: ASYNC110 - what is waited for has no event
                     mirror.copier.positions.get(at) != 5 or "ACLs" not in mirror.problems
                 ):

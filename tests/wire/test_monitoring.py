@@ -11,6 +11,7 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from one_node import OneNode, one_node, settings
+from tests.patience import SECONDS_MAX
 
 DOCS = Path(__file__).parents[2] / "docs"
 NAME = re.compile(r"\b(?:kafka|ottla|process)_[a-z0-9_]+")
@@ -73,7 +74,9 @@ def scrape(node: OneNode) -> set[str]:
     """Return the names of all metrics."""
     at = node.node.metrics_addr
     assert at is not None
-    with urllib.request.urlopen(f"http://127.0.0.1:{at.port}/metrics", timeout=30) as reply:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{at.port}/metrics", timeout=SECONDS_MAX
+    ) as reply:
         lines = reply.read().decode().splitlines()
     return {re.split(r"[{ ]", line)[0] for line in lines if not line.startswith("#")}
 
@@ -82,7 +85,7 @@ def test_every_metric_of_rules_and_dashboards_exists(node: OneNode) -> None:
     at = {"bootstrap.servers": str(node.address)}
     producer = Producer(at)
     producer.produce("t", b"x", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(SECONDS_MAX) == 0
     consumer = Consumer(at | {"group.id": "g", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition("t", 0, 0)])
     assert consumer.poll(30) is not None
@@ -97,7 +100,7 @@ def test_every_metric_of_rules_and_dashboards_exists(node: OneNode) -> None:
     wanted.discard("kafka_server_socket_server_metrics_failed_authentication_total")
     wanted.discard("ottla_otlp_dropped_total")
     assert len(wanted) > 40
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + SECONDS_MAX
     while missing := wanted - scrape(node):
         assert time.monotonic() < deadline, missing
     consumer.close()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from one_node import CLUSTER, Line, OneNode, format_one, one_node, settings
 from prometheus_client.parser import text_string_to_metric_families
+from tests.patience import SECONDS_MAX
 from tests.seeds import seeds
 
 from ottla import Node
@@ -70,7 +71,9 @@ async def topic_code(node: Node, name: str, *, create: bool = True) -> ErrorCode
 
 def get(node: Node, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{node.metrics_addr}{path}", timeout=20) as response:
+        with urllib.request.urlopen(
+            f"http://{node.metrics_addr}{path}", timeout=SECONDS_MAX
+        ) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -282,7 +285,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def _has_topic(node: Node, name: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(SECONDS_MAX):
         await node.wait_image(lambda image: image.topics.named(name) is not None)
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from one_node import OneNode, ask, one_node, settings
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tests.patience import SECONDS_MAX
 
 from otlp_collector import Collected, collector, metrics_in
 from ottla.metadata.configs import ConfigResourceType
@@ -50,14 +51,16 @@ def node(tmp_path_factory: pytest.TempPathFactory, collected: Collected) -> Iter
 def scrape(node: OneNode) -> str:
     at = node.node.metrics_addr
     assert at is not None
-    with urllib.request.urlopen(f"http://127.0.0.1:{at.port}/metrics", timeout=30) as reply:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{at.port}/metrics", timeout=SECONDS_MAX
+    ) as reply:
         return str(reply.read().decode())
 
 
 def produce(node: OneNode, topic: str, **more: str | int) -> Producer:
     producer = Producer({"bootstrap.servers": str(node.address), "client.id": "traced"} | more)
     producer.produce(topic, b"x" * 50)
-    assert producer.flush(30) == 0
+    assert producer.flush(SECONDS_MAX) == 0
     return producer
 
 
@@ -164,7 +167,7 @@ def test_part_of_the_requests_on_the_fast_path_is_traced(tmp_path: Path) -> None
             producer = Producer({"bootstrap.servers": str(node.address), "linger.ms": 0})
             for _ in range(200):
                 producer.produce("sampled", b"x")
-                assert producer.flush(30) == 0
+                assert producer.flush(SECONDS_MAX) == 0
             page = scrape(node)
             count = re.search(r'requests_total\{request="Produce"\} (\d+)', page)
             assert count is not None and 200 <= int(count[1]) <= 220, "each is counted once"
@@ -229,7 +232,7 @@ def test_metrics_of_clients_are_forwarded_with_who_pushed_them(
     rounds = len(collected.requests)
     collected.wait(lambda: len(collected.requests) > rounds + 3, "exports ended")
     assert not any(name.startswith("kafka_client_") for name in collected.metric_names())
-    producer.flush(10)
+    producer.flush(SECONDS_MAX)
 
 
 def test_export_over_tls_needs_the_certificate_of_the_collector(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import confluent_kafka
 import pytest
 from produce_node import Node, running_node
+from tests.patience import SECONDS_MAX
 
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -171,9 +172,9 @@ def test_librdkafka_produces(node: Node, acks: str, codec: str) -> None:
         producer.produce(
             topic, b"value %d" % number, on_delivery=lambda error, _: error and failed.append(error)
         )
-    assert producer.flush(20) == 0 and not failed
+    assert producer.flush(SECONDS_MAX) == 0 and not failed
     if acks == "0":  # nothing tells when the last is there
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + SECONDS_MAX
         while len(node.records(topic)) < 200 and time.monotonic() < deadline:
             continue
     assert [each.value for each in node.records(topic)] == [b"value %d" % n for n in range(200)]
@@ -186,7 +187,7 @@ def test_librdkafka_produces_idempotently(node: Node) -> None:
     )
     for number in range(100):
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(20) == 0
+    assert producer.flush(SECONDS_MAX) == 0
     stored = node.stored(topic)
     assert all(header.producer_id >= 0 for _, header in batches(stored))
     assert [each.value for each in node.records(topic)] == [b"%d" % n for n in range(100)]

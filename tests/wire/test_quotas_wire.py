@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from one_node import Line, OneNode, one_node, settings
+from tests.patience import SECONDS_MAX
 
 from ottla.metadata.registrations import Endpoint
 from ottla.protocol.api_keys import ApiKey
@@ -45,7 +46,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
         admin = AdminClient({"bootstrap.servers": str(running.address)})
         topics = [NewTopic(name, 1, 1) for name in ("slow", "fast", "read", "raw")]
         for future in admin.create_topics(topics).values():
-            future.result(20)
+            future.result(SECONDS_MAX)
         yield running
 
 
@@ -157,7 +158,9 @@ def test_producer_keeps_to_its_quota_and_another_is_not_affected(
         each.join()
     assert rates["slow-producer"] == pytest.approx(RATE, rel=0.10)
     assert rates["fast-producer"] > 5 * RATE
-    with urllib.request.urlopen(f"http://{node.node.metrics_addr}/metrics", timeout=20) as page:
+    with urllib.request.urlopen(
+        f"http://{node.node.metrics_addr}/metrics", timeout=SECONDS_MAX
+    ) as page:
         shown = page.read().decode()
     label = '{client_id="slow-producer",user=""}'
     assert f"kafka_server_produce_byte_rate{label}" in shown
@@ -174,7 +177,7 @@ def test_consumer_keeps_to_its_quota(node: OneNode, seconds: float) -> None:
     for _ in range(int(seconds * 1500)):
         producer.produce("read", VALUE)
         producer.poll(0)
-    assert producer.flush(20) == 0
+    assert producer.flush(SECONDS_MAX) == 0
     set_quota(node, "consumer_byte_rate", RATE, client_id="slow-consumer")
     assert consumed_rate(node, "slow-consumer", seconds) == pytest.approx(RATE, rel=0.10)
 
@@ -183,7 +186,7 @@ def test_fetch_over_quota_is_empty_and_mutes_the_connection(node: OneNode) -> No
     producer = Producer({"bootstrap.servers": str(node.address), "linger.ms": 100})
     for _ in range(12):  # one batch, which a reply has whole
         producer.produce("raw", VALUE)
-    assert producer.flush(20) == 0
+    assert producer.flush(SECONDS_MAX) == 0
     set_quota(node, "consumer_byte_rate", 8000.0, client_id="raw-reader")
     fetch = FetchRequest(
         max_wait_ms=100,

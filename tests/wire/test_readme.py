@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.free_ports import free_ports
+from tests.patience import SECONDS_MAX
 from tests.readme_blocks import ROOT, Block, readme_blocks
 from up_process import Up
 
@@ -40,7 +41,7 @@ def run(address: str, command: list[str]) -> str:
         command,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=SECONDS_MAX,
         env={**os.environ, "PATH": path, "OTTLA_BOOTSTRAP": address},
     )
     assert done.returncode == 0, done.stderr

@@ -30,10 +30,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509 import load_pem_x509_certificate
 from tests.free_ports import free_ports
+from tests.patience import SECONDS_MAX
 
 from ottla.config.loading import load
 
-SECONDS_MAX = 60
 OTTLA = (sys.executable, "-m", "ottla.cli.main")
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"

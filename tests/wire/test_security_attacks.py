@@ -37,6 +37,7 @@ from joserfc.jwk import OctKey
 from one_node import Line, OneNode
 from secure_node import SecureNode
 from tests.fuzz.mutations import mutated
+from tests.patience import SECONDS_MAX
 
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.codec import decode
@@ -56,7 +57,6 @@ from ottla.security.sasl import scram
 from ottla.security.sasl.oauthbearer import client_first
 from ottla.server.listener import Server
 
-SECONDS_MAX = 20
 FAILURE_DELAY_S = 0.05  # of the node
 HALF_OPEN = 200
 FUZZED = 300

@@ -15,12 +15,11 @@ from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from secure_node import SecureNode, unsigned
+from tests.patience import SECONDS_MAX
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # kafka-python reads its schemas by a deprecated function
     from kafka import KafkaProducer
-
-SECONDS_MAX = 30
 
 
 @pytest.fixture(scope="module")

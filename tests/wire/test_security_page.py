@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from tests.free_ports import free_ports
+from tests.patience import SECONDS_MAX
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-SECONDS_MAX = 60
 
 
 def blocks(language: str, ports: list[int]) -> list[str]:

@@ -10,15 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.patience import SECONDS_MAX
 
 from free_ports import free_ports
 from ottla.cli.host.plan import PORT_STEP
 
 OTTLA = (sys.executable, "-m", "ottla.cli.main")
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
-SECONDS_MAX = 60
-
-pytestmark = pytest.mark.timeout(180)
 
 
 class Host:

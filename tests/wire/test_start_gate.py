@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from one_node import OneNode, format_one, settings
 from tests.free_ports import free_ports
+from tests.patience import SECONDS_MAX
 
 from ottla.api.routes import Caller, Route
 from ottla.api.start_gate import EMPTY_WAIT_S, OTHERS_WAIT_S, StartGate
@@ -21,7 +22,6 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.runtime.ports import Address
 from simulation.loop import run_simulated
 
-SECONDS_MAX = 60
 METADATA = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)
 """Metadata v1 of no topics."""
 

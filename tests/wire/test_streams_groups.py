@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.patience import SECONDS_MAX
 
 from ottla.coordinators.groups.streams.topics import Status
 from ottla.protocol.api_keys import APIS, ApiKey
@@ -34,7 +35,6 @@ from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeat
 from ottla.protocol.schema import Message
 from ottla.testing import Cluster, run_node
 
-SECONDS_MAX = 60.0
 QUICK = {
     "group.streams.min.heartbeat.interval.ms": 100,
     "group.streams.heartbeat.interval.ms": 100,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from one_node import OneNode, format_one, one_node
+from tests.patience import SECONDS_MAX
 from tier_node import (
     TIERED,
     T,
@@ -93,7 +94,9 @@ def metrics(node: OneNode) -> dict[str, float]:
     """Return the metrics without labels."""
     at = node.node.metrics_addr
     assert at is not None
-    with urllib.request.urlopen(f"http://127.0.0.1:{at.port}/metrics", timeout=30) as reply:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{at.port}/metrics", timeout=SECONDS_MAX
+    ) as reply:
         lines = reply.read().decode().splitlines()
     return {
         line.split()[0]: float(line.split()[1])
@@ -230,7 +233,7 @@ def test_read_committed_is_the_same_across_the_border(tmp_path: Path) -> None:
         producers = []
         for name in ("a", "b"):
             producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
-            producer.init_transactions(60)
+            producer.init_transactions(SECONDS_MAX)
             producers.append(producer)
         for turn in range(12):
             for producer in producers:
@@ -238,8 +241,8 @@ def test_read_committed_is_the_same_across_the_border(tmp_path: Path) -> None:
             for number in range(15):
                 for name, producer in zip("ab", producers, strict=True):
                     producer.produce("t", f"{turn} {name} {number}".encode() + b"x" * 150)
-                    producer.flush(60)
-            producers[0].commit_transaction(60)
+                    producer.flush(SECONDS_MAX)
+            producers[0].commit_transaction(SECONDS_MAX)
             (producers[1].commit_transaction if turn % 3 else producers[1].abort_transaction)(60)
         produce(node, 0, 40)
         before = consume(node, committed=True)

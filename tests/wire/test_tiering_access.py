@@ -8,6 +8,7 @@ from one_node import OneNode, ask, format_one, one_node
 from secure_node import SecureNode
 from share_members import ACCEPT, Member, Wire, acquired, configure, rows
 from share_members import values as values_of
+from tests.patience import SECONDS_MAX
 from tier_node import TIERED, consume, create, log_of, objects, produce, tier_settings, until
 
 from ottla.protocol.errors import ErrorCode
@@ -99,11 +100,11 @@ def test_metadata_client_logs_in_to_a_secured_cluster(tmp_path: Path) -> None:
     try:
         at = {"bootstrap.servers": secure.bootstrap("OPEN")}
         admin = AdminClient(at)
-        admin.create_topics([NewTopic("t", 1, 1, config=TIERED)])["t"].result(60)
+        admin.create_topics([NewTopic("t", 1, 1, config=TIERED)])["t"].result(SECONDS_MAX)
         producer = Producer(at)
         for number in range(60):
             producer.produce("t", b"%06d" % number + b"x" * 300, partition=0)
-            assert producer.flush(60) == 0
+            assert producer.flush(SECONDS_MAX) == 0
         tiered(node)
         consumer = Consumer(at | {"group.id": "g", "auto.offset.reset": "earliest"})
         consumer.assign([TopicPartition("t", 0, 0)])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.patience import SECONDS_MAX
 
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode
@@ -60,7 +61,6 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import Millis, Offset
 from ottla.testing import Cluster, run_node
 
-SECONDS_MAX = 60.0
 NUMBERS = itertools.count()
 
 
@@ -566,7 +566,7 @@ def test_librdkafka_moves_records_exactly_once(node: Cluster, wire: Wire, topic:
     plain = Producer({"bootstrap.servers": node.bootstrap})
     for number in range(20):
         plain.produce(topic, b"%d" % number, partition=0)
-    assert plain.flush(10) == 0
+    assert plain.flush(SECONDS_MAX) == 0
     group = names()
     consumer = Consumer(
         {
@@ -591,10 +591,10 @@ def test_librdkafka_moves_records_exactly_once(node: Cluster, wire: Wire, topic:
         position = consumer.position([TopicPartition(topic, 0)])
         producer.send_offsets_to_transaction(position, consumer.consumer_group_metadata(), 10)
         if attempts % 2:
-            producer.abort_transaction(10)
+            producer.abort_transaction(SECONDS_MAX)
             consumer.seek(TopicPartition(topic, 0, taken[0].offset()))
             continue
-        producer.commit_transaction(10)
+        producer.commit_transaction(SECONDS_MAX)
         moved += len(taken)
     consumer.close()
     until(lambda: read(wire, topic, 1) == [b"%d" % number for number in range(20)])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from one_node import OneNode, settings
+from tests.patience import SECONDS_MAX
 
 from ottla.client.admin import NewTopic, create_topic
 from ottla.client.cluster import ClientPorts, Cluster
@@ -53,7 +54,7 @@ def objects(root: Path) -> list[Path]:
     return sorted(path for path in (root / "tier").rglob("*") if path.is_file())
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def until(condition: Callable[[], object], seconds: float = SECONDS_MAX) -> None:
     """Wait for a condition on a busy machine."""
     end = time.monotonic() + seconds
     while not condition():

@@ -7,7 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
-SECONDS_MAX = 60
+from tests.patience import SECONDS_MAX
+
 COMMAND = (sys.executable, "-m", "ottla.cli.main")
 
 
