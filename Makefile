@@ -64,8 +64,8 @@ sim: setup ## run simulations; SEED=n replays one
 nightly: setup ## run every test with deep searches; SEEDS=n for n seeds per simulation; PART="tests/sim tests/wire"
 	OTTLA_EXPECT=compiled SEEDS=$(or $(SEEDS),deep) HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),nightly) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -q --timeout 3600 -m "not jvm and not external" $(PART)
 
-nemesis: setup ## kill, pause and cut off real processes under load; NEMESIS_SECONDS=n NODES=n SEED=n FAULTS=a,b SECURITY=sasl_ssl MIXED=1 TIER=1
-	$(BIN)/python -m tests.nemesis $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(SECURITY),--security $(SECURITY)) $(if $(MIXED),--mixed) $(if $(TIER),--tier)
+nemesis: setup ## kill, pause and cut off real processes under load; NEMESIS_SECONDS=n NODES=n SEED=n FAULTS=a,b SECURITY=sasl_ssl SESSION_MS=n MIXED=1 TIER=1
+	$(BIN)/python -m tests.nemesis $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(SECURITY),--security $(SECURITY)) $(if $(SESSION_MS),--session-ms $(SESSION_MS)) $(if $(MIXED),--mixed) $(if $(TIER),--tier)
 
 fuzz: setup ## send mutated frames to every codec; FUZZ_SECONDS=n
 	$(BIN)/python -m tests.fuzz $(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS),)

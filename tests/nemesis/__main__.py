@@ -1,5 +1,5 @@
 """Inject faults into real clusters: python -m tests.nemesis [--seconds N] [--nodes N] [--seed N]
-[--faults A,B] [--security sasl_ssl] [--mixed] [--tier]
+[--faults A,B] [--security sasl_ssl [--session-ms N]] [--mixed] [--tier]
 
 Rounds of all faults, in an order given by the seed, until the time is up; then the history is
 checked. A failed run keeps its directory: the history, and the output of every node.
@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("--hold", type=float, default=6.0)
     parser.add_argument("--relays", action="store_true", help="no networks of their own")
     parser.add_argument("--security", choices=MODES, default=PLAINTEXT)
+    parser.add_argument("--session-ms", type=int, default=0, help="log in again within this time")
     parser.add_argument("--mixed", action="store_true", help="some nodes run Apache Kafka")
     parser.add_argument("--tier", action="store_true", help="with tiered storage")
     parser.add_argument("--directory", type=Path)
@@ -53,6 +54,7 @@ def main() -> int:
         hold_s=arguments.hold,
         is_apart=not arguments.relays,
         security=arguments.security,
+        session_ms=arguments.session_ms,
         is_mixed=arguments.mixed,
         is_tiered=arguments.tier,
         has_consumer_group=arguments.mixed,

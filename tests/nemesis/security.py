@@ -34,8 +34,11 @@ class TrialSecurity:
         return {"bootstrap.servers": bootstrap, **self.settings}
 
 
-def secure(mode: str, root: Path, hosts: Sequence[str]) -> TrialSecurity:
-    """Write certificates for nodes at ``hosts`` below ``root``, and return how to use them."""
+def secure(mode: str, root: Path, hosts: Sequence[str], session_ms: int = 0) -> TrialSecurity:
+    """Write certificates for nodes at ``hosts`` below ``root``, and return how to use them.
+
+    Clients and nodes have to log in again within ``session_ms``; 0: never.
+    """
     if mode == PLAINTEXT:
         return TrialSecurity()
     authority = trustme.CA()
@@ -49,7 +52,10 @@ def secure(mode: str, root: Path, hosts: Sequence[str]) -> TrialSecurity:
     )
     login = password_credentials(MECHANISM, "nemesis", "nemesis-secret", SystemRandom())
     access = ClusterAccess(
-        config=_node_settings(store, trust),
+        config={
+            **_node_settings(store, trust),
+            "connections.max.reauth.ms": str(session_ms),
+        },
         scram=tuple(
             f"{MECHANISM}=[name={user},password={user}-secret]" for user in ("node", "nemesis")
         ),
@@ -65,6 +71,18 @@ def secure(mode: str, root: Path, hosts: Sequence[str]) -> TrialSecurity:
             "sasl.password": "nemesis-secret",
         },
     )
+
+
+def sessions_that_ended(output: str) -> list[str]:
+    """Return the lines of a node's log about connections of nodes whose session had ended.
+
+    librdkafka's clients may lose a connection so, and retry; a request of a node must not be lost.
+    """
+    return [
+        line
+        for line in output.splitlines()
+        if "before authentication" in line and "client_id=rdkafka" not in line
+    ]
 
 
 def _node_settings(store: Path, trust: Path) -> dict[str, str]:

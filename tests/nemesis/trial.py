@@ -21,7 +21,7 @@ from tests.nemesis.load import LOGGER, Consuming, Member, PacedProducer, Reader,
 from tests.nemesis.namespaces import Net
 from tests.nemesis.recorder import Recorder, now
 from tests.nemesis.replicas import dump
-from tests.nemesis.security import PLAINTEXT, TrialSecurity, secure
+from tests.nemesis.security import PLAINTEXT, TrialSecurity, secure, sessions_that_ended
 from tests.nemesis.transactions import TransactionalProducer
 from tests.nemesis.watch import Watcher, partitions_of, wait_until
 
@@ -55,8 +55,9 @@ class Shape:
     ``is_apart``: each node in its own network, where that is permitted; ``has_consumer_group``: a
     group of the consumer protocol (KIP-848) beside the classic one; ``is_mixed``: some nodes run
     Apache Kafka, drawn by the seed, and nodes are replaced by the other kind; ``security``: a name
-    of `tests.nemesis.security.MODES`, between nodes and to clients; ``is_tiered``: sealed segments
-    are copied to a directory and deleted on the nodes within seconds.
+    of `tests.nemesis.security.MODES`, between nodes and to clients; ``session_ms``: the time within
+    which a login has to be repeated, 0 for no limit; ``is_tiered``: sealed segments are copied to a
+    directory and deleted on the nodes within seconds.
     """
 
     nodes: int = 3
@@ -73,6 +74,7 @@ class Shape:
     is_mixed: bool = False
     is_tiered: bool = False
     security: str = PLAINTEXT
+    session_ms: int = 0
     config: dict[str, object] = field(default_factory=lambda: dict(QUICK))
 
 
@@ -304,11 +306,15 @@ def run_trial(
         store = root / "tier" if shape.is_tiered else None
         if store is not None:
             shape = replace(shape, config={**shape.config, **tier.node_config(store)})
-        environment = ClusterEnvironment(nodes, net, secure(shape.security, root, hosts), store)
+        security = secure(shape.security, root, hosts, shape.session_ms)
+        environment = ClusterEnvironment(nodes, net, security, store)
         cluster = stack.enter_context(_cluster(shape, environment, root / "cluster", seed))
         trial = Trial(cluster, environment, shape, recorder, seed, catalogue(shape))
         try:
             trial.attempt(_offered(trial.stage, faults))
+            for node_id in cluster.node_ids:
+                for line in sessions_that_ended(cluster.output(node_id)):
+                    recorder.complain(f"node {node_id} closed a connection: {line}")
             return check_history(recorder)
         finally:
             for node_id in cluster.node_ids:

@@ -48,6 +48,21 @@ def test_source_reads_over_sasl_ssl_and_logs_in_again(node):
         client.close()
 
 
+def test_replies_outstanding_at_a_login_are_kept_in_order(node):
+    client = BrokerClient(SourceOptions.parse({**options(node), "subscribe": "orders"}).client)
+    try:
+        with client.lend(1) as wire:
+            wire.post(requests.metadata([]))
+            wire._login_ends = 0
+            wire.post(requests.metadata(["orders"]))
+            assert wire._login_ends > 0
+            assert wire.take().topics == []
+            assert [topic.name for topic in wire.take().topics] == ["orders"]
+            assert wire.is_idle
+    finally:
+        client.close()
+
+
 def test_sink_and_dead_letters_use_the_same_settings(node):
     sink = SinkOptions.parse({**options(node), "topic": "orders"})
     client = BrokerClient(sink.client)

@@ -10,13 +10,14 @@ similar error calls `forget` and retries. There is no refresh in the background.
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Final, TypeVar
 
 import msgspec
 
 from ottla.client.backoff import Backoff
-from ottla.client.connection import TIMEOUT_MS, Connection, ConnectionLost, Options
+from ottla.client.connection import TIMEOUT_MS, Connection, ConnectionLost, Options, send_over
 from ottla.protocol.errors import ErrorCode, is_retriable, name_of_code
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages.metadata import (
@@ -244,8 +245,8 @@ class Cluster:
             ConnectionLost, RequestTimedOut: no reply; whether it was served is unknown.
             UnsupportedVersion: the broker does not serve the request.
         """
-        connection = await self.connection(node_id)
-        response = await connection.send(request, timeout_ms=timeout_ms or self.options.timeout_ms)
+        connect = partial(self.connection, node_id)
+        response = await send_over(connect, request, timeout_ms or self.options.timeout_ms)
         assert isinstance(response, reply)
         return response
 
@@ -264,16 +265,20 @@ class Cluster:
         failures: list[str] = []
         for address in dict.fromkeys((*self._addresses.values(), *self._bootstrap)):
             try:
-                connection = await self._open(address)
+                await self._open(address)
             except LoginFailed:
                 raise  # as Kafka's clients: another broker knows the same users
             except (OSError, RequestTimedOut) as error:
                 failures.append(f"{address}: {_reason(error)}")
                 continue
             try:
-                response = await connection.send(request, timeout_ms=self.options.timeout_ms)
-            except (ConnectionLost, RequestTimedOut) as error:
-                if not may_repeat:
+                response = await send_over(
+                    partial(self._open, address), request, self.options.timeout_ms
+                )
+            except LoginFailed:
+                raise
+            except (OSError, RequestTimedOut) as error:
+                if not may_repeat and isinstance(error, ConnectionLost | RequestTimedOut):
                     raise
                 failures.append(f"{address}: {_reason(error)}")
                 continue

@@ -15,13 +15,16 @@ caller is not woken, and gets the first reply that was not answered.
 
 A request without a reply in time closes the connection, as in Kafka: replies arrive in order, so no
 later reply would arrive either. A cancelled caller does not close it: its reply is dropped.
+
+A SASL session that ends soon is renewed before the next request (KIP-368). Requests wait meanwhile:
+the peer takes none in the middle of a login. `NotSent` says that a request may be sent elsewhere.
 """
 
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol, cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import msgspec
 
@@ -37,13 +40,13 @@ from ottla.protocol.messages import response_class
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import Message, Versions, covers
 from ottla.runtime.ports import Address, Network
-from ottla.security.sasl.credentials import Credentials
+from ottla.security.sasl.credentials import Credentials, LoginFailed
+
+if TYPE_CHECKING:
+    from ottla.client.sasl_login import SaslLogin
 
 TIMEOUT_MS: Final = 30_000
 """Kafka's ``request.timeout.ms``."""
-
-REAUTHENTICATION_FACTOR: Final = 0.85
-"""At this fraction of its session a client logs in again, as Kafka's clients do."""
 
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 # A partial reply is not parsed below this size, which exceeds any header.
@@ -52,6 +55,10 @@ _HEADER_BYTES_MAX: Final = 1024
 
 class ConnectionLost(ConnectionError):
     """The connection closed before the reply; whether the request was served is unknown."""
+
+
+class NotSent(ConnectionLost):
+    """The connection closed before the request was sent: it may be sent again."""
 
 
 class Reader(Protocol):
@@ -169,7 +176,10 @@ class Connection:
         self._next_id = 0
         self._lost: str | None = None
         self._login_ends: float | None = None  # in the loop's time, a little early
-        self._is_logging_in = False
+        self._login_began = 0.0
+        self._login_next = 0.0  # a login before this time is refused
+        self._login: SaslLogin | None = None  # under way
+        self._login_gate = asyncio.Lock()
         self._ended = asyncio.Event()
 
     @classmethod
@@ -237,7 +247,8 @@ class Connection:
         reply may be one to `Reader.next_request`; ``timeout_ms`` is for each request.
 
         Raises:
-            ConnectionLost: the connection closed before the reply.
+            ConnectionLost: the connection closed before the reply; `NotSent` if also before the
+                request was sent.
             RequestTimedOut: no reply in time; the connection is closed.
             UnsupportedVersion: the peer does not serve it; nothing was sent.
         """
@@ -250,9 +261,8 @@ class Connection:
         limit = _Limit(asyncio.timeout(timeout_ms / 1000), timeout_ms / 1000)
         try:
             async with limit.timeout:
-                if self._login_ends is not None:
-                    await self._keep_logged_in()
-                return await (await self._begin(request, key, version, reader, limit)).reply
+                await self._enter()
+                return await self._begin(request, key, version, reader, limit).reply
         except TimeoutError as error:
             self._lose(f"no reply to {key.title} in {timeout_ms} ms")
             raise RequestTimedOut(f"{self.address}: {key.title}: {timeout_ms} ms") from error
@@ -261,11 +271,21 @@ class Connection:
         """Send a request that has no reply: Produce with acks=0.
 
         Raises:
-            ConnectionLost: the connection is closed. UnsupportedVersion: as `send`.
+            NotSent: the connection is closed. UnsupportedVersion: as `send`.
+            RequestTimedOut: a login or the transport took too long; the connection is closed.
         """
         assert request.SCHEMA.api_key is not None, "only a request has an api key"
         key = ApiKey(request.SCHEMA.api_key)
-        await self._write(request, key, self.version_for(key))
+        try:
+            async with asyncio.timeout(TIMEOUT_MS / 1000):
+                await self._enter()
+        except TimeoutError as error:
+            self._lose(f"{key.title} not sent in {TIMEOUT_MS} ms")
+            raise RequestTimedOut(f"{self.address}: {key.title}: {TIMEOUT_MS} ms") from error
+        try:
+            self._write(request, key, self.version_for(key))
+        finally:
+            self._room.release()
 
     async def close(self) -> None:
         """Close; requests in flight raise `ConnectionLost`. Idempotent."""
@@ -303,44 +323,90 @@ class Connection:
         }
 
     async def _log_in(self, credentials: Credentials) -> None:
-        """Log in, at first or again before the session ends (KIP-368)."""
-        from ottla.client.sasl_login import log_in  # clients of plaintext nodes never load it
+        """Log in, at first or again before the session ends (KIP-368).
 
-        began = asyncio.get_running_loop().time()
-        lifetime_ms = await log_in(credentials, str(self.address), self._ask)
-        usable_s = lifetime_ms / 1000 * REAUTHENTICATION_FACTOR
-        self._login_ends = began + usable_s if lifetime_ms else None
+        A caller that is cancelled leaves the login under way, and the next caller finishes it.
+        """
+        # Clients of plaintext nodes never load it.
+        from ottla.client.sasl_login import PAUSE_MS, SaslLogin, usable_ms
 
-    async def _ask(self, request: Message) -> Message:
-        """Send a request of the login; unlike `send` it does not log in first."""
+        loop = asyncio.get_running_loop()
+        if self._login is None:
+            await asyncio.sleep(max(0, self._login_next - loop.time()))
+            self._login_began = loop.time()
+            self._login = SaslLogin(credentials, str(self.address), self._send_login)
+        lifetime_ms = await self._login.finish()
+        self._login = None
+        self._login_next = loop.time() + PAUSE_MS / 1000
+        usable_s = usable_ms(lifetime_ms) / 1000
+        self._login_ends = self._login_began + usable_s if lifetime_ms else None
+
+    async def _send_login(self, request: Message) -> "asyncio.Future[Message]":
+        """Send a request of the login, which does not wait for the login."""
         assert request.SCHEMA.api_key is not None, "only a request has an api key"
         key = ApiKey(request.SCHEMA.api_key)
-        return await (await self._begin(request, key, self.version_for(key))).reply
+        await self._room.acquire()
+        await self._wait_to_write()
+        return self._begin(request, key, self.version_for(key)).reply
+
+    @property
+    def _is_login_due(self) -> bool:
+        """Whether a login is under way, or has to come before the next request."""
+        ends = self._login_ends
+        return ends is not None and (
+            self._login is not None or asyncio.get_running_loop().time() >= ends
+        )
 
     async def _keep_logged_in(self) -> None:
-        """Log in again if the session ends soon; until then requests use the old session."""
+        """Log in again if the session ends soon. Callers pass in the order in which they came.
+
+        Raises:
+            NotSent: the login failed, and the connection is closed.
+        """
         credentials = self._options.login
-        if credentials is None or self._login_ends is None or self._is_logging_in:
-            return
-        if asyncio.get_running_loop().time() < self._login_ends:
-            return
-        self._is_logging_in = True
-        try:
-            await self._log_in(credentials)
-        finally:
-            self._is_logging_in = False
+        assert credentials is not None, "only a login has an end"
+        async with self._login_gate:
+            if not self._is_login_due:
+                return
+            try:
+                await self._log_in(credentials)
+            except (LoginFailed, ConnectionLost) as error:
+                self._lose(str(error))
+                raise NotSent(str(error)) from error
 
     async def _ask_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
         if not APIS[ApiKey.API_VERSIONS].has(version):
             raise UnsupportedVersion(f"{self.address}: only supports ApiVersions v{version}")
-        sent = await self._begin(request, ApiKey.API_VERSIONS, version)
-        response = await sent.reply
+        await self._enter()
+        response = await self._begin(request, ApiKey.API_VERSIONS, version).reply
         assert isinstance(response, ApiVersionsResponse)
         return response
 
     # -- requests and replies --------------------------------------------------
 
-    async def _begin(
+    async def _enter(self) -> None:
+        """Wait for a place in flight, for the transport, and for a session that does not end soon.
+
+        The caller has to write at once, or to release `_room`.
+        """
+        while True:
+            if self._login_ends is not None:
+                await self._keep_logged_in()
+            await self._room.acquire()
+            await self._wait_to_write()
+            if not self._is_login_due:
+                return
+            self._room.release()
+
+    async def _wait_to_write(self) -> None:
+        """Wait until the transport accepts more; release `_room` if it does not come to that."""
+        try:
+            await self._stream.may_write.wait()
+        except BaseException:
+            self._room.release()
+            raise
+
+    def _begin(
         self,
         request: Message,
         key: ApiKey,
@@ -348,10 +414,9 @@ class Connection:
         reader: Reader | None = None,
         limit: _Limit | None = None,
     ) -> _Sent:
-        """Send a request once fewer than ``in_flight_max`` are in flight."""
-        await self._room.acquire()
+        """Send a request whose place in flight was taken."""
         try:
-            correlation_id = await self._write(request, key, version)
+            correlation_id = self._write(request, key, version)
         except BaseException:
             self._room.release()
             raise
@@ -360,12 +425,7 @@ class Connection:
         self._sent.append(sent)
         return sent
 
-    async def _write(self, request: Message, key: ApiKey, version: int) -> int:
-        """Write a request once the transport accepts more; return its correlation id."""
-        await self._stream.may_write.wait()
-        return self._write_now(request, key, version)
-
-    def _write_now(self, request: Message, key: ApiKey, version: int) -> int:
+    def _write(self, request: Message, key: ApiKey, version: int) -> int:
         self._require_open()
         correlation_id = self._next_id
         header = RequestHeader(key, version, correlation_id, self._client_id)
@@ -380,7 +440,7 @@ class Connection:
 
     def _require_open(self) -> None:
         if self._lost is not None:
-            raise ConnectionLost(f"{self.address}: {self._lost}")
+            raise NotSent(f"{self.address}: {self._lost}")
 
     def _take(self, frame: memoryview) -> None:
         """Match a reply with the oldest request in flight.
@@ -422,7 +482,7 @@ class Connection:
         if (
             limit is None
             or not self._stream.may_write.is_set()
-            or (self._login_ends is not None and loop.time() >= self._login_ends)
+            or self._is_login_due
             or self.version_for(sent.key) != sent.version
         ):
             return False
@@ -431,7 +491,7 @@ class Connection:
             return False
         assert request.SCHEMA.api_key == sent.key, "the reader reads replies of one API"
         limit.timeout.reschedule(loop.time() + limit.seconds)
-        sent.correlation_id = self._write_now(request, sent.key, sent.version)
+        sent.correlation_id = self._write(request, sent.key, sent.version)
         self._sent.append(sent)
         return True
 
@@ -479,3 +539,19 @@ class Connection:
 def _is_refusal(body: memoryview) -> bool:
     """Say whether an ApiVersions response has UNSUPPORTED_VERSION: then it is version 0."""
     return int.from_bytes(body[:2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def send_over(
+    connect: Callable[[], Awaitable[Connection]], request: Message, timeout_ms: int
+) -> Message:
+    """Send a request over the connection that ``connect`` returns or opens.
+
+    If that one closed before the request was sent, send it over the next one, once.
+
+    Raises:
+        OSError, RequestTimedOut, UnsupportedVersion: as ``connect`` and `Connection.send`.
+    """
+    try:
+        return await (await connect()).send(request, timeout_ms=timeout_ms)
+    except NotSent:
+        return await (await connect()).send(request, timeout_ms=timeout_ms)

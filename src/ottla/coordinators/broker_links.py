@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeAlias
 
-from ottla.client.connection import Connection
+from ottla.client.connection import Connection, send_over
 from ottla.protocol.faults import RequestTimedOut, UnsupportedVersion
 from ottla.protocol.schema import Message
 
@@ -32,8 +33,7 @@ class BrokerLinks:
         Raises:
             OSError, RequestTimedOut, UnsupportedVersion: see `UNREACHABLE`.
         """
-        connection = await self._connection(broker)
-        return await connection.send(request, timeout_ms=self._timeout_ms)
+        return await send_over(partial(self._connection, broker), request, self._timeout_ms)
 
     async def _connection(self, broker: int) -> Connection:
         async with self._opening.setdefault(broker, asyncio.Lock()):

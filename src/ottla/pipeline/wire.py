@@ -16,10 +16,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
-from ottla.client import sasl_login
-from ottla.client.connection import REAUTHENTICATION_FACTOR, ConnectionLost, Options
+from ottla.client.connection import ConnectionLost, Options
+from ottla.client.sasl_login import PAUSE_MS, converse, usable_ms
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode
@@ -34,10 +32,10 @@ from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages import response_class
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import Message, Versions
-from ottla.runtime.blocking import dial
+from ottla.runtime.blocking import dial, pause
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.ports import Address
-from ottla.security.sasl.credentials import Credentials
+from ottla.security.sasl.credentials import Credentials, LoginFailed
 
 FRAME_BYTES_MAX: Final = 512 << 20
 """The longest accepted reply, far larger than any fetch."""
@@ -60,10 +58,12 @@ class Wire:
         self._client_id = client_id
         self._socket = connected
         self._under_way: deque[tuple[int, ApiKey, int]] = deque()
+        self._received: deque[Message] = deque()  # replies that a login had to pass
         self._next_id = 0
         self._credentials: Credentials | None = None
         self._clock = SystemClock()
         self._login_ends: int | None = None  # monotonic, in ms, a little early
+        self._login_next = 0  # monotonic, in ms: a login before it is refused
         self.is_open = True
 
     @classmethod
@@ -101,7 +101,7 @@ class Wire:
     @property
     def is_idle(self) -> bool:
         """Return whether it is open without an outstanding reply, so that it can be reused."""
-        return self.is_open and not self._under_way
+        return self.is_open and not self._under_way and not self._received
 
     def version_for(self, key: ApiKey) -> int:
         """Return the highest common version of an API.
@@ -131,7 +131,7 @@ class Wire:
             ConnectionLost: the connection was closed. RequestTimedOut: no reply in time; closes it.
             UnsupportedVersion: the peer does not support it; nothing was sent.
         """
-        assert not self._under_way, "a reply is outstanding"
+        assert self.is_idle or not self.is_open, "a reply is outstanding"
         self.post(request)
         return self.take()
 
@@ -149,6 +149,9 @@ class Wire:
         Raises:
             ConnectionLost, RequestTimedOut: as `ask`.
         """
+        return self._received.popleft() if self._received else self._receive()
+
+    def _receive(self) -> Message:
         correlation_id, key, version = self._under_way[0]
         try:
             frame = self._receive_frame()
@@ -165,6 +168,7 @@ class Wire:
         """Close the connection. Idempotent."""
         self.is_open = False
         self._under_way.clear()
+        self._received.clear()
         self._socket.close()
 
     # -- opening ---------------------------------------------------------------
@@ -184,42 +188,50 @@ class Wire:
 
     def _log_in(self, credentials: Credentials) -> None:
         """Log in, at first or again before the session ends (KIP-368)."""
+        pause(self._login_next - self._clock.monotonic())
         began = self._clock.monotonic()
-        # The steps are written for an event loop; asked here, each of them blocks and none waits.
-        at_once = msgspec.structs.replace(credentials, blocks=False)
-        steps = sasl_login.log_in(at_once, str(self.address), self._ask_at_once)
+        conversation = converse(credentials, str(self.address))
+        step = next(conversation)
         try:
-            steps.send(None)
+            while True:
+                step = conversation.send(
+                    self._ask_login(step) if isinstance(step, Message) else step()
+                )
         except StopIteration as done:
             lifetime_ms: int = done.value
-        else:
-            raise AssertionError("a login that blocks does not wait for a loop")
-        usable_ms = int(lifetime_ms * REAUTHENTICATION_FACTOR)
-        self._login_ends = began + usable_ms if lifetime_ms else None
+        self._login_next = self._clock.monotonic() + PAUSE_MS
+        self._login_ends = began + usable_ms(lifetime_ms) if lifetime_ms else None
 
-    async def _ask_at_once(self, request: Message) -> Message:
+    def _ask_login(self, request: Message) -> Message:
         """Send a request of the login; unlike `ask` it does not log in first."""
         assert request.SCHEMA.api_key is not None, "only a request has an api key"
         key = ApiKey(request.SCHEMA.api_key)
         self._post(request, key, self.version_for(key))
-        return self.take()
+        return self._receive()
 
     def _keep_logged_in(self) -> None:
-        """Log in again if the session ends soon and no reply is outstanding.
+        """Log in again if the session ends soon; receive the outstanding replies before it.
 
-        With a reply outstanding the node may end the session first; the connection is then lost and
-        opened anew like any other.
+        Raises:
+            ConnectionLost, RequestTimedOut: as `ask`. LoginFailed: as `open`; closes it.
         """
-        if self._login_ends is None or self._credentials is None or self._under_way:
+        if self._login_ends is None or self._credentials is None:
             return
-        if self._clock.monotonic() >= self._login_ends:
+        if self._clock.monotonic() < self._login_ends:
+            return
+        while self._under_way:
+            self._received.append(self._receive())
+        try:
             self._log_in(self._credentials)
+        except LoginFailed:
+            self.close()
+            raise
 
     def _ask_versions(self, version: int) -> ApiVersionsResponse:
         if not APIS[ApiKey.API_VERSIONS].has(version):
             raise UnsupportedVersion(f"{self.address}: supports only ApiVersions v{version}")
         self._post(ApiVersionsRequest("ottla-pipeline", "0"), ApiKey.API_VERSIONS, version)
-        response = self.take()
+        response = self._receive()
         assert isinstance(response, ApiVersionsResponse)
         return response
 

@@ -8,14 +8,14 @@ that it no longer waits for may still be in flight, within their timeout.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from ottla.client.connection import Connection, Options
+from ottla.client.connection import Connection, Options, send_over
 from ottla.protocol.faults import Fault
-from ottla.protocol.schema import Message
 from ottla.raft.core.messages import Reply, Request
 from ottla.raft.core.voters import Endpoint
 from ottla.runtime.lazy import LazyModule
@@ -85,10 +85,9 @@ class WirePeers:
         try:
             # Connecting or waiting may time out; a request that does closes the connection, so
             # that the next request reconnects to a peer that disappeared.
-            connection = await self._connect(address, peer)
-            response: Message = await connection.send(
-                rpc_codec.to_message(request), timeout_ms=self._timeout_ms
-            )
+            connect = partial(self._connect, address, peer)
+            message = rpc_codec.to_message(request)
+            response = await send_over(connect, message, self._timeout_ms)
             reply = rpc_codec.to_reply(response, endpoint.listener)
         except ConnectionRefusedError as error:
             self._note_down(address, peer, error)
