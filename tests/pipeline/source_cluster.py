@@ -9,7 +9,8 @@ import json
 import pickle
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,12 @@ class SourceCluster:
         assert producer.flush(SECONDS_MAX) == 0
 
     def transact(self, topic: str, values: Iterable[object], *, commit: bool = True) -> None:
+        with self.open_transaction(topic, values) as producer:
+            (producer.commit_transaction if commit else producer.abort_transaction)(SECONDS_MAX)
+
+    @contextmanager
+    def open_transaction(self, topic: str, values: Iterable[object]) -> Iterator[Producer]:
+        """Write records in a transaction and leave it open; the caller may end it."""
         settings = {"bootstrap.servers": self.node.bootstrap, "transactional.id": self.name("tx")}
         producer = Producer(settings)
         producer.init_transactions(SECONDS_MAX)
@@ -96,7 +103,7 @@ class SourceCluster:
         for value in values:
             producer.produce(topic, str(value).encode(), partition=0)
         producer.flush(SECONDS_MAX)
-        (producer.commit_transaction if commit else producer.abort_transaction)(SECONDS_MAX)
+        yield producer
 
     def committed(self, group: str, topic: str, partition: int = 0) -> int:
         consumer = Consumer({"bootstrap.servers": self.node.bootstrap, "group.id": group})

@@ -244,3 +244,16 @@ def test_full_schema_is_accepted_and_empty_schema_rejected() -> None:
         chosen_columns(StructType())
     with pytest.raises(BadSchema, match="column 'key' appears twice"):
         chosen_columns(StructType().add("key", BinaryType()).add("key", BinaryType()))
+
+
+def test_deleted_start_of_an_open_transaction_leaves_nothing_to_read(
+    cluster: SourceCluster,
+) -> None:
+    topic = cluster.create()
+    cluster.produce(topic, range(10))
+    with cluster.open_transaction(topic, range(10, 25)):
+        assert len(cluster.values(subscribe=topic)) == 10
+        cluster.delete_records(topic, 20)
+        assert cluster.values(subscribe=topic) == []
+        rows = cluster.values(subscribe=topic, isolation="read_uncommitted")
+        assert rows == [str(each) for each in range(20, 25)]

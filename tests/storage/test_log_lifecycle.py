@@ -285,6 +285,36 @@ def test_log_start_never_passes_the_high_watermark() -> None:
     assert len(contents(log)) == 20
 
 
+def _delete_records(log: Log) -> None:
+    log.advance_log_start(15)
+
+
+def _expire_segments(log: Log) -> None:
+    log.delete_segments([base for base in segment_bases(log) if base < 12])
+
+
+@pytest.mark.parametrize("shorten", [_delete_records, _expire_segments])
+def test_last_stable_offset_is_never_below_the_log_start(shorten) -> None:
+    """As Kafka: an open transaction whose first records were deleted begins at the log start."""
+    disk = SimDisk()
+    log = open_log(disk)
+    fill(log, 5)
+    append_in_txn(log, 7, 0, b"open")
+    fill(log, 14)
+    log.set_high_watermark(20)
+    assert log.last_stable_offset == 5
+    shorten(log)
+    start = log.log_start_offset
+    assert (start > 5, log.last_stable_offset) == (True, start)
+    again = reopen(disk, log_start_offset=start)
+    again.set_high_watermark(20)
+    assert again.last_stable_offset == start
+    end_txn(log, 7, commit=False)
+    assert log.last_stable_offset == start
+    log.set_high_watermark(21)
+    assert log.last_stable_offset == 21
+
+
 def test_files_of_deleted_segments_are_kept_for_readers() -> None:
     disk, clock = SimDisk(), HandClock()
     log = open_log(disk, clock=clock)

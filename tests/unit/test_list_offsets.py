@@ -144,6 +144,18 @@ def test_the_latest_offset_is_as_far_as_the_asker_may_read() -> None:
     assert found(listed(broker, LATEST, replica=1))[1] == 2
 
 
+def test_latest_offset_of_read_committed_is_never_below_the_earliest() -> None:
+    broker = Broker()
+    partition = broker.host()
+    append_at(partition, 100)
+    partition.append(batch_of(b"a", producer=Producer(7, 0, 0), is_transactional=True), now=1)
+    append_at(partition, 300, 400)
+    assert found(listed(broker, LATEST, isolation=1))[1] == 1
+    partition.delete_records(Offset(3))
+    assert found(listed(broker, EARLIEST))[1] == 3
+    assert found(listed(broker, LATEST, isolation=1))[1] == 3
+
+
 def test_a_record_that_the_asker_may_not_read_is_not_found() -> None:
     broker = Broker()
     partition = broker.host(replicas=THREE)

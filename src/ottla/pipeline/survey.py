@@ -94,7 +94,9 @@ class Survey:
         # Start offsets first: they increase too, and must not exceed the end offsets of the view.
         earliest = self.list_offsets(dict.fromkeys(partitions, EARLIEST))
         latest = self.list_offsets(dict.fromkeys(partitions, LATEST))
-        return View(ids, earliest, latest)
+        # An end below the start has nothing to read: a broker whose last stable offset stays at a
+        # transaction that began in deleted records, or a new leader that lags behind.
+        return View(ids, earliest, {each: max(end, earliest[each]) for each, end in latest.items()})
 
     def list_offsets(self, timestamps: Positions) -> Positions:
         """Return the offsets of timestamps; in read_committed the end is the last stable offset."""

@@ -5,8 +5,8 @@ call that returned has its effect in memory and in the page cache; it is durable
 has synced a `flush_plan`. A disk failure is final: from then on every write raises
 `StorageFailed`, and reads are still served.
 
-    log_start <= recovery_point <= log_end          high_watermark, last_stable <= log_end
-        |              |              |
+    log_start <= recovery_point <= log_end          log_start <= last_stable <= high_watermark
+        |              |              |             high_watermark <= log_end
         |    synced    |  page cache  |             the next record gets log_end
 
 Invariant: every offset in [local_log_start, log_end) that was not compacted away is in exactly one
@@ -167,8 +167,12 @@ class Log(LogTail):
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The end of what a read_committed reader sees: no open transaction begins below it."""
-        return self.producers.last_stable_offset(self._high_watermark)
+        """The end of what a read_committed reader sees: no readable record below it is undecided.
+
+        Never below the log start: of an open transaction whose first records were deleted, the rest
+        counts, as in Kafka.
+        """
+        return max(self._log_start, self.producers.last_stable_offset(self._high_watermark))
 
     @property
     def local_log_start_offset(self) -> Offset:
