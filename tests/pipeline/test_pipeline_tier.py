@@ -18,6 +18,7 @@ from ottla.pipeline.fetch import DataLost, TopicRecreated, fetch_batches
 from ottla.pipeline.options import SourceOptions
 from ottla.pipeline.source import BatchReader
 from ottla.pipeline.tier import TierMissing, TierReader, layout_of
+from ottla.protocol.records.batch import batches
 from ottla.protocol.types import TopicPartition, Uuid
 from ottla.runtime.disk import RealDisk
 from ottla.storage.files import LogFiles
@@ -246,6 +247,17 @@ class TestDoubt:
         log.write_bytes(data)
         with pytest.raises(BadBatch, match="backfill-0: the batch at offset 0 has a wrong CRC"):
             from_tier(client, copy, 0, 5)
+
+    @pytest.mark.parametrize("bit", [0, 1, 6, 40])
+    def test_overlapping_batches_are_not_returned(self, node, client, copy, bit):
+        """The CRC does not cover a base offset, so a changed one shows in its neighbours."""
+        log = copy / "backfill-0" / f"{0:020d}.log"
+        data = bytearray(log.read_bytes())
+        second = [start for start, _ in batches(data)][1]
+        data[second + 7 - bit // 8] ^= 1 << bit % 8
+        log.write_bytes(data)
+        with pytest.raises(BadBatch, match=r"backfill-0: .*a batch has offsets"):
+            from_tier(client, copy, 0, 2)
 
 
 class TestWhose:

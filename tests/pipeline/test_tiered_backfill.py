@@ -20,6 +20,7 @@ from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import SourceOptions
 from ottla.pipeline.source import BatchReader
 from ottla.pipeline.tier import TierMissing, TierReader, TierUnavailable
+from ottla.protocol.records.batch import batches
 from ottla.protocol.types import TopicPartition
 from ottla.testing import run_node
 
@@ -225,6 +226,26 @@ class TestBackfill:
         )
         assert list(found.batches(AT, 0, 10, committed=True))
         assert fetched == [(0, 10)]
+
+    @pytest.mark.parametrize(("byte", "bit"), [(7, 0), (7, 1), (6, 0), (0, 7), (15, 0), (12, 6)])
+    def test_flipped_bit_outside_of_the_crc_is_never_returned(self, node, byte, bit):
+        """Of a base offset (bytes 0 to 7) or a leader epoch (12 to 15)."""
+        if not node.options["tierPath"].startswith("/"):
+            pytest.skip("the store is not a directory")
+        path = sorted(node.store.rglob("*.log"))[1]
+        good = path.read_bytes()
+        starts = [start for start, _ in batches(good)]
+        expected = node.rows(tier="never")
+        try:
+            for start in (starts[0], starts[2], starts[-1]):
+                data = bytearray(good)
+                data[start + byte] ^= 1 << bit
+                path.write_bytes(data)
+                with pytest.raises(TierUnavailable, match=re.escape(path.name)):
+                    node.rows(tier="direct", endingOffsets=f'{{"{TOPIC}": {{"0": 40}}}}')
+        finally:
+            path.write_bytes(good)
+        assert node.rows(tier="direct") == expected
 
     def test_missing_topic_is_an_error_only_with_tier_direct(self, node):
         admin = AdminClient({"bootstrap.servers": node.bootstrap})

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.patience import SECONDS_MAX
@@ -256,15 +257,25 @@ async def lead(
         service.exception()
 
 
-async def read_all(tier: Tier) -> bytes:
-    """Read what is in remote storage, in fetches of a few batches."""
-    reads = SegmentReads(tier.store, ReadCache(1 << 20), ReadCache(1 << 20), InlineWorker())
+@asynccontextmanager
+async def running_reads(tier: Tier, blocks_bytes: int = 1 << 20) -> AsyncIterator[RemoteReads]:
+    """Reads of remote storage as a broker has them."""
+    reads = SegmentReads(tier.store, ReadCache(blocks_bytes), ReadCache(1 << 20), InlineWorker())
     remote = RemoteReads(tier.metadata, reads, tier.clock)
     service = asyncio.ensure_future(remote.run(lambda: None))
     await asyncio.sleep(0)
+    try:
+        yield remote
+    finally:
+        service.cancel()
+        await asyncio.wait([service])
+
+
+async def read_all(tier: Tier) -> bytes:
+    """Read what is in remote storage, in fetches of a few batches."""
     found, offset = b"", tier.log.log_start_offset
     replica = Replica(tier.log)
-    try:
+    async with running_reads(tier) as remote:
         while True:
             try:
                 records = await remote.fetch(replica, offset, 700, is_committed=False)
@@ -276,9 +287,6 @@ async def read_all(tier: Tier) -> bytes:
                 length = int.from_bytes(records.data[position + 8 : position + 12], "big") + 12
                 position += length
                 offset = Offset(offset + 1)
-    finally:
-        service.cancel()
-        await asyncio.wait([service])
 
 
 def is_settled(tier: Tier) -> bool:

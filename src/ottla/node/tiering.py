@@ -14,7 +14,7 @@ from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.node.context import NodeContext
 from ottla.node.tiering_config import TieringSettings, tiering_settings
-from ottla.observability.exposition import Family, counter, gauge
+from ottla.observability.exposition import Family, Kind, Sample, counter, gauge
 from ottla.protocol.types import NodeId
 from ottla.replication.host import Host
 from ottla.runtime.ports import Address
@@ -73,6 +73,7 @@ class Tiering(msgspec.Struct, frozen=True):
         yield counter(f"{name}fetchrequests_total", "Reads.", reads.fetches)
         yield counter(f"{name}fetcherrors_total", "Failed reads.", reads.failures)
         yield counter(f"{name}deleteerrors_total", "Failed deletions.", counts.delete_failures)
+        yield _damaged_objects(reads)
         own = "ottla_tiered_storage_segments_"
         yield counter(f"{own}copied_total", "Segments copied.", counts.copied_segments)
         yield counter(f"{own}deleted_total", "Segments deleted.", counts.deleted_segments)
@@ -88,6 +89,23 @@ class Tiering(msgspec.Struct, frozen=True):
         attempts = 0 if topic is None else topic.attempts
         tries = "Attempts to begin with the metadata topic."
         yield counter("tiered_storage_rlmm_bootstrap_attempts", tries, attempts)
+
+
+def _damaged_objects(reads: RemoteReads) -> Family:
+    """Return a gauge of the objects that could not be read lately, a bounded number."""
+    samples = [
+        Sample(
+            (
+                ("topic", each.metadata.topic),
+                ("partition", str(each.metadata.partition.partition)),
+                ("object", each.key),
+            ),
+            1,
+        )
+        for each in reads.damaged
+    ]
+    text = "1 for each object that a fetch found missing or changed in the last ten minutes."
+    return Family("ottla_tiered_storage_damaged_objects", Kind.GAUGE, text, samples)
 
 
 def build_tiering(context: NodeContext, host: Host, image: Callable[[], Image]) -> Tiering | None:

@@ -27,7 +27,7 @@ from ottla.pipeline.fetch import DataLost, TopicRecreated, fetch_batches
 from ottla.pipeline.options import SourceOptions, Tier, TierPlace
 from ottla.pipeline.tiered_segments import TieredLog, store_for
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
-from ottla.protocol.records.batch import HEADER_BYTES, batches, read_header
+from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, batches, read_header
 from ottla.protocol.types import Offset, TopicIdPartition, TopicPartition, Uuid
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.disk import RealDisk
@@ -290,7 +290,8 @@ class _Opened(NamedTuple):
 
     file: File
     base: Offset
-    end: Offset
+    end: Offset  # of what may be read
+    segment_end: Offset
     aborted: list[AbortedTxn]
 
 
@@ -300,7 +301,8 @@ def _open(files: LogFiles, position: int, end: int, committed: bool) -> _Opened 
     place = before.holding(position)
     if place is None:
         return None
-    base, following = place
+    base, segment_end = place
+    following = segment_end
     if committed:
         following = Offset(min(following, _decided_end(files, before)))
     if position >= following:
@@ -317,7 +319,7 @@ def _open(files: LogFiles, position: int, end: int, committed: bool) -> _Opened 
     if not is_same:
         file.close()
         return None
-    return _Opened(file, base, following, aborted)
+    return _Opened(file, base, following, segment_end, aborted)
 
 
 def _look(files: LogFiles) -> Layout:
@@ -361,18 +363,36 @@ def _chunks(files: LogFiles, opened: _Opened, start: int, end: int) -> Iterator[
     """
     file, size = opened.file, opened.file.size()
     upto = min(end, opened.end)
-    at = _position_of(files, opened, start)
+    at, expected = _position_of(files, opened, start), opened.base
     while at < size:
         data = _read_whole(file, at, size)
         length = 0
         for position, header in batches(data):
+            _check_order(opened, header, expected)
+            expected = header.next_offset
             if header.base_offset >= upto:
                 size = 0  # the rest is not requested
                 break
             length = position + header.size
+        if length and at + length < size:  # the batch after these says whether the last one fits
+            following = read_header(file.pread(HEADER_BYTES, at + length))
+            _check_order(opened, following, expected)
         if length:
             yield _chunk(data[:length], opened.aborted)
         at += length
+
+
+def _check_order(opened: _Opened, header: BatchHeader, expected: Offset) -> None:
+    """Check what a CRC does not cover: compaction leaves gaps, but batches never overlap.
+
+    Raises:
+        CorruptBatch
+    """
+    if not expected <= header.base_offset <= header.last_offset < opened.segment_end:
+        raise CorruptBatch(
+            f"{opened.file.path}: a batch has offsets {header.base_offset} to {header.last_offset},"
+            f" outside of {expected} to {opened.segment_end}"
+        )
 
 
 def _position_of(files: LogFiles, opened: _Opened, offset: int) -> int:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from ottla.pipeline.decode import Chunk
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
 from ottla.protocol.records.batch import HEADER_BYTES, is_crc_valid, read_header
-from ottla.protocol.types import Buffer, TopicIdPartition
+from ottla.protocol.types import Buffer, Offset, TopicIdPartition
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.blocking import LoopThread
 from ottla.runtime.disk import RealDisk
@@ -33,6 +33,7 @@ from ottla.runtime.worker import InlineWorker
 from ottla.storage.producer_snapshot_format import CorruptSnapshot
 from ottla.storage.producer_snapshot_format import decode as decode_producers
 from ottla.storage.transaction_index import ENTRY_BYTES, AbortedTxn
+from ottla.tiering.batch_order import BatchOrder, BatchOutOfPlace
 from ottla.tiering.segment_metadata import SegmentMetadata
 from ottla.tiering.segment_objects import ObjectKind, parse_key
 from ottla.tiering.segment_store import ObjectDamaged, SegmentStore, StorePorts
@@ -93,6 +94,14 @@ class TieredStore:
     def begin_block(self, metadata: SegmentMetadata, start: int, length: int) -> "Future[Buffer]":
         """Start to read batches; the future has fewer bytes only at the end."""
         return self._loop.begin(self._store.read_log(metadata, start, length))
+
+    def verify_batches(self, metadata: SegmentMetadata) -> None:
+        """Compare all batches of a segment with their checksum. Raises `ObjectDamaged`."""
+        self._loop.run(self._store.block_sums(metadata, BLOCK_BYTES))
+
+    def key(self, metadata: SegmentMetadata, kind: ObjectKind = ObjectKind.LOG) -> str:
+        """Return the key of an object, for errors."""
+        return self._store.key(metadata, kind)
 
     def log_bytes(self, metadata: SegmentMetadata) -> int:
         """Return the size of the batches of a segment."""
@@ -174,7 +183,7 @@ class TieredLog:
         for _ in range(_FOLLOWED_MAX):
             if segment is None:
                 break
-            for txn in _transactions(self._store.read(segment, ObjectKind.TXN_INDEX)):
+            for txn in _transactions(self._store, segment):
                 if txn.last_offset >= start and txn.first_offset < upto:
                     found[txn] = None
             still_open = [each for each in self._open_after(segment) if each < upto]
@@ -188,7 +197,8 @@ class TieredLog:
         try:
             producers = decode_producers(self._store.read(segment, ObjectKind.SNAPSHOT))
         except CorruptSnapshot as error:
-            raise ObjectDamaged(f"{segment.segment_id}: {error}") from error
+            key = self._store.key(segment, ObjectKind.SNAPSHOT)
+            raise ObjectDamaged(key, str(error)) from error
         return [each.txn_first_offset for each in producers if each.txn_first_offset >= 0]
 
 
@@ -197,7 +207,8 @@ def _chunks(
 ) -> Iterator[Chunk]:
     """Yield the batches of ``span`` in one segment, one block ahead."""
     start, upto = span
-    at, size, rest = _position_of(store, segment, start), store.log_bytes(segment), b""
+    checked = _Checked(store, segment, start)
+    at, size, rest = checked.position, store.log_bytes(segment), b""
     reading = store.begin_block(segment, at, BLOCK_BYTES)
     try:
         while at < size:
@@ -205,7 +216,7 @@ def _chunks(
             at += len(block)
             reading = store.begin_block(segment, at, BLOCK_BYTES)
             data = rest + block if rest else block
-            whole = _checked(store, segment, data, at - len(data), upto)
+            whole = checked.whole_batches(data, at - len(data), upto)
             if whole.data:
                 yield _chunk(whole.data, aborted)
             if whole.is_last:
@@ -214,60 +225,104 @@ def _chunks(
     finally:
         reading.cancel()
     if rest:
-        raise ObjectDamaged(f"{segment.segment_id}: the last batch is incomplete")
+        raise ObjectDamaged(store.key(segment), "the last batch is incomplete")
 
 
 class _Whole(NamedTuple):
     """The whole batches at the start of some bytes, and the bytes after them.
 
-    ``is_last``: the next batch begins at or after the end of the read.
+    ``is_last``: the next batch begins at or after the end of the read. ``next_offset`` is the end
+    of the last whole batch.
     """
 
     data: memoryview
     rest: memoryview
     is_last: bool
+    next_offset: Offset | None
 
 
-def _checked(
-    store: TieredStore, segment: SegmentMetadata, data: Buffer, at: int, upto: int
+class _Checked:
+    """Finds the batches of one segment, from the index position of ``start`` on.
+
+    Each has a valid CRC and is in its place (`tiering/batch_order.py`). Once the whole object was
+    compared with its checksum, it may have gaps.
+    """
+
+    def __init__(self, store: TieredStore, segment: SegmentMetadata, start: int) -> None:
+        self._store = store
+        self._segment = segment
+        self._last_offset, self.position = _floor_of(store, segment, start)
+        self._next = segment.start_offset
+        self._may_have_gaps = False
+
+    def whole_batches(self, data: Buffer, at: int, upto: int) -> _Whole:
+        """Return the whole batches of ``data``, the bytes at the position ``at``.
+
+        Bytes that are not what was stored are read again.
+        """
+        try:
+            return self._find(data, upto)
+        except (CorruptBatch, UnsupportedMagic):
+            data = self._store.begin_block(self._segment, at, len(data)).result()
+        try:
+            return self._find(data, upto)
+        except BatchOutOfPlace:
+            self._store.verify_batches(self._segment)
+            self._may_have_gaps = True
+            data = self._store.begin_block(self._segment, at, len(data)).result()
+        except (CorruptBatch, UnsupportedMagic) as error:
+            raise ObjectDamaged(self._store.key(self._segment), str(error)) from error
+        try:
+            return self._find(data, upto)
+        except (CorruptBatch, UnsupportedMagic) as error:
+            raise ObjectDamaged(self._store.key(self._segment), str(error)) from error
+
+    def _find(self, data: Buffer, upto: int) -> _Whole:
+        order = None
+        if not self._may_have_gaps:
+            order = BatchOrder(self._segment, self._next, self._last_offset)
+        whole = _whole_batches(data, self._segment, upto, order)
+        if whole.next_offset is not None:
+            self._next, self._last_offset = whole.next_offset, None
+        return whole
+
+
+def _whole_batches(
+    data: Buffer, segment: SegmentMetadata, upto: int, order: BatchOrder | None
 ) -> _Whole:
-    """Return the whole batches of ``data``; bytes that are not what was stored are read again."""
-    try:
-        return _whole_batches(data, segment, upto)
-    except (CorruptBatch, UnsupportedMagic):
-        data = store.begin_block(segment, at, len(data)).result()
-    try:
-        return _whole_batches(data, segment, upto)
-    except (CorruptBatch, UnsupportedMagic) as error:
-        raise ObjectDamaged(f"{segment.segment_id}: {error}") from error
-
-
-def _whole_batches(data: Buffer, segment: SegmentMetadata, upto: int) -> _Whole:
     """Find the whole batches that begin before ``upto``.
 
     Raises:
         CorruptBatch, UnsupportedMagic: the bytes are not batches of the segment.
     """
-    view, position, is_last = memoryview(data), 0, False
+    view, position, is_last, end = memoryview(data), 0, False, None
     while len(data) - position >= HEADER_BYTES:
         header = read_header(data, position)
+        if order is not None:
+            order.check(header.base_offset, header.last_offset_delta, header.leader_epoch)
         if header.base_offset >= upto:
             is_last = True
             break
         if not segment.start_offset <= header.base_offset <= header.last_offset:
-            raise CorruptBatch(f"offsets {header.base_offset}..{header.last_offset}")
+            raise BatchOutOfPlace(f"offsets {header.base_offset}..{header.last_offset}")
         if header.last_offset > segment.end_offset:
-            raise CorruptBatch(f"offset {header.last_offset} after {segment.end_offset}")
+            raise BatchOutOfPlace(f"offset {header.last_offset} after {segment.end_offset}")
         if header.size > len(data) - position:
             break
         if not is_crc_valid(data, position, header):
             raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} is wrong")
         position += header.size
-    return _Whole(view[:position], view[position:], is_last)
+        end = header.next_offset
+    return _Whole(view[:position], view[position:], is_last, end)
 
 
-def _position_of(store: TieredStore, segment: SegmentMetadata, offset: int) -> int:
-    """Return where a batch at or before ``offset`` begins."""
+def _floor_of(
+    store: TieredStore, segment: SegmentMetadata, offset: int
+) -> tuple[Offset | None, int]:
+    """Return the position of a batch at or before ``offset``, and its last offset.
+
+    None: it is the first batch of the segment.
+    """
     data, relative = store.read(segment, ObjectKind.OFFSET_INDEX), offset - segment.start_offset
     entries = range(len(data) // _OFFSET_ENTRY.size)
 
@@ -276,12 +331,17 @@ def _position_of(store: TieredStore, segment: SegmentMetadata, offset: int) -> i
         return first, second
 
     place = bisect_right(entries, relative, key=lambda index: entry(index)[0])
-    return entry(place - 1)[1] if place else 0
+    if not place:
+        return None, 0
+    last, position = entry(place - 1)
+    return Offset(segment.start_offset + last), position
 
 
-def _transactions(data: bytes) -> Iterator[AbortedTxn]:
+def _transactions(store: TieredStore, segment: SegmentMetadata) -> Iterator[AbortedTxn]:
+    data = store.read(segment, ObjectKind.TXN_INDEX)
     if len(data) % ENTRY_BYTES:
-        raise ObjectDamaged(f"transaction index of {len(data)} bytes")
+        key = store.key(segment, ObjectKind.TXN_INDEX)
+        raise ObjectDamaged(key, f"transaction index of {len(data)} bytes")
     for _, *fields in _TXN_ENTRY.iter_unpack(data):
         yield AbortedTxn(*fields)
 

@@ -167,11 +167,7 @@ class Log(LogTail):
 
     @property
     def last_stable_offset(self) -> Offset:
-        """The end of what a read_committed reader sees: no readable record below it is undecided.
-
-        Never below the log start: of an open transaction whose first records were deleted, the rest
-        counts, as in Kafka.
-        """
+        """The end for read_committed; the log start if an open transaction began before it."""
         return max(self._log_start, self.producers.last_stable_offset(self._high_watermark))
 
     @property

@@ -42,4 +42,5 @@ class AuxiliaryStates:
                 tuple(decode_producers(producers)),
             )
         except (CorruptCheckpoint, CorruptSnapshot) as error:
-            raise ObjectDamaged(f"{metadata.segment_id}: {error}") from error
+            key = self._store.key(metadata, ObjectKind.SNAPSHOT)
+            raise ObjectDamaged(key, str(error)) from error

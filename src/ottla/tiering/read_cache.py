@@ -33,6 +33,10 @@ class ReadCache(Generic[Key]):
     def __contains__(self, key: Key) -> bool:
         return key in self._values or key in self._loading
 
+    def peek(self, key: Key) -> Buffer | None:
+        """Return a value that is here, and load none."""
+        return self._values.get(key)
+
     async def get(self, key: Key, load: Callable[[], Awaitable[Buffer]]) -> Buffer:
         """Return a value; ``load`` is called once, however many readers wait for it.
 

@@ -6,8 +6,9 @@ wait any longer leaves its read running, so that the next fetch finds the blocks
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -20,12 +21,16 @@ from ottla.runtime.ports import Clock
 from ottla.storage.log import Log
 from ottla.storage.read import RemoteRecords, TimestampedOffset
 from ottla.storage.transaction_index import AbortedTxn
+from ottla.tiering.damaged_objects import DamagedObject, DamagedObjects
 from ottla.tiering.lineage import epochs_with_records, is_within_lineage
 from ottla.tiering.metadata_manager import MetadataNotReady, RemoteLogMetadataManager, find_segment
 from ottla.tiering.read_cache import INDEX_BYTES_MAX
 from ottla.tiering.remote_segment import RemoteSegment, SegmentReads
 from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
-from ottla.tiering.segment_store import RemoteStorageFailed
+from ottla.tiering.segment_objects import ObjectKind
+from ottla.tiering.segment_store import ObjectChanged, ObjectDamaged, RemoteStorageFailed
+
+log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -71,6 +76,7 @@ class RemoteReads:
         self.fetched_bytes = 0
         self.fetches = 0
         self.failures = 0
+        self._damaged = DamagedObjects()
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Own the reads until cancelled."""
@@ -154,17 +160,65 @@ class RemoteReads:
         metadata = find_segment(self._metadata, at, log.epochs.epoch_for_offset(offset), offset)
         while metadata is not None:
             segment = RemoteSegment(metadata, self._reads)
-            data = await segment.read(offset, bytes_max, minimum_one=True)
+            with self._noting_damage(metadata):
+                data = await segment.read(offset, bytes_max, minimum_one=True)
+                aborted = None
+                if data and is_committed:
+                    upto = _end_of(data)
+                    aborted = await self._aborted(partition, metadata, offset, upto)
             if data:
                 self._count(len(data))
                 self._read_ahead(segment, partition)
-                aborted = None
-                if is_committed:
-                    upto = _end_of(data)
-                    aborted = await self._aborted(partition, metadata, offset, upto)
                 return RemoteRecords(data, aborted)
             metadata = self._following(log, at, metadata)
         raise OffsetOutOfRange(f"{at}: offset {offset} is not in remote storage")
+
+    # -- damage --------------------------------------------------------------------
+
+    @property
+    def damaged(self) -> list[DamagedObject]:
+        """The objects that could not be read lately, of segments that are still needed."""
+        current = self._damaged.current(self._clock.monotonic())
+        return [each for each in current if self._is_needed(each.metadata)]
+
+    @contextmanager
+    def _noting_damage(self, metadata: SegmentMetadata) -> Iterator[None]:
+        """Read a segment: an object that is missing or changed is logged, and shown as damaged.
+
+        An object that was read whole a moment ago is not read again.
+        """
+        key = self._reads.store.key(metadata, ObjectKind.LOG)
+        problem = self._damaged.changed(key, self._clock.monotonic())
+        if problem is not None:
+            raise ObjectDamaged(key, problem)
+        try:
+            yield
+        except ObjectDamaged as damage:
+            if self._is_needed(metadata):  # else it was deleted meanwhile
+                self._note_damage(damage, metadata)
+            raise
+
+    def _note_damage(self, damage: ObjectDamaged, metadata: SegmentMetadata) -> None:
+        now, is_changed = self._clock.monotonic(), isinstance(damage, ObjectChanged)
+        failed = DamagedObject(damage.key, damage.problem, metadata, now, now, is_changed)
+        if self._damaged.note(failed):
+            log.error(
+                "%s-%d: an object in remote storage cannot be read, fetches of offsets %d to %d"
+                " fail: %s; restore it, or see `ottla tier verify`",
+                metadata.topic,
+                metadata.partition.partition,
+                metadata.start_offset,
+                metadata.end_offset,
+                damage,
+            )
+
+    def _is_needed(self, metadata: SegmentMetadata) -> bool:
+        """Say whether the metadata still has a segment as readable."""
+        try:
+            known = self._metadata.cache(metadata.partition).get(metadata.segment_id.id)
+        except MetadataNotReady:
+            return False
+        return known is not None and known.state is SegmentState.COPY_SEGMENT_FINISHED
 
     def _count(self, size: int) -> None:
         self.fetches += 1
@@ -236,7 +290,9 @@ class RemoteReads:
         for metadata in self._own_segments(log, at):
             if metadata.max_timestamp < timestamp or metadata.end_offset < start:
                 continue
-            found = await RemoteSegment(metadata, self._reads).find_timestamp(timestamp, start)
+            with self._noting_damage(metadata):
+                segment = RemoteSegment(metadata, self._reads)
+                found = await segment.find_timestamp(timestamp, start)
             if found is not None:
                 return found
         return None

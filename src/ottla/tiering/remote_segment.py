@@ -1,10 +1,10 @@
 """Reads inside one remote segment: by offset, by timestamp, and its aborted transactions."""
 
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
 from ottla.protocol.records.batch import (
@@ -22,22 +22,26 @@ from ottla.protocol.types import Buffer, Millis, Offset, Uuid
 from ottla.runtime.ports import Worker
 from ottla.storage.read import TimestampedOffset
 from ottla.storage.transaction_index import ENTRY_BYTES, AbortedTxn
+from ottla.tiering.batch_order import BatchOrder, BatchOutOfPlace
 from ottla.tiering.read_cache import BLOCK_BYTES, ReadCache
 from ottla.tiering.segment_metadata import SegmentMetadata
 from ottla.tiering.segment_objects import ObjectKind
-from ottla.tiering.segment_store import ObjectDamaged, SegmentStore
+from ottla.tiering.segment_store import SUM_BYTES, ObjectDamaged, SegmentStore
+from ottla.tiering.uploads import crc_of
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
 _TXN_ENTRY: Final = Struct(">hqqqq")
-_START: Final = Struct(">qi4xbI2xi")
-"""The part of a header that a check needs: offset, length, magic, CRC and last offset delta."""
+_START: Final = Struct(">qiibI2xi")
+"""The start of a header: offset, length, leader epoch, magic, CRC, and last offset delta."""
 _SCAN_BYTES: Final = 64 * 1024
 _CHECKED_AT_ONCE_BYTES: Final = 1 << 20
 """Batches of a default fetch are checked in 0.1 ms: no longer than it takes to wake a thread."""
 
+Result = TypeVar("Result")
 BlockKey = tuple[Uuid, int]
 IndexKey = tuple[Uuid, ObjectKind]
+"""Of an index, or (`ObjectKind.LOG`) of the checksums of a segment's blocks."""
 
 
 class SegmentReads(NamedTuple):
@@ -65,6 +69,8 @@ class RemoteSegment:
         self._id = metadata.segment_id.id
         self._size = reads.store.size(metadata, ObjectKind.LOG)
         self._end = 0
+        # The checksums of the blocks, once the whole object was found to be what was stored.
+        self._sums = reads.indexes.peek((self._id, ObjectKind.LOG))
 
     # -- batches -------------------------------------------------------------------
 
@@ -74,14 +80,36 @@ class RemoteSegment:
         At most ``bytes_max``; a first batch that is larger is returned whole if ``minimum_one``.
         Empty if the segment has no batch at or after ``offset``.
         """
-        for attempt in (1, 2):
-            try:
-                return await self._read(offset, bytes_max, minimum_one)
-            except (CorruptBatch, UnsupportedMagic) as error:
-                if attempt == 2:
-                    raise ObjectDamaged(f"{self._name}: {error}") from error
-                self._reads.blocks.drop(lambda key: key[0] == self._id)
-        raise AssertionError
+        return await self._sound(partial(self._read, offset, bytes_max, minimum_one))
+
+    async def _sound(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Return the result of a read, of bytes that are what was stored.
+
+        Bytes may be changed on their way here: they are loaded once more. If a batch is then still
+        out of place, the whole object is compared with its checksum: the log may have gaps.
+        """
+        try:
+            return await work()
+        except (CorruptBatch, UnsupportedMagic):
+            self._drop_blocks()
+        try:
+            return await work()
+        except BatchOutOfPlace:
+            self._drop_blocks()
+            self._sums = await self._verified_sums()
+        except (CorruptBatch, UnsupportedMagic) as error:
+            raise ObjectDamaged(self._name, str(error)) from error
+        try:
+            return await work()
+        except (CorruptBatch, UnsupportedMagic) as error:
+            raise ObjectDamaged(self._name, str(error)) from error
+
+    def _drop_blocks(self) -> None:
+        self._reads.blocks.drop(lambda key: key[0] == self._id)
+
+    async def _verified_sums(self) -> Buffer:
+        load = partial(self._reads.store.block_sums, self.metadata, BLOCK_BYTES)
+        return await self._reads.indexes.get((self._id, ObjectKind.LOG), load)
 
     async def _read(self, offset: Offset, bytes_max: int, minimum_one: bool) -> Buffer:
         first = await self._find(offset)
@@ -90,18 +118,22 @@ class RemoteSegment:
         wanted = max(bytes_max, first.header.size) if minimum_one else bytes_max
         data = await self._bytes(first.position, wanted)
         self._end = first.position + len(data)
+        order = self._order(first.header.base_offset)
         if len(data) <= _CHECKED_AT_ONCE_BYTES:
-            return _whole_batches(data, self.metadata)
-        return await self._reads.worker.run(partial(_whole_batches, data, self.metadata))
+            return _whole_batches(data, self.metadata, order)
+        return await self._reads.worker.run(partial(_whole_batches, data, self.metadata, order))
 
     async def _find(self, offset: Offset) -> LocatedHeader | None:
         """Return the first batch that ends at or after ``offset``."""
-        async for found in self._headers(await self._position_of(offset)):
+        async for found in self._headers(offset):
             if found.header.last_offset >= offset:
                 return found
         return None
 
-    async def _headers(self, position: int) -> AsyncIterator[LocatedHeader]:
+    async def _headers(self, offset: Offset) -> AsyncIterator[LocatedHeader]:
+        """Yield the batches from one at or before ``offset`` on, each in its place."""
+        last_offset, position = await self._floor_of(offset)
+        order = self._order(self.metadata.start_offset, last_offset)
         while position < self._size:
             window = await self._bytes(position, _SCAN_BYTES)
             start = position
@@ -109,10 +141,16 @@ class RemoteSegment:
                 header = read_header(window, position - start)
                 if header.size > self._size - position:
                     raise CorruptBatch(f"the batch at {position} extends past the end")
+                if order is not None:
+                    order.check(header.base_offset, header.last_offset_delta, header.leader_epoch)
                 yield LocatedHeader(position, header)
                 position += header.size
             if position == start:
                 raise CorruptBatch(f"no batch begins at {position}")
+
+    def _order(self, first: Offset, last_offset: Offset | None = None) -> BatchOrder | None:
+        """Return what checks batches from ``first`` on; None if the blocks have checksums."""
+        return None if self._sums is not None else BatchOrder(self.metadata, first, last_offset)
 
     async def _bytes(self, position: int, length: int) -> Buffer:
         """Return part of the segment, from the cache of blocks; copied only if it is of several."""
@@ -130,8 +168,18 @@ class RemoteSegment:
 
     async def _block(self, number: int) -> Buffer:
         reads, start = self._reads, number * BLOCK_BYTES
-        load = partial(reads.store.read_log, self.metadata, start, BLOCK_BYTES)
+        load = partial(self._load_block, start, number)
         return await reads.blocks.get((self._id, number), load)
+
+    async def _load_block(self, start: int, number: int) -> Buffer:
+        """Read a block, and compare it with its checksum if that is known."""
+        block = await self._reads.store.read_log(self.metadata, start, BLOCK_BYTES)
+        if self._sums is not None:
+            expected = self._sums[number * SUM_BYTES : (number + 1) * SUM_BYTES]
+            crc = await self._reads.worker.run(partial(crc_of, 0, block))
+            if crc.to_bytes(SUM_BYTES, "big") != expected:
+                raise CorruptBatch(f"the checksum of block {number} does not match")
+        return block
 
     def next_block(self) -> int | None:
         """Return the number of the first block that the last `read` did not need.
@@ -164,26 +212,31 @@ class RemoteSegment:
         load = partial(reads.store.read, self.metadata, kind)
         return bytes(await reads.indexes.get((self._id, kind), load))
 
-    async def _position_of(self, offset: Offset) -> int:
+    async def _floor_of(self, offset: Offset) -> tuple[Offset | None, int]:
+        """Return the position of a batch at or before ``offset``, and its last offset.
+
+        None: it is the first batch of the segment.
+        """
         data = await self._index(ObjectKind.OFFSET_INDEX)
-        relative = offset - self.metadata.start_offset
-        return _floor(data, _OFFSET_ENTRY, relative)[1]
+        start = self.metadata.start_offset
+        relative, position = _floor(data, _OFFSET_ENTRY, offset - start)
+        return (Offset(start + relative), position) if position else (None, 0)
 
     async def find_timestamp(self, timestamp: Millis, start: Offset) -> TimestampedOffset | None:
         """Return the first record at or after both ``timestamp`` and the offset ``start``."""
+        return await self._sound(partial(self._find_timestamp, timestamp, start))
+
+    async def _find_timestamp(self, timestamp: Millis, start: Offset) -> TimestampedOffset | None:
         data = await self._index(ObjectKind.TIME_INDEX)
         relative = _floor(data, _TIME_ENTRY, timestamp)[1]
         first = max(start, Offset(self.metadata.start_offset + relative))
-        try:
-            async for found in self._headers(await self._position_of(first)):
-                if found.header.max_timestamp < timestamp or found.header.last_offset < start:
-                    continue
-                batch = await self._bytes(found.position, found.header.size)
-                record = _first_record(batch, found.header, timestamp, start)
-                if record is not None:
-                    return record
-        except (CorruptBatch, UnsupportedMagic) as error:
-            raise ObjectDamaged(f"{self._name}: {error}") from error
+        async for found in self._headers(first):
+            if found.header.max_timestamp < timestamp or found.header.last_offset < start:
+                continue
+            batch = await self._bytes(found.position, found.header.size)
+            record = _first_record(batch, found.header, timestamp, start)
+            if record is not None:
+                return record
         return None
 
     async def aborted(self, start: Offset, upto: Offset) -> tuple[list[AbortedTxn], bool]:
@@ -192,7 +245,11 @@ class RemoteSegment:
         False: the following segments may have more.
         """
         found: list[AbortedTxn] = []
-        for txn in _transactions(await self._index(ObjectKind.TXN_INDEX)):
+        data = await self._index(ObjectKind.TXN_INDEX)
+        if len(data) % ENTRY_BYTES:
+            key = self._reads.store.key(self.metadata, ObjectKind.TXN_INDEX)
+            raise ObjectDamaged(key, f"transaction index of {len(data)} bytes")
+        for txn in _transactions(data):
             if txn.last_offset >= start and txn.first_offset < upto:
                 found.append(txn)
             if txn.last_stable_offset >= upto:
@@ -216,14 +273,12 @@ def _floor(data: bytes, entry: Struct, key: int) -> tuple[int, int]:
 
 
 def _transactions(data: bytes) -> Iterator[AbortedTxn]:
-    if len(data) % ENTRY_BYTES:
-        raise ObjectDamaged(f"transaction index of {len(data)} bytes")
     for _, *fields in _TXN_ENTRY.iter_unpack(data):
         yield AbortedTxn(*fields)
 
 
-def _whole_batches(data: Buffer, metadata: SegmentMetadata) -> Buffer:
-    """Return the whole batches at the start of ``data``, each with a valid CRC and offset.
+def _whole_batches(data: Buffer, metadata: SegmentMetadata, order: BatchOrder | None) -> Buffer:
+    """Return the whole batches at the start of ``data``, each with a valid CRC and in its place.
 
     Raises:
         CorruptBatch, UnsupportedMagic: the bytes are not what was stored.
@@ -231,16 +286,18 @@ def _whole_batches(data: Buffer, metadata: SegmentMetadata) -> Buffer:
     position, size = 0, len(data)
     first, last = metadata.start_offset, metadata.end_offset
     while size - position >= HEADER_BYTES:
-        base, length, magic, crc, delta = _START.unpack_from(data, position)
+        base, length, epoch, magic, crc, delta = _START.unpack_from(data, position)
         if magic != MAGIC or length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
             read_header(data, position)  # raises
         end = position + LOG_OVERHEAD_BYTES + length
         if end > size:
             break
         if not first <= base <= base + delta <= last:
-            raise CorruptBatch(f"offsets {base}..{base + delta}")
+            raise BatchOutOfPlace(f"offsets {base}..{base + delta}")
         if crc32c(data, position + ATTRIBUTES_AT, end) != crc:
             raise CorruptBatch(f"the CRC of the batch at offset {base} is wrong")
+        if order is not None:
+            order.check(base, delta, epoch)
         position = end
     return data if position == size else data[:position]
 

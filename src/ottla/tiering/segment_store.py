@@ -38,6 +38,7 @@ REQUEST_S: Final = 30.0
 SLOW_BYTES: Final = 1 << 20
 MANIFEST_BYTES_MAX: Final = 16 << 20
 _PIECE_BYTES: Final = 8 << 20
+SUM_BYTES: Final = 4
 CONTENTS_BYTES_MAX: Final = 32 << 20
 """What a request to store objects holds of them, apart from files; more only for a single one."""
 
@@ -53,9 +54,18 @@ class RemoteStorageFailed(Fault):
 class ObjectDamaged(RemoteStorageFailed):
     """An object is missing, or is not what was stored."""
 
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.key = key
+        self.problem = problem
+
 
 class ObjectMissing(ObjectDamaged):
     """There is no such object: it was deleted, or never stored."""
+
+
+class ObjectChanged(ObjectDamaged):
+    """All of an object was read, and it is not what was stored."""
 
 
 class SegmentFiles(msgspec.Struct, frozen=True):
@@ -177,21 +187,21 @@ class SegmentStore:
             await self._verify(self.key(metadata, kind), expected)
         manifest = await self.read_manifest(self.key(metadata, ObjectKind.MANIFEST))
         if (manifest.segment_id, manifest.custom) != (metadata.segment_id, metadata.custom):
-            raise ObjectDamaged(f"{self.key(metadata, ObjectKind.MANIFEST)}: of another segment")
+            raise ObjectDamaged(self.key(metadata, ObjectKind.MANIFEST), "of another segment")
         return sum(stored.size for stored in objects.values())
 
     async def _verify(self, key: str, expected: StoredObject) -> None:
         try:
             found = await self._retry(key, lambda: self._objects.head(key))
         except FileNotFoundError as error:
-            raise ObjectMissing(f"{key}: no such object") from error
+            raise ObjectMissing(key, "no such object") from error
         if found.size != expected.size:
-            raise ObjectDamaged(f"{key}: {found.size} bytes, not {expected.size}")
+            raise ObjectDamaged(key, f"{found.size} bytes, not {expected.size}")
         for attempt in range(ATTEMPTS_MAX):
             if await self._crc_of(key, expected.size) == expected.crc:
                 return
             await self._pause(attempt)  # it may have been changed on its way here
-        raise ObjectDamaged(f"{key}: the checksum does not match")
+        raise ObjectDamaged(key, "the checksum does not match")
 
     async def _crc_of(self, key: str, size: int) -> int:
         crc = 0
@@ -211,7 +221,7 @@ class SegmentStore:
             if len(data) == expected.size and crc_of(0, data) == expected.crc:
                 return data
             await self._pause(attempt)
-        raise ObjectDamaged(f"{key}: not what was stored")
+        raise ObjectDamaged(key, "not what was stored")
 
     async def read_manifest(self, key: str) -> SegmentMetadata:
         """Return what a manifest says of its segment.
@@ -226,11 +236,11 @@ class SegmentStore:
                 found = await self._get(key, 0, min(size, MANIFEST_BYTES_MAX))
                 return decode_manifest(bytes(found))
             except FileNotFoundError as error:
-                raise ObjectMissing(f"{key}: no such object") from error
+                raise ObjectMissing(key, "no such object") from error
             except CorruptCustomMetadata as error:
                 reason = str(error)
             await self._pause(attempt)
-        raise ObjectDamaged(f"{key}: {reason}")
+        raise ObjectDamaged(key, reason)
 
     async def list_keys(self, prefix: str) -> list[str]:
         """Return the keys of all objects below ``prefix``."""
@@ -249,6 +259,26 @@ class SegmentStore:
         """Return part of the batches; fewer bytes only at the end. The caller checks the CRCs."""
         length = min(length, self.size(metadata, ObjectKind.LOG) - start)
         return await self._get(self.key(metadata, ObjectKind.LOG), start, max(0, length))
+
+    async def block_sums(self, metadata: SegmentMetadata, block_bytes: int) -> bytes:
+        """Compare all batches with their checksum; return the CRC32C of each block, 4 bytes each.
+
+        Raises:
+            ObjectDamaged: they are not what was stored.
+        """
+        key, expected = (
+            self.key(metadata, ObjectKind.LOG),
+            decode_objects(metadata.custom)[ObjectKind.LOG],
+        )
+        crc, sums = 0, bytearray()
+        for start in range(0, expected.size, block_bytes):
+            block = await self.read_log(metadata, start, block_bytes)
+            both = await self._ports.worker.run(partial(_extend, crc, block))
+            crc = both[0]
+            sums += both[1].to_bytes(SUM_BYTES, "big")
+        if crc != expected.crc:
+            raise ObjectChanged(key, "the checksum does not match")
+        return bytes(sums)
 
     async def _get(self, key: str, start: int, length: int) -> Buffer:
         """Return exactly ``length`` bytes; a shorter body is asked for again."""
@@ -283,7 +313,7 @@ class SegmentStore:
         try:
             return await self._retry(key, request, length)
         except FileNotFoundError as error:
-            raise ObjectMissing(f"{key}: no such object") from error
+            raise ObjectMissing(key, "no such object") from error
 
     async def _retry(
         self, key: str, request: Callable[[], Awaitable[Result]], length: int = 0
@@ -309,3 +339,8 @@ class SegmentStore:
         if attempt + 1 < ATTEMPTS_MAX:
             longest = min(BACKOFF_S_MAX, BACKOFF_S * 2**attempt)
             await asyncio.sleep(longest * (0.5 + self._ports.random.fraction() / 2))
+
+
+def _extend(crc: int, block: Buffer) -> tuple[int, int]:
+    """Return the checksum of what ``crc`` is of, followed by ``block``, and that of ``block``."""
+    return crc_of(crc, block), crc_of(0, block)
