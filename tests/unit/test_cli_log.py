@@ -91,7 +91,9 @@ def test_verify_ends_with_a_summary(partition: Path) -> None:
 
 def test_missing_path_is_a_usage_error(tmp_path: Path) -> None:
     for command in ("verify", "dump"):
-        done = CliRunner().invoke(app, ["log", command, str(tmp_path / "nowhere")])
+        done = CliRunner().invoke(
+            app, ["log", command, str(tmp_path / "nowhere")], env={"COLUMNS": "500"}
+        )
         assert done.exit_code == 2 and "does not exist" in done.stderr
 
 

@@ -14,6 +14,7 @@ from ottla.cli.connection_options import add_connection_options, moved_after_com
 from ottla.cli.failures import USAGE, error_text, report_errors_in, requested_output
 from ottla.cli.options import Common, OutputOption
 from ottla.cli.output import Output
+from ottla.cli.standard_streams import fail_with
 
 COMMANDS: Final = {
     "up": "ottla.cli.up_command",
@@ -77,6 +78,15 @@ class _Table(TyperGroup):
             names = " or ".join(repr(each) for each in close)
             ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {names}?" if close else ""))
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
+        """Run a command. A file, a disk or an output that fails is reported in one line."""
+        try:
+            found = super().invoke(ctx)
+            sys.stdout.flush()
+        except OSError as error:
+            fail_with(error)
+        return found
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:  # noqa: ANN401
         """Run a command line. Errors in it are printed in the output format that it asks for."""

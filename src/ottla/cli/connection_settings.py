@@ -14,6 +14,7 @@ import typer
 
 from ottla.cli.profiles import BadProfiles, read_profiles
 from ottla.cli.suggestions import did_you_mean
+from ottla.cli.text_files import UnreadableFile, read_text
 from ottla.client.client_security import PREFIXES, BadClientSecurity, connection_options
 from ottla.client.connection import Options
 from ottla.config.properties import BadProperties, from_text
@@ -74,10 +75,11 @@ def properties_of_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def read_properties(path: str, option: str) -> dict[str, str]:
     """Read a properties file of a client; a file that cannot be read is a usage error."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return {each.key: each.value for each in from_text(file.read())}
-    except (OSError, UnicodeDecodeError, BadProperties) as error:
-        raise typer.BadParameter(f"{path}: {_reason(error)}", param_hint=option) from error
+        return {entry.key: entry.value for entry in from_text(read_text(path))}
+    except UnreadableFile as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+    except BadProperties as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint=option) from error
 
 
 def resolve_bootstrap(bootstrap: str | None, properties: Mapping[str, str]) -> str:
@@ -103,7 +105,3 @@ def _profile(name: str) -> dict[str, str]:
         hint = did_you_mean(name, profiles) or f"; known: {known}"
         raise typer.BadParameter(f"there is no profile {name!r}{hint}", param_hint="--profile")
     return dict(profiles[name])
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

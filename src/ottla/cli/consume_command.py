@@ -1,7 +1,6 @@
 """``ottla consume``: print the records of a topic."""
 
 import asyncio
-import os
 import re
 import signal
 import sys
@@ -152,11 +151,7 @@ def consume(  # noqa: PLR0913 - one per option
     wanted = _Wanted(
         tuple(topics), tuple(partition or ()), start, count, exit_at_end, not uncommitted, group
     )
-    try:
-        with_cluster(bootstrap, lambda cluster: _print_all(cluster, wanted, printer))
-    except BrokenPipeError:
-        # The reader of the pipe has exited. Python would fail again when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with_cluster(bootstrap, lambda cluster: _print_all(cluster, wanted, printer))
 
 
 def _split_offsets(items: Sequence[str]) -> tuple[OffsetSpec, Output | None]:

@@ -1,7 +1,9 @@
 """How a command fails: a message on stderr, as text or as a document, and an exit code."""
 
+import errno
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Final, NoReturn
 
@@ -22,8 +24,35 @@ def report_errors_in(output: Output) -> None:
 
 def fail(message: str, kafka_error: str | None = None) -> NoReturn:
     """Print an error and exit with 1. ``kafka_error`` is the name of the broker's error code."""
-    sys.stderr.write(error_text(message, _wanted.get(), FAILED, kafka_error))
+    with suppress(OSError):  # the exit code tells it, too
+        sys.stderr.write(error_text(message, _wanted.get(), FAILED, kafka_error))
     sys.exit(FAILED)
+
+
+def reason_of(error: Exception) -> str:
+    """Return the message of an error; that of a file begins with its name."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error) or type(error).__name__
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if error.errno == errno.EBADF:  # see `standard_streams.open_closed_streams`
+        return "standard input or standard output is closed"
+    return error.strerror
+
+
+@contextmanager
+def naming(path: object) -> Iterator[None]:
+    """Add the path of a file to errors of reading and writing it, which lack it.
+
+    Raises:
+        OSError: as raised inside, with a file name.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def error_text(message: str, output: Output, exit_code: int, kafka_error: str | None = None) -> str:

@@ -10,11 +10,12 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from ottla.cli.failures import fail
+from ottla.cli.failures import fail, reason_of
 from ottla.cli.host.plan import PORT_STEP, BadHostPlan, plan_host
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
 from ottla.cli.settings_file import load_settings
+from ottla.cli.text_files import UnreadableFile, read_text
 from ottla.config.loading import Loaded
 from ottla.node.directories import all_directories
 from ottla.node.format_plan import (
@@ -145,12 +146,10 @@ def _scram_of(users: Sequence[str]) -> tuple[str, ...]:
         if not text.startswith("@"):
             found.append(text)
             continue
-        path = Path(text[1:])
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-            raise typer.BadParameter(f"{path}: {reason}", param_hint="--add-scram") from error
+            lines = read_text(text[1:]).splitlines()
+        except UnreadableFile as error:
+            raise typer.BadParameter(str(error), param_hint="--add-scram") from error
         found += [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     return tuple(found)
 
@@ -181,7 +180,7 @@ def _carry_out(loaded: Loaded, options: FormatOptions) -> list[tuple[str, str]]:
         plan = plan_format(loaded, options, random)
         formatted = format_node(RealDisk(), random, SystemClock().now(), plan)
     except (BadFormatOptions, FormatRefused, OSError) as error:
-        fail(str(error))
+        fail(reason_of(error))
     if formatted.made:
         say("\n".join(described(plan)))
     assert set(all_directories(loaded.broker)) == {*formatted.ignored, *formatted.made}

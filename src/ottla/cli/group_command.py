@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.completion import complete_groups
-from ottla.cli.failures import fail
+from ottla.cli.failures import fail, naming
 from ottla.cli.group_describing import described, listed
 from ottla.cli.group_explaining import explained
 from ottla.cli.group_lag import Place, Position, lag_rows, measured
@@ -230,7 +230,8 @@ def reset_offsets(  # noqa: PLR0913 - one per option
     planned = with_cluster(bootstrap, work)
     answer(context, output, [planned_row(each) for each in planned])
     if export is not None:
-        export.write_text(written(planned), encoding="utf-8")
+        with naming(export):
+            export.write_text(written(planned), encoding="utf-8")
     say(reset_summary(name, planned, is_done=execute))
 
 

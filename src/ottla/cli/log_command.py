@@ -2,13 +2,13 @@
 
 import itertools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from ottla.cli.failures import fail
+from ottla.cli.failures import fail, reason_of
 from ottla.cli.log_dump import DAMAGE, NotDumpable, dump_file
 from ottla.cli.log_verify import segment_sizes, verify
 from ottla.cli.options import OutputOption, answer, chosen, say, terminal_width
@@ -43,12 +43,19 @@ def dump(
     for path in itertools.chain.from_iterable(map(_segments_of, paths)):
         if form is Output.TABLE:
             say(f"{path}:")
-        try:
-            _print(dump_file(disk, str(path.absolute()), with_records=records), form)
-        except NotDumpable as error:
-            fail(str(error))
-        except (*DAMAGE, OSError) as error:
-            fail(f"{path}: damaged from here on: {error}")
+        _print(_contents(disk, path, with_records=records), form)
+
+
+def _contents(disk: RealDisk, path: Path, *, with_records: bool) -> Iterator[Row]:
+    """Yield the rows of a file; exit 1 where it cannot be read on."""
+    try:
+        yield from dump_file(disk, str(path.absolute()), with_records=with_records)
+    except NotDumpable as error:
+        fail(str(error))
+    except OSError as error:
+        fail(reason_of(error))
+    except DAMAGE as error:
+        fail(f"{path}: damaged from here on: {error}")
 
 
 def _segments_of(path: Path) -> list[Path]:
@@ -90,7 +97,7 @@ def check(
         finally:
             text = progress.work.end()
     except OSError as error:
-        fail(str(error))
+        fail(reason_of(error))
     answer(context, output, [each._asdict() for each in found])
     if found:
         say(f"{text}: {len(found):,} problem{'s'[: len(found) > 1]} found")

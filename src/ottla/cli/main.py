@@ -5,10 +5,30 @@ import sys
 
 def main() -> None:
     """Run the command line. Ctrl-C before or between the handlers of a command ends it quietly."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        from ottla.cli.standard_streams import open_closed_streams
+
+        open_closed_streams()
     try:
         _run()
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        from ottla.cli.standard_streams import fail_with
+
+        fail_with(error)
+    finally:
+        _finish()
+
+
+def _finish() -> None:
+    """Write what is left of standard output here: a failure at exit would be a traceback."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        from ottla.cli.standard_streams import fail_with
+
+        fail_with(error)
 
 
 def _run() -> None:

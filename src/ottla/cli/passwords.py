@@ -6,17 +6,16 @@ from pathlib import Path
 import typer
 
 from ottla.cli.failures import fail
+from ottla.cli.text_files import UnreadableFile, read_text
 
 
 def read_password(user: str, file: Path | None) -> str:
     """Return a password. It is never an argument, since other users can see the command line."""
     if file is not None and str(file) != "-":
         try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-            fail(f"--password-file {file}: {reason}")
-        return _checked(text)
+            return _checked(read_text(file))
+        except UnreadableFile as error:
+            fail(f"--password-file {error}")
     if file is None and sys.stdin.isatty():
         return _checked(
             typer.prompt(f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True)

@@ -307,13 +307,13 @@ def stop(
     """Stop the current run cleanly; exit 1 if there is none."""
     try:
         found = Project.find(project)
-        last = found.last_run()
+        name, last = found.name, found.last_run()
     except BadProject as error:
         fail(str(error))
     if last is None or last.ended or not _is_alive(last.pid):
-        fail(f"{found.name} is not running")
+        fail(f"{name} is not running")
     os.kill(last.pid, signal.SIGTERM)
-    answer(context, output, {"pipeline": found.name, "process": last.pid, "state": "stopping"})
+    answer(context, output, {"pipeline": name, "process": last.pid, "state": "stopping"})
 
 
 @app.command("report")
@@ -433,6 +433,7 @@ def tables(  # noqa: PLR0913 - one per option
         once=once,
         verbose=verbose,
     )
+    state.mkdir(parents=True, exist_ok=True)
     rows = run_tables(request)
     answer(context, output, rows)
     failed = [f"{each['topic']}: {each['error']}" for each in rows if each["error"]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from ottla.cli.connection_settings import client_properties
-from ottla.cli.failures import fail
+from ottla.cli.failures import fail, reason_of
 from ottla.cli.options import say
 from ottla.cli.rendering import Row
 from ottla.client.client_security import BadClientSecurity
@@ -171,6 +171,8 @@ def read_tables(state: Path) -> list[Row]:
         found = msgspec.json.decode((state / STATE_FILE).read_bytes(), type=list[TableReport])
     except FileNotFoundError:
         fail(f"{state / STATE_FILE} does not exist: `ottla pipeline tables` has not run here")
+    except OSError as error:
+        fail(reason_of(error))
     except msgspec.MsgspecError as error:
         fail(f"{state / STATE_FILE}: {error}")
     return [_row(each) for each in found]

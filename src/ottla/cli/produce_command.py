@@ -1,7 +1,9 @@
 """``ottla produce``: write lines or JSON to a topic."""
 
 import asyncio
+import errno
 import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -273,6 +275,9 @@ def _inputs(files: tuple[Path, ...]) -> Iterator[int]:
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY)
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     try:
         yield descriptor
     finally:

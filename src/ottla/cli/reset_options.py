@@ -22,6 +22,7 @@ from ottla.cli.reset_plan import (
     parse_time,
     parse_topics,
 )
+from ottla.cli.text_files import UnreadableFile, read_text
 from ottla.runtime.clock import SystemClock
 
 Topics = Annotated[
@@ -114,6 +115,6 @@ def _targets(target: TargetOptions) -> list[Target]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"{path}: {error}")
+        return read_text(path)
+    except UnreadableFile as error:
+        fail(str(error))

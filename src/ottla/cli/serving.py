@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 
 from ottla.cli.failures import INTERRUPTED, fail
 from ottla.cli.output import Output
@@ -73,8 +74,10 @@ def _format_command(path: str, loaded: Loaded) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Print on stdout. A node without one, or with a full one, serves all the same."""
+    with suppress(OSError):
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def _repair(arguments: ServerArguments) -> Repair:

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 import typer
 
 from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
-from ottla.cli.failures import fail
+from ottla.cli.failures import fail, reason_of
 from ottla.cli.suggestions import suggestion
 from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, NoBroker, Refused
 from ottla.config.addresses import BadAddress, HostPort, parse_host_port
@@ -98,13 +98,6 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
         fail(str(error), error.kafka_error)
     except (Fault, OSError) as error:
         fail(reason_of(error))
-
-
-def reason_of(error: Exception) -> str:
-    """Return the message of an error; that of a file begins with its name."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
 
 
 async def describe_refusals(cluster: Cluster, refusals: Iterable[Refused | None]) -> list[str]:

@@ -6,6 +6,7 @@ import sys
 from typing import Final
 
 from ottla.cli.failures import fail
+from ottla.cli.text_files import UnreadableFile, read_text
 from ottla.config.generated import BrokerConfig
 from ottla.config.loading import Loaded, load
 from ottla.config.problems import ConfigError
@@ -16,12 +17,9 @@ LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 def load_settings(path: str | os.PathLike[str], overrides: list[str]) -> Loaded:
     """Return the settings of a file, the environment and overrides; exit 1 on any problem."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except OSError as error:
-        fail(f"{path}: {error.strerror or error}")
-    except UnicodeDecodeError as error:
-        fail(f"{path}: is not a text file in UTF-8: {error.reason} at byte {error.start}")
+        text = read_text(path)
+    except UnreadableFile as error:
+        fail(str(error))
     try:
         loaded = load(text, os.environ, overrides, _read_text)
     except ConfigError as error:

@@ -1,6 +1,5 @@
 """Run one query of ``ottla sql``: once, or again and again as records arrive."""
 
-import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,7 +10,7 @@ from typing import BinaryIO, Final
 import msgspec
 import pyarrow as pa
 
-from ottla.cli.failures import fail
+from ottla.cli.failures import fail, naming, reason_of
 from ottla.cli.options import say
 from ottla.cli.sizes import human
 from ottla.cli.sql_output import SqlOutput, Writer, open_writer
@@ -98,8 +97,7 @@ def run_query(settings: ClientSettings, options: SqlOptions, running: Running) -
     except (Stopped, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of the pipe has exited. Python would fail again when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise  # the reader of the output has exited
     except SqlFailed as error:
         fail(str(error))
     except LoginFailed as error:
@@ -107,7 +105,7 @@ def run_query(settings: ClientSettings, options: SqlOptions, running: Running) -
     except NoBroker as error:
         fail(f"{error}; start one with `ottla up`, or set its address with --bootstrap")
     except (Fault, Refused, BadClientSecurity, OSError) as error:
-        fail(str(error) or type(error).__name__)
+        fail(reason_of(error))
     finally:
         if client is not None:
             client.close()
@@ -147,7 +145,7 @@ def _opened(running: Running) -> Iterator[BinaryIO]:
     if running.file is None:
         yield sys.stdout.buffer
         return
-    with open(running.file, "wb") as out:
+    with naming(running.file), open(running.file, "wb") as out:
         yield out
 
 

@@ -14,12 +14,11 @@ import msgspec
 import typer
 
 from ottla.cli.connection_settings import options_of, read_properties
-from ottla.cli.failures import INTERRUPTED, fail
+from ottla.cli.failures import INTERRUPTED, fail, reason_of
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
 from ottla.cli.pairs import parse_pairs
 from ottla.cli.rendering import Row
-from ottla.cli.session import reason_of
 from ottla.cli.up_arguments import (
     DATA,
     AdvertisedHostOption,
@@ -43,6 +42,7 @@ from ottla.cli.up_detached import (
 )
 from ottla.cli.up_files import (
     Running,
+    check_directory,
     lock_directory,
     private_files,
     read_options,
@@ -142,6 +142,7 @@ def up(  # noqa: PLR0913 - one per option
 @app.command("status")
 def status(context: typer.Context, *, data: DataOption = DATA, output: OutputOption = None) -> None:
     """Show whether the cluster of a directory runs, and where; exit 3 if it does not."""
+    check_directory(data.absolute())
     show_state(context, output, data.absolute())
     if read_running(data.absolute()) is None:
         raise typer.Exit(NOT_RUNNING)
@@ -150,6 +151,7 @@ def status(context: typer.Context, *, data: DataOption = DATA, output: OutputOpt
 @app.command("stop")
 def stop(context: typer.Context, *, data: DataOption = DATA, output: OutputOption = None) -> None:
     """Stop the cluster of a directory and wait until all its nodes have stopped."""
+    check_directory(data.absolute())
     pid = asyncio.run(stop_cluster(data.absolute()))
     answer(context, output, [{"stopped": str(data), "pid": pid}])
 
@@ -167,6 +169,7 @@ def logs(
     output: OutputOption = None,
 ) -> None:
     """Print the logs of the nodes, each line with its node."""
+    check_directory(data.absolute())
     printing = print_logs(data.absolute(), node, lines, follow, chosen(context, output))
     asyncio.run(printing)
 

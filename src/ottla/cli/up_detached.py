@@ -40,7 +40,8 @@ async def start_detached(root: Path, given: GivenOptions) -> Running:
         fail(f"not ready within {READY_S_MAX:.0f} s; see {root / OUTPUT}")
     running = read_running(root)
     if process.poll() is not None or running is None:
-        fail(_output_of(root))
+        code = process.poll()
+        fail(_output_of(root) or f"{root}: `ottla up` exited with code {code} and wrote no reason")
     return running
 
 

@@ -9,10 +9,11 @@ They contain settings, which may be secrets: mode 0600. So are all other files o
 settings, SCRAM users and tokens are in its metadata log: `private_files`.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -102,6 +103,14 @@ def read_running(root: Path) -> Running | None:
         return msgspec.json.decode((root / RUNNING).read_bytes(), type=Running)
     except (OSError, msgspec.DecodeError):
         return None  # it has just begun
+
+
+def check_directory(root: Path) -> None:
+    """Check that an existing data directory can be read. Raises `OSError`."""
+    with suppress(FileNotFoundError):
+        os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY))
+        if not os.access(root, os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))
 
 
 def is_locked(root: Path) -> bool:

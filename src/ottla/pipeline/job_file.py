@@ -20,7 +20,7 @@ def load_job(file: str | Path) -> TableJob:
         declared = yaml.safe_load(where.read_text())
     except OSError as error:
         raise BadJob(f"{where}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadJob(f"{where}: not YAML: {error}") from error
     try:
         return _beside(parse_job(declared), where.resolve().parent)

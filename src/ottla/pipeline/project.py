@@ -111,7 +111,9 @@ class Project:
 
         try:
             declared = yaml.safe_load(self.spec.read_text())
-        except (OSError, yaml.YAMLError) as error:
+        except OSError as error:
+            raise BadProject(f"{self.spec}: {error.strerror}") from error
+        except (UnicodeDecodeError, yaml.YAMLError) as error:
             raise BadProject(f"{self.spec}: {error}") from error
         if not isinstance(declared, Mapping):
             raise BadProject(f"{self.spec}: not a specification: expected keys and values")

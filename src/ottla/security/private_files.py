@@ -31,6 +31,9 @@ def write_file(path: Path, data: bytes, mode: int) -> None:
     beside = path.with_name(path.name + ".new")
     beside.unlink(missing_ok=True)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(descriptor, "wb") as file:
-        file.write(data)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+    except OSError as error:  # it lacks the path
+        raise OSError(error.errno, error.strerror, str(path)) from error
     beside.replace(path)

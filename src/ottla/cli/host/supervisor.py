@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from ottla.cli.failures import INTERRUPTED, fail
@@ -239,8 +240,10 @@ def _pass_on(node_id: int, line: bytes) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Print on stdout. A node without one, or with a full one, serves all the same."""
+    with suppress(OSError):
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def _environment() -> dict[str, str]:
