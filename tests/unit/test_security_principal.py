@@ -1,22 +1,22 @@
 """Principals of certificates, mapping rules, and JAAS configurations."""
 
+import contextlib
 import datetime
+import json
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ottla.security.certificates import subject_name
+from ottla.security.certificates import BadCertificate, subject_der, subject_name, written_name
 from ottla.security.jaas import PLAIN_MODULE, BadJaas, parse_jaas
-from ottla.security.principal import (
-    BadMappingRules,
-    NoMatchingRule,
-    Principal,
-    PrincipalMapper,
-    parse_principal,
-)
+from ottla.security.principal import Principal, parse_principal
+from ottla.security.principal_mapping import BadMappingRules, NoMatchingRule, PrincipalMapper
 
 DUKE = "CN=Duke,OU=ServiceUsers,O=Org,C=US"
 
@@ -37,27 +37,99 @@ def certificate(*names: tuple[x509.ObjectIdentifier, str]) -> x509.Certificate:
     )
 
 
+# The table is compared with Java by tests/conformance/test_identities.py.
+SUBJECTS = [
+    line.split("\t")
+    for line in (Path(__file__).parent / "golden" / "subjects.tsv").read_text().splitlines()
+]
+
+
+def test_subjects_are_written_as_java_writes_them() -> None:
+    assert len(SUBJECTS) >= 100
+    for der, expected in SUBJECTS:
+        if expected == "!":
+            with pytest.raises(BadCertificate):
+                written_name(bytes.fromhex(der))
+        else:
+            assert written_name(bytes.fromhex(der)) == json.loads(expected), der
+
+
+def test_subject_of_a_certificate_is_read_from_its_bytes() -> None:
+    made = certificate((NameOID.COUNTRY_NAME, "US"), (NameOID.COMMON_NAME, "x OU=admin"))
+    assert subject_name(made) == "CN=x OU\\=admin,C=US"
+
+
+@given(st.binary(max_size=60) | st.sampled_from([bytes.fromhex(row[0]) for row in SUBJECTS]))
+def test_damaged_subject_is_refused_and_nothing_else(data: bytes) -> None:
+    for cut in (data, data[:-1], data[: len(data) // 2], b"\x30" + data[1:]):
+        with contextlib.suppress(BadCertificate):
+            written_name(cut)
+
+
+def test_certificate_without_a_subject_field_is_refused() -> None:
+    with pytest.raises(BadCertificate):
+        subject_der(bytes.fromhex("3003020101"))
+
+
+# What each rule is for, a subject of an attacker, and the user that it must not become.
 @pytest.mark.parametrize(
-    ("names", "expected"),
+    ("rules", "value", "user"),
     [
-        (
-            [
-                (NameOID.COUNTRY_NAME, "US"),
-                (NameOID.ORGANIZATION_NAME, "Org, Inc."),
-                (NameOID.COMMON_NAME, "kafka1"),
-            ],
-            "CN=kafka1,O=Org\\, Inc.,C=US",
-        ),
-        ([(NameOID.COMMON_NAME, " a+b;c\\ ")], "CN=\\ a\\+b\\;c\\\\\\ "),
-        ([(NameOID.COMMON_NAME, "#x")], "CN=\\#x"),
-        ([(NameOID.EMAIL_ADDRESS, "a@b")], "1.2.840.113549.1.9.1=#1603614062"),
-        ([], ""),
+        ("RULE:^CN=.*OU=(.*?)(,.*|$)/$1/", "x OU=admin", "admin"),
+        ("RULE:^CN=(.*?),OU=admin.*$/root/,DEFAULT", "x,OU=admin", "root"),
+        ("RULE:^CN=([^,]*),O=.*$/$1/,DEFAULT", "admin,O=Org", "admin"),
+        ("RULE:^CN=([a-z]+)$/$1/,DEFAULT", "admin\n", "admin"),
+        ("RULE:^.*CN=admin.*$/root/,DEFAULT", "x+CN=admin", "root"),
     ],
 )
-def test_subject_is_written_as_java_writes_it(
-    names: list[tuple[x509.ObjectIdentifier, str]], expected: str
+def test_value_of_an_attribute_does_not_pass_for_another_attribute(
+    rules: str, value: str, user: str
 ) -> None:
-    assert subject_name(certificate(*names)) == expected
+    subject = subject_name(certificate((NameOID.COMMON_NAME, value)))
+    with contextlib.suppress(NoMatchingRule):
+        assert PrincipalMapper(rules).principal(subject).name != user
+
+
+def test_subject_without_a_name_is_refused() -> None:
+    assert subject_name(certificate()) == ""
+    with pytest.raises(NoMatchingRule, match="empty"):
+        PrincipalMapper("DEFAULT").principal("")
+    with pytest.raises(NoMatchingRule, match="empty"):
+        PrincipalMapper("RULE:^CN=(.*)$/$1/").principal("CN=")
+    assert PrincipalMapper("RULE:^$/nobody/").principal("").name == "nobody"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["^(a+)+$", "^(a|aa)+$", "^(.*)*=$", "^CN=((\\\\, *|\\w)+)+,$", "(x+x+)+y", "^(\\w+\\s?)*$"],
+)
+def test_rule_takes_linear_time_on_any_subject(pattern: str) -> None:
+    """Each of these patterns takes years by backtracking."""
+    mapper = PrincipalMapper(f"RULE:{pattern}/$0/,DEFAULT")
+    for subject in ("a" * 20_000 + "!", "CN=" + "x" * 20_000 + "!", "a " * 10_000 + "!"):
+        assert mapper.principal(subject).name == subject
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(?=a).*",
+        "(a)\\1",
+        "(?<!x)y",
+        "a*+",
+        "[a-z&&[^b]]",
+        "[[a]b]",
+        "(?U)a",
+        "\\v",
+        "[^\\S]",
+        "a{9999}",
+    ],
+)
+def test_pattern_that_cannot_be_matched_as_java_does_in_linear_time_is_refused(
+    pattern: str,
+) -> None:
+    with pytest.raises(BadMappingRules):
+        PrincipalMapper(f"RULE:{pattern}/x/")
 
 
 # The rows of Kafka's own SslPrincipalMapperTest, by behaviour.
@@ -65,14 +137,16 @@ def test_subject_is_written_as_java_writes_it(
     ("rules", "subject", "name"),
     [
         ("DEFAULT", DUKE, DUKE),
-        ("", DUKE, DUKE),
         ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/", DUKE, "Duke"),
         ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/L", DUKE, "duke"),
         ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/U", DUKE, "DUKE"),
         ("RULE:^CN=(.*?),OU=(.*?),.*$/$1@$2/", DUKE, "Duke@ServiceUsers"),
         ("RULE:^OU=.*$/x/, DEFAULT", DUKE, DUKE),
         (" RULE:^OU=.*$/x/ , RULE:^CN=(\\w+),.*$/$1/ ", DUKE, "Duke"),
-        ("RULE:.*/fixed/U", DUKE, "FIXED"),
+        ("RULE:.*/fixed/U", DUKE, "FIXEDFIXED"),  # as in Java, which also finds the empty end
+        ("RULE:^.*$/fixed/U", DUKE, "FIXED"),
+        (",, DEFAULT ,", DUKE, DUKE),
+        ("RULE:^CN=(\\w+),.*$/$1$7\\$2/", DUKE, "Duke$7$2"),
         ("RULE:^CN=a\\/b.*$/c\\/d/", "CN=a/b,O=x", "c/d"),
     ],
 )
@@ -83,10 +157,21 @@ def test_first_matching_rule_names_the_principal(rules: str, subject: str, name:
 def test_subject_without_a_matching_rule_is_refused() -> None:
     with pytest.raises(NoMatchingRule, match="Duke"):
         PrincipalMapper("RULE:^OU=(.*)$/$1/").principal(DUKE)
+    with pytest.raises(NoMatchingRule, match="Duke"):
+        PrincipalMapper("").principal(DUKE)
 
 
 @pytest.mark.parametrize(
-    "rules", ["RULE:^CN=(.*?)$/$1/LU", "RULE:^CN", "default", "RULE:(/x/", "RULE:a/b/X"]
+    "rules",
+    [
+        "RULE:^CN=(.*?)$/$1/LU",
+        "RULE:^CN",
+        "default",
+        "RULE:(/x/",
+        "RULE:a/b/X",
+        "RULE:a/$1/",
+        "RULE:(a)/$/",
+    ],
 )
 def test_bad_rules_are_refused(rules: str) -> None:
     with pytest.raises(BadMappingRules):

@@ -21,6 +21,7 @@ from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsRes
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.schema import Message
 from ottla.runtime.ports import Address, Network
+from ottla.security.certificate_login import LoginByCertificate
 from ottla.server.events import NoEvents
 from ottla.server.listener import ListenerSpec, Server, ServerSettings, SharedResources
 
@@ -134,6 +135,7 @@ async def running(
     tls: Callable[[], ssl.SSLContext] | None = None,
     authenticator: Callable[[], object] | None = None,
     handed_over: socket.socket | None = None,
+    certificate_login: LoginByCertificate | None = None,
 ) -> AsyncIterator["Running"]:
     """Run a server with one listener until the block ends, then drain it."""
     spec = ListenerSpec(
@@ -143,6 +145,7 @@ async def running(
         tls=tls,
         authenticator=authenticator,
         handed_over=handed_over,
+        certificate_login=certificate_login,
     )
     server = Server(network, clock, [spec], shared, settings)
     ready = asyncio.Event()

@@ -159,7 +159,7 @@ class SpecInputs(msgspec.Struct, frozen=True):
             self.routes,
             tls=security.tls,
             authenticator=security.authenticator(self.image, self.events),
-            certificate_principal=security.certificate_principal,
+            certificate_login=security.certificate_login,
             features=self.features,
             handed_over=self.bound.sockets.get(listener.name),
         )

@@ -33,9 +33,9 @@ from ottla.node.scram_accounts import ScramAccounts
 from ottla.node.tls_reload import TlsReload
 from ottla.runtime.ports import Clock, Random
 from ottla.runtime.supervisor import Service
-from ottla.security.certificate_principal import CertificatePrincipal
+from ottla.security.certificate_login import CertificateLogins, LoginByCertificate
 from ottla.security.jaas import BadJaas, parse_jaas
-from ottla.security.principal import BadMappingRules
+from ottla.security.principal_mapping import BadMappingRules
 from ottla.security.sasl import gssapi, oauthbearer, plain
 from ottla.security.sasl.client import BadCredentials, credentials_from
 from ottla.security.sasl.credentials import Credentials
@@ -64,11 +64,11 @@ class SecuredListener:
     def __init__(
         self,
         contexts: TlsContexts | None,
-        certificate_principal: CertificatePrincipal | None,
+        certificate_login: LoginByCertificate | None,
         sasl: "_Sasl | None",
     ) -> None:
         self._contexts = contexts
-        self._certificate_principal = certificate_principal
+        self._certificate_login = certificate_login
         self._sasl = sasl
 
     @property
@@ -77,9 +77,9 @@ class SecuredListener:
         return None if self._contexts is None else self._contexts.get
 
     @property
-    def certificate_principal(self) -> Callable[[bytes | None], str] | None:
-        """Returns the principal of a certificate; None where certificates do not identify."""
-        return self._certificate_principal
+    def certificate_login(self) -> LoginByCertificate | None:
+        """Returns the login of a certificate; None where certificates have no say in it."""
+        return self._certificate_login
 
     def authenticator(
         self, image: Callable[[], Image], events: ServerEvents
@@ -221,16 +221,25 @@ class NodeSecurity:
 
     def _secured(self, listener: Listener) -> SecuredListener:
         config = for_listener(self._loaded, listener.name)
-        tls = principal = None
+        tls = by_certificate = sasl = None
         if listener.protocol.uses_tls:
             tls = self._tls(listener.name, config, is_server=True)
-            if not listener.protocol.uses_sasl:
-                principal = _certificate_principal(config)
-        if not listener.protocol.uses_sasl:
-            return SecuredListener(tls, principal, None)
-        return SecuredListener(
-            tls, None, _Sasl(config, self._clock, self._mechanisms(listener.name, config))
-        )
+            by_certificate = self._certificate_logins(listener, config)
+        if listener.protocol.uses_sasl:
+            sasl = _Sasl(config, self._clock, self._mechanisms(listener.name, config))
+        return SecuredListener(tls, by_certificate, sasl)
+
+    def _certificate_logins(
+        self, listener: Listener, config: BrokerConfig
+    ) -> CertificateLogins | None:
+        ends = config.connections_max_reauth_ms > 0
+        rules = None if listener.protocol.uses_sasl else config.ssl_principal_mapping_rules
+        if rules is None and not ends:
+            return None
+        try:
+            return CertificateLogins(rules, self._clock, ends_with_certificate=ends)
+        except BadMappingRules as error:
+            raise ConfigError([Problem("ssl.principal.mapping.rules", None, str(error))]) from error
 
     def _tls(self, name: str, config: BrokerConfig, *, is_server: bool) -> TlsContexts:
         make = server_context if is_server else client_context
@@ -325,13 +334,6 @@ class NodeSecurity:
         except (BadCredentials, BadJaas) as error:
             key = f"listener.name.{name.lower()}.{mechanism.lower()}.sasl.jaas.config"
             raise ConfigError([Problem(key, None, str(error))]) from error
-
-
-def _certificate_principal(config: BrokerConfig) -> CertificatePrincipal:
-    try:
-        return CertificatePrincipal(config.ssl_principal_mapping_rules)
-    except BadMappingRules as error:
-        raise ConfigError([Problem("ssl.principal.mapping.rules", None, str(error))]) from error
 
 
 def _bearer(validator: Validator | None) -> Exchange:

@@ -6,7 +6,7 @@ SASL: its libraries would double the time to start.
 
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.client.connection import Options
 from ottla.config.addresses import SecurityProtocol
@@ -22,6 +22,9 @@ from ottla.runtime.supervisor import Service
 from ottla.server.authenticator import Authenticator
 from ottla.server.events import ServerEvents
 
+if TYPE_CHECKING:
+    from ottla.security.certificate_login import LoginByCertificate
+
 
 class ListenerSecurity(Protocol):
     """How one listener encrypts, and how it identifies its clients."""
@@ -32,8 +35,8 @@ class ListenerSecurity(Protocol):
         ...
 
     @property
-    def certificate_principal(self) -> Callable[[bytes | None], str] | None:
-        """Returns the principal of a certificate; None where certificates do not identify."""
+    def certificate_login(self) -> "LoginByCertificate | None":
+        """Returns the login of a certificate; None where certificates have no say in it."""
         ...
 
     def authenticator(
@@ -83,7 +86,7 @@ class Security(Protocol):
 
 class _NoListenerSecurity:
     tls = None
-    certificate_principal = None
+    certificate_login = None
 
     def authenticator(
         self, image: Callable[[], Image], events: ServerEvents

@@ -70,6 +70,10 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
             raise BadTls(f"ssl.client.auth={settings.client_auth} needs a trust store")
         is_required = settings.client_auth == REQUIRED
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+        # Certificates are verified when a session begins, so no session is resumed by a ticket.
+        # The cache of TLS 1.2 cannot be turned off here: see `ServerContext`.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
     if trusted is not None:
         _trust(context, trusted)
     return context

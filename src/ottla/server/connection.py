@@ -18,7 +18,7 @@ from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.frames import LENGTH_SIZE
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Address
-from ottla.security.principal import NoMatchingRule
+from ottla.security.principal import CertificateRefused
 from ottla.server.connection_state import FrameEvent, FrameState, Lifecycle, LifecycleEvent
 from ottla.server.deadlines import Activity
 from ottla.server.dispatch import Outgoing, printable
@@ -120,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send_queue = send_queue_for(self._loop, self._transport, events)
         try:
             self._requests.identify_by_certificate(transport)
-        except NoMatchingRule as error:
+        except CertificateRefused as error:
             log.warning(
                 "connection closed listener=%s peer=%s reason=%s",
                 *(self._listener, self._requests.caller.peer, printable(str(error))),
@@ -191,6 +191,7 @@ class Connection(asyncio.BufferedProtocol):
             unauthenticated_since=(
                 self._opened if self._state.lifecycle is _AUTHENTICATING else None
             ),
+            login_ends_at=self._requests.login_ends_at,
         )
 
     def release_buffer(self) -> None:

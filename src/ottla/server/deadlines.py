@@ -18,6 +18,7 @@ class Expiry(enum.Enum):
     SLOW_FRAME = "frame not complete in time"
     STALLED = "does not read replies"
     NO_LOGIN = "not authenticated in time"
+    CERTIFICATE = "the client's certificate has expired"
 
 
 class Deadlines(msgspec.Struct, frozen=True):
@@ -47,7 +48,8 @@ class Activity(msgspec.Struct, frozen=True):
     and while the broker does not read, since that delay is not the client's. ``frame_size`` is the
     announced length, 4 until it is known. ``sending``: replies wait for the client to read them.
     ``busy``: requests are in flight. ``unauthenticated_since`` is when a connection was opened that
-    has to log in and has not yet.
+    has to log in and has not yet. ``login_ends_at`` is when the certificate expires with which the
+    client logged in, if the connection may not outlive it.
     """
 
     last_active: Millis
@@ -56,6 +58,7 @@ class Activity(msgspec.Struct, frozen=True):
     sending: bool
     busy: bool
     unauthenticated_since: Millis | None = None
+    login_ends_at: Millis | None = None
 
 
 def expiry_of(activity: Activity, deadlines: Deadlines, now: Millis) -> Expiry | None:
@@ -63,6 +66,8 @@ def expiry_of(activity: Activity, deadlines: Deadlines, now: Millis) -> Expiry |
     opened = activity.unauthenticated_since
     if opened is not None and not activity.busy and now - opened >= deadlines.login_ms:
         return Expiry.NO_LOGIN
+    if activity.login_ends_at is not None and now >= activity.login_ends_at:
+        return Expiry.CERTIFICATE
     since = activity.frame_since
     if since is not None:
         is_slow = now - since >= deadlines.frame_limit_ms(activity.frame_size)

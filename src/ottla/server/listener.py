@@ -35,6 +35,7 @@ from ottla.server.throttling import Throttling
 
 if TYPE_CHECKING:
     from ottla.observability.request_traces import RequestTracer
+    from ottla.security.certificate_login import LoginByCertificate
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class ListenerSpec(msgspec.Struct, frozen=True):
     tls: Callable[[], ssl.SSLContext] | None = None
     """Returns the context of a handshake that begins now; None for a listener without TLS."""
     authenticator: Callable[[], Authenticator] | None = None
-    certificate_principal: Callable[[bytes | None], str] | None = None
+    certificate_login: "LoginByCertificate | None" = None
     features: Callable[[], Features] = no_features
     handed_over: socket.socket | None = None
 
@@ -222,7 +223,7 @@ class Server:
             events=shared.events,
             tasks=tasks,
             authenticator=spec.authenticator,
-            certificate_principal=spec.certificate_principal,
+            certificate_login=spec.certificate_login,
             scheduler=shared.scheduler,
             release=shared.release,
             throttling=shared.throttling,

@@ -18,6 +18,7 @@ from ottla.server.write_coalescing import WriteCoalescer
 
 if TYPE_CHECKING:
     from ottla.observability.request_traces import RequestTracer
+    from ottla.security.certificate_login import LoginByCertificate
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
@@ -52,8 +53,7 @@ class ListenerContext(msgspec.Struct, frozen=True):
     events: ServerEvents
     tasks: Tasks
     authenticator: Callable[[], Authenticator] | None = None
-    certificate_principal: Callable[[bytes | None], str] | None = None
-    """The principal of a client's certificate in DER, None for a client without one."""
+    certificate_login: "LoginByCertificate | None" = None
     coalescer: WriteCoalescer = msgspec.field(default_factory=WriteCoalescer)
     scheduler: FairScheduler = msgspec.field(default_factory=FairScheduler)
     release: MemoryRelease = msgspec.field(default_factory=MemoryRelease)

@@ -32,6 +32,7 @@ from ottla.api.routes import ANONYMOUS, Caller
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.frames import client_field
 from ottla.protocol.schema import Message
+from ottla.protocol.types import Millis
 from ottla.runtime.ports import Address
 from ottla.server.connection_state import ConnectionState, FrameEvent, Lifecycle, LifecycleEvent
 from ottla.server.dispatch import Call, Outgoing, token_frame
@@ -102,6 +103,7 @@ class RequestRunner:
         "authenticator",
         "caller",
         "client",
+        "login_ends_at",
         "order",
         "queued_at",
     )
@@ -125,6 +127,7 @@ class RequestRunner:
         self._state = ConnectionState(authenticates=self.authenticator is not None)
         self.caller = Caller(principal, None, peer, context.name)
         self.client = client_field(None)
+        self.login_ends_at: Millis | None = None
         self.order: ReplyOrder[Outgoing] = ReplyOrder()
         self.queued_at = 0.0
 
@@ -218,16 +221,18 @@ class RequestRunner:
             self._finish_trace(call.trace, call, result, outgoing)
 
     def identify_by_certificate(self, transport: asyncio.BaseTransport) -> None:
-        """Take the principal from the client's certificate, where the listener goes by it.
+        """Take principal and end of the login from the client's certificate, where it has a say.
 
         Raises:
-            NoMatchingRule: the certificate stands for no principal.
+            CertificateRefused: the certificate stands for no principal.
         """
-        if self._context.certificate_principal is not None:
+        if self._context.certificate_login is not None:
             encrypted = transport.get_extra_info("ssl_object")
             certificate = None if encrypted is None else encrypted.getpeercert(binary_form=True)
-            principal = self._context.certificate_principal(certificate)
-            self.caller = replace(self.caller, principal=principal)
+            login = self._context.certificate_login(certificate)
+            self.login_ends_at = login.ends_at
+            if login.principal is not None:
+                self.caller = replace(self.caller, principal=login.principal)
 
     def _serve_token(self, result: Result | Awaitable[Result], size: int) -> None:
         """Answer a token that was a whole frame, now or when the authenticator has decided."""

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-import re2  # type: ignore[import-untyped]
+
+from ottla.security.java_pattern import BadPattern, JavaPattern, Replacement
 
 _PRINCIPAL: Final = re.compile(r"(?P<primary>[^/@]+)(?:/(?P<instance>[^/@]+))?@(?P<realm>[^/@]+)\Z")
 _RULE: Final = re.compile(
     r"RULE:\[(?P<count>\d):(?P<format>[^\]]*)\](?:\((?P<match>[^)]*)\))?"
-    r"(?:s/(?P<pattern>[^/]*)/(?P<text>[^/]*)/(?P<global>g)?)?(?P<case>/[LU])?\Z"
+    r"(?:s/(?P<pattern>[^/]*)/(?P<text>[^/]*)/(?P<global>g)?)?/?(?P<case>[LU])?\Z"
 )
 _PARAMETER: Final = re.compile(r"\$(\d+)")
-_JAVA_GROUP: Final = re.compile(r"\$(\d)")
 _NOT_SIMPLE: Final = re.compile(r"[/@]")
 
 
@@ -45,9 +45,9 @@ class KerberosName(msgspec.Struct, frozen=True):
 class _Rule(msgspec.Struct, frozen=True):
     count: int
     format: str
-    match: str | None = None
-    pattern: str | None = None
-    text: str = ""
+    match: JavaPattern | None = None
+    pattern: JavaPattern | None = None
+    replacement: Replacement | None = None
     is_global: bool = False
     case: str = ""
 
@@ -87,10 +87,10 @@ class KerberosRules:
         if len(parts) - 1 != rule.count:
             return None
         base = _PARAMETER.sub(lambda found: parts[int(found[1])], rule.format)
-        if rule.match is not None and re2.fullmatch(rule.match, base) is None:
+        if rule.match is not None and not rule.match.matches(base):
             return None
-        if rule.pattern is not None:
-            base = re2.sub(rule.pattern, rule.text, base, count=0 if rule.is_global else 1)
+        if rule.pattern is not None and rule.replacement is not None:
+            base = rule.pattern.replace(base, rule.replacement, only_first=not rule.is_global)
         return {"L": base.lower(), "U": base.upper()}.get(rule.case, base)
 
 
@@ -104,23 +104,26 @@ def _parse(text: str) -> _Rule | None:
     count = int(found["count"])
     if any(int(number) > count for number in _PARAMETER.findall(found["format"])):
         raise BadKerberosRules(f"{text!r} names a part that a principal of {count} does not have")
-    for pattern in (found["match"], found["pattern"]):
-        _check_pattern(text, pattern)
+    match, pattern, replacement = _patterns(text, found)
     return _Rule(
         count,
         found["format"],
-        found["match"],
-        found["pattern"],
-        _JAVA_GROUP.sub(r"\\\1", found["text"] or ""),
+        match,
+        pattern,
+        replacement,
         found["global"] is not None,
-        (found["case"] or "")[1:],
+        found["case"] or "",
     )
 
 
-def _check_pattern(rule: str, pattern: str | None) -> None:
-    if pattern is None:
-        return
+def _patterns(
+    rule: str, found: re.Match[str]
+) -> tuple[JavaPattern | None, JavaPattern | None, Replacement | None]:
     try:
-        re2.compile(pattern)
-    except re2.error as error:
-        raise BadKerberosRules(f"{rule!r}: {pattern!r} is not a regular expression") from error
+        match = None if found["match"] is None else JavaPattern(found["match"])
+        if found["pattern"] is None:
+            return match, None, None
+        pattern = JavaPattern(found["pattern"])
+        return match, pattern, Replacement(found["text"], pattern)
+    except BadPattern as error:
+        raise BadKerberosRules(f"{rule!r}: {error}") from error
