@@ -114,7 +114,7 @@ def _check_directory(directory: Directory) -> list[Checked]:
         fix = f"Make it writable for this user: `chown -R $USER {path}`, or use another directory."
         return [Checked("directory", State.PROBLEM, f"{path} is not writable", fix)]
     if directory.refusal is not None:
-        fix = "Restore meta.properties from another directory of the node, or format it again."
+        fix = "Restore meta.properties from a backup, or with `ottla format --restore`."
         return [Checked("directory", State.PROBLEM, directory.refusal, fix)]
     if directory.free_bytes < FREE_BYTES_MIN:
         return [

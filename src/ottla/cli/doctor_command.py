@@ -41,6 +41,7 @@ from ottla.protocol.types import NodeId
 from ottla.replication.recovery_losses import FILE_NAME as LOSSES_NAME
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Address
+from ottla.storage.directory_data import find_data
 from ottla.storage.meta_properties import MetaPropertiesRefused, read_meta_properties
 from ottla.storage.set_aside import is_set_aside
 
@@ -181,8 +182,12 @@ def _directory(path: Path) -> Directory:
     free = shutil.disk_usage(there).free
     try:
         meta = read_meta_properties(RealDisk(), str(path)) if path.is_dir() else None
+        lost = find_data(RealDisk(), str(path)) if meta is None and path.is_dir() else None
     except (MetaPropertiesRefused, OSError) as error:
         return Directory(str(path), is_writable, free, refusal=str(error))
+    if lost is not None:
+        refusal = f"{path} has data ({lost}), but no meta.properties"
+        return Directory(str(path), is_writable, free, refusal=refusal)
     if meta is None:
         return Directory(str(path), is_writable, free)
     return Directory(str(path), is_writable, free, meta.cluster_id, meta.node_id)

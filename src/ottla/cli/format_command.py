@@ -14,6 +14,7 @@ from ottla.cli.failures import fail, reason_of
 from ottla.cli.host.plan import PORT_STEP, BadHostPlan, plan_host
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
+from ottla.cli.rendering import Plain
 from ottla.cli.settings_file import load_settings
 from ottla.cli.text_files import UnreadableFile, read_text
 from ottla.config.loading import Loaded
@@ -25,7 +26,9 @@ from ottla.node.format_plan import (
     plan_format,
 )
 from ottla.node.formatting import FormatRefused, described, format_node
-from ottla.protocol.uuids import uuid_text
+from ottla.node.restoring import RestoreOptions, RestoreRefused, restore_owner
+from ottla.protocol.types import NodeId
+from ottla.protocol.uuids import parse_uuid, uuid_text
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
@@ -68,6 +71,19 @@ ScramOption = Annotated[
         help="A user as above, or @FILE with one on each line: other users can see command lines.",
     ),
 ]
+RestoreOption = Annotated[
+    bool,
+    typer.Option(
+        "--restore",
+        help="Format nothing: write a lost meta.properties again, with the ids that it had.",
+    ),
+]
+DirectoryIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--directory-id", help="With --restore: the directory's id, if it cannot be found."
+    ),
+]
 
 
 @app.command("format")
@@ -98,6 +114,8 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
             "--ignore-formatted", "-g", help="Skip directories that are already formatted."
         ),
     ] = False,
+    restore: RestoreOption = False,
+    directory_id: DirectoryIdOption = None,
     nodes: NodesOption = None,
     port_step: PortStepOption = PORT_STEP,
     output: OutputOption = None,
@@ -108,6 +126,9 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     SCRAM-SHA-256=\\[name=NAME,password=PASSWORD].
     """
     source = _source_of(file, config)
+    if restore:
+        _restore(context, output, load_settings(source, []), cluster_id, directory_id)
+        return
     quorum = Quorum(standalone, initial_controllers, no_initial_controllers)
     options = FormatOptions(
         cluster_id=cluster_id or uuid_text(SystemRandom().uuid()),
@@ -124,11 +145,45 @@ def format_directories(  # noqa: PLR0913 - one per option of Kafka's tool
     ]
     if cluster_id is None:
         say(f"the cluster's id is new; format its other nodes with -t {options.cluster_id}")
+    _print(context, output, done)
+
+
+def _print(context: typer.Context, output: OutputOption, done: list[tuple[str, str]]) -> None:
     if chosen(context, output) is Output.TABLE:
         for name, path in done:
             typer.echo(f"{name}: {path}")
     else:
         answer(context, output, [{"directory": path, "state": name} for name, path in done])
+
+
+def _restore(
+    context: typer.Context,
+    output: OutputOption,
+    loaded: Loaded,
+    cluster_id: str | None,
+    directory_id: str | None,
+) -> None:
+    """Write the lost meta.properties of a directory, and print it."""
+    try:
+        known = None if directory_id is None else parse_uuid(directory_id)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--directory-id") from error
+    directories = all_directories(loaded.broker)
+    node_id = NodeId(loaded.broker.node_id)
+    try:
+        path, meta = restore_owner(
+            RealDisk(), RestoreOptions(node_id, directories, cluster_id, known)
+        )
+    except (RestoreRefused, OSError) as error:
+        fail(str(error))
+    assert meta.directory_id is not None
+    row: dict[str, Plain] = {
+        "directory": path,
+        "node_id": meta.node_id,
+        "cluster_id": meta.cluster_id,
+        "directory_id": uuid_text(meta.directory_id),
+    }
+    answer(context, output, row)
 
 
 def _source_of(file: Path | None, config: Path | None) -> Path:

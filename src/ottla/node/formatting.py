@@ -24,6 +24,7 @@ from ottla.raft.metadata_log import DIRECTORY_NAME
 from ottla.raft.snapshots import BOOTSTRAP_NAME, data_batch, snapshot_name
 from ottla.runtime.atomic_file import replace_file
 from ottla.runtime.ports import Disk, Random
+from ottla.storage.directory_data import find_data
 from ottla.storage.meta_properties import (
     MetaProperties,
     MetaPropertiesRefused,
@@ -89,7 +90,7 @@ def _is_formatted(disk: Disk, path: str, plan: FormatPlan) -> bool:
     """Say whether a directory is already formatted for this node.
 
     Raises:
-        FormatRefused: it belongs to another node or cluster.
+        FormatRefused: it belongs to another node or cluster, or to an unknown one.
     """
     if not disk.exists(path):
         return False
@@ -98,6 +99,13 @@ def _is_formatted(disk: Disk, path: str, plan: FormatPlan) -> bool:
     except MetaPropertiesRefused as error:
         raise FormatRefused(str(error)) from error
     if meta is None:
+        name = find_data(disk, path)
+        if name is not None:
+            raise FormatRefused(
+                f"{path}: holds the data of a node ({name}), but no meta.properties. Formatting "
+                "would give it new ids and make the data useless. Restore the file from a backup, "
+                "or with `ottla format --restore`; to start anew, empty the directory first"
+            )
         return False
     if meta.cluster_id != plan.cluster_id:
         raise FormatRefused(

@@ -41,6 +41,7 @@ Log directories
     checkpoints              the format of checkpoint files
     clean_shutdown           ``.kafka_cleanshutdown``
     meta_properties          ``meta.properties``
+    directory_data           whether a directory holds data of a node
     partition_metadata       ``partition.metadata``
     partition_names          names of partition directories
     log_move_steps           the next step of a move between directories

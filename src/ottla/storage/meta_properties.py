@@ -20,12 +20,14 @@ from ottla.protocol.types import Buffer, NodeId, Uuid
 from ottla.protocol.uuids import is_reserved, parse_uuid, uuid_text
 from ottla.runtime.atomic_file import read_file, replace_file
 from ottla.runtime.ports import Disk, Random
+from ottla.storage.directory_data import find_data
 
 FILE_NAME = "meta.properties"
 VERSION = "1"
 RESTORE = (
     "The file says which node owns the directory, so the node does not start: restore it from a "
-    "backup, or write it again with the cluster.id, node.id and directory.id that it had."
+    "backup, or remove what is left of it and run `ottla format --restore`, which finds its "
+    "cluster.id, node.id and directory.id."
 )
 BYTES_MAX = 64 * 1024  # the file has a handful of short lines
 
@@ -83,6 +85,10 @@ def claim(disk: Disk, directory: str, *, node_id: NodeId, cluster_id: str | None
     """
     meta = read_meta_properties(disk, directory)
     if meta is None:
+        if (name := find_data(disk, directory)) is not None:
+            raise MetaPropertiesRefused(
+                f"{directory}: has data ({name}), but no {FILE_NAME}. {RESTORE}"
+            )
         raise NotFormatted(f"{directory}: is not formatted: there is no {FILE_NAME}")
     if meta.node_id != node_id:
         raise MetaPropertiesRefused(
