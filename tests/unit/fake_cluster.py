@@ -249,8 +249,12 @@ def with_cluster(
     scenario: Callable[[Cluster], Awaitable[None]],
     options: ClientOptions | None = None,
     silent: Sequence[int] = (),
+    cut_off: Sequence[int] = (),
 ) -> None:
-    """Run a scenario with a client that knows both brokers' addresses. Simulated time."""
+    """Run a scenario with a client that knows all brokers' addresses. Simulated time.
+
+    ``silent`` brokers refuse connections; the network loses what is sent to those ``cut_off``.
+    """
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -260,6 +264,8 @@ def with_cluster(
                 await network.port_of(f"b{node}").listen(
                     Address(f"b{node}", 9092), lambda node=node: FakeBroker(fake, node)
                 )
+        for node in cut_off:
+            network.cut("client", f"b{node}")
         ports = ClientPorts(network.port_of("client"), SimClock(loop), SimRandom(1))
         bootstrap = [Address(f"b{node}", 9092) for node in range(1, fake.nodes + 1)]
         async with await Cluster.open(ports, bootstrap, options) as cluster:

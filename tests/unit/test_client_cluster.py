@@ -6,8 +6,9 @@ import pytest
 from fake_cluster import FakeCluster, topic_id, with_cluster
 
 from ottla.client.accumulator import AccumulatorLimits
-from ottla.client.cluster import Cluster, NoBroker, Refused
-from ottla.client.connection import ConnectionLost
+from ottla.client.bootstrap import open_first
+from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, NoBroker, Refused
+from ottla.client.connection import Connection, ConnectionLost
 from ottla.client.consumer import ReaderOptions, open_reader
 from ottla.client.offset_spec import BEGINNING, END, AtOffset, AtTime, BeforeEnd
 from ottla.client.offsets import list_offsets, resolve
@@ -23,6 +24,12 @@ from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.schema import Message
 from ottla.protocol.types import Millis, NodeId, Offset, TopicPartition
+from ottla.runtime.ports import Address
+from ottla.security.sasl.credentials import LoginFailed
+from simulation.clock import SimClock
+from simulation.loop import run_simulated
+from simulation.network import SimNetwork
+from simulation.random import SimRandom
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -51,6 +58,65 @@ def test_open_raises_no_broker_if_none_responds() -> None:
 
     with pytest.raises(NoBroker, match=r"b1:9092.*b2:9092"):
         with_cluster(FakeCluster(), never, silent=[1, 2])
+
+
+def test_brokers_that_are_cut_off_do_not_delay_finding_one() -> None:
+    fake = FakeCluster(nodes=4)
+
+    async def scenario(cluster: Cluster) -> None:
+        assert set(cluster.nodes) == {1, 2, 3, 4}
+        await cluster.metadata(None)  # of the broker that has answered
+        assert asyncio.get_running_loop().time() < 1
+
+    with_cluster(fake, scenario, cut_off=[1, 2, 3])
+
+
+def test_finding_a_broker_has_one_budget_for_all_addresses() -> None:
+    async def never(cluster: Cluster) -> None:
+        raise AssertionError
+
+    async def timed() -> None:
+        loop = asyncio.get_running_loop()
+        network = SimNetwork(loop, seed=1)
+        ports = ClientPorts(network.port_of("client"), SimClock(loop), SimRandom(1))
+        for node in range(5):
+            network.cut("client", f"b{node}")
+        addresses = [Address(f"b{node}", 9092) for node in range(5)]
+        with pytest.raises(NoBroker, match=r"b0:9092: no answer within 3 s; .*b4:9092: no answer"):
+            await Cluster.open(ports, addresses, ClientOptions(find_timeout_ms=3000))
+        assert 2.9 < loop.time() < 3.1
+
+    run_simulated(timed())
+
+
+def test_brokers_that_do_not_answer_a_request_share_one_budget() -> None:
+    fake = FakeCluster(nodes=3)
+
+    async def scenario(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        fake.script = [lambda node, message: "no reply"]
+        began = loop.time()
+        with pytest.raises(NoBroker, match=r"b1:9092: Metadata: \d+ ms"):
+            await cluster.metadata([])
+        assert loop.time() - began < 31
+
+    with_cluster(fake, scenario)
+
+
+def test_wrong_credentials_end_the_search_for_a_broker() -> None:
+    async def refused(address: Address) -> Connection:
+        if address.host == "b1":
+            raise LoginFailed("wrong password")
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def search() -> None:
+        addresses = [Address(f"b{node}", 9092) for node in range(1, 4)]
+        with pytest.raises(LoginFailed):
+            await open_first(addresses, refused, {}, 10)
+        assert asyncio.get_running_loop().time() < 1
+
+    run_simulated(search())
 
 
 def test_leader_is_cached_until_forget() -> None:

@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from ottla.client.backoff import Backoff
+from ottla.client.bootstrap import open_first, reason_of
 from ottla.client.connection import TIMEOUT_MS, Connection, ConnectionLost, Options, send_over
 from ottla.protocol.errors import ErrorCode, is_retriable, name_of_code
 from ottla.protocol.faults import RequestTimedOut
@@ -32,6 +33,9 @@ from ottla.runtime.ports import Address, Clock, Network, Random
 from ottla.security.sasl.credentials import LoginFailed
 
 Reply = TypeVar("Reply", bound=Message)
+
+FIND_TIMEOUT_MS: Final = 10_000
+"""How long a request to any broker looks for one that answers, over all addresses."""
 
 ATTEMPTS_MAX: Final = 8
 """Metadata requests before a partition counts as leaderless: about 5 s."""
@@ -67,6 +71,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     connection: Options = msgspec.field(default_factory=Options)
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     timeout_ms: int = TIMEOUT_MS
+    find_timeout_ms: int = FIND_TIMEOUT_MS
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -262,29 +267,44 @@ class Cluster:
             LoginFailed: a broker refused the credentials.
             ConnectionLost, RequestTimedOut: as `send_to`, if the request may not be repeated.
         """
-        failures: list[str] = []
-        for address in dict.fromkeys((*self._addresses.values(), *self._bootstrap)):
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        found_by = began + self.options.find_timeout_ms / 1000
+        failures: dict[Address, str] = {}
+        while (address := await self._any_broker(failures, found_by)) is not None:
+            left_ms = int((began - loop.time()) * 1000) + self.options.timeout_ms
+            if left_ms <= 0:
+                break
             try:
-                await self._open(address)
-            except LoginFailed:
-                raise  # as Kafka's clients: another broker knows the same users
-            except (OSError, RequestTimedOut) as error:
-                failures.append(f"{address}: {_reason(error)}")
-                continue
-            try:
-                response = await send_over(
-                    partial(self._open, address), request, self.options.timeout_ms
-                )
+                response = await send_over(partial(self._open, address), request, left_ms)
             except LoginFailed:
                 raise
             except (OSError, RequestTimedOut) as error:
                 if not may_repeat and isinstance(error, ConnectionLost | RequestTimedOut):
                     raise
-                failures.append(f"{address}: {_reason(error)}")
+                failures[address] = reason_of(error)
                 continue
             assert isinstance(response, reply)
             return response
-        raise NoBroker("no broker responds: " + "; ".join(failures))
+        reasons = "; ".join(f"{address}: {reason}" for address, reason in failures.items())
+        raise NoBroker(f"no broker responds: {reasons}")
+
+    async def _any_broker(self, failures: dict[Address, str], found_by: float) -> Address | None:
+        """Connect to a broker that has not failed; prefer one with an open connection.
+
+        None if none answers by ``found_by``, in the loop's time; ``failures`` has the reasons.
+        """
+        addresses = dict.fromkeys((*self._addresses.values(), *self._bootstrap))
+        left = [address for address in addresses if address not in failures]
+        for address in left:
+            connection = self._connections.get(address)
+            if connection is not None and connection.is_open:
+                return address
+        limit_s = found_by - asyncio.get_running_loop().time()
+        if limit_s <= 0:
+            return None
+        opened = await open_first(left, self._open, failures, limit_s)
+        return None if opened is None else opened.address
 
     async def connection(self, node_id: NodeId) -> Connection:
         """Return the connection to a broker; open it if necessary.
@@ -301,7 +321,7 @@ class Cluster:
         except LoginFailed:
             raise
         except (OSError, RequestTimedOut) as error:
-            raise NoBroker(f"broker {node_id} at {address}: {_reason(error)}") from error
+            raise NoBroker(f"broker {node_id} at {address}: {reason_of(error)}") from error
 
     async def _open(self, address: Address) -> Connection:
         async with self._opening.setdefault(address, asyncio.Lock()):
@@ -315,10 +335,3 @@ class Cluster:
                 )
                 self._connections[address] = connection
         return connection
-
-
-def _reason(error: Exception) -> str:
-    """Return the cause without error numbers and repeated addresses."""
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    return str(error) or type(error).__name__
