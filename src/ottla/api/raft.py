@@ -342,9 +342,9 @@ class RaftHandlers:
         self, caller: Caller, request: describe_quorum.DescribeQuorumRequest, version: int
     ) -> describe_quorum.DescribeQuorumResponse:
         """Describe the quorum; only its leader knows the offsets of the others."""
-        asked = [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics]
+        asked = requested_partitions(request)
         if asked != [(TOPIC, [PARTITION])]:
-            return _unknown_partitions(asked)
+            return unknown_partitions(asked)
         view = self._quorum.describe()
         if view.role is not Role.LEADER:
             return describe_quorum.DescribeQuorumResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
@@ -362,7 +362,7 @@ class RaftHandlers:
         return describe_quorum.DescribeQuorumResponse(
             error_message=None,
             topics=[describe_quorum.ResponseTopicData(TOPIC, [reply])],
-            nodes=_nodes(view.voters),
+            nodes=voter_nodes(view.voters),
         )
 
 
@@ -425,9 +425,17 @@ def _message(reply: core.VoterChangeReply) -> str | None:
     return reply.message or reply.error.name
 
 
-def _unknown_partitions(
+def requested_partitions(
+    request: describe_quorum.DescribeQuorumRequest,
+) -> list[tuple[str, list[int]]]:
+    """Return the topics and partitions that a DescribeQuorum names."""
+    return [(t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics]
+
+
+def unknown_partitions(
     asked: Iterable[tuple[str, list[int]]],
 ) -> describe_quorum.DescribeQuorumResponse:
+    """Return the answer about partitions other than the metadata log."""
     error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Only the metadata log has a quorum"
     return describe_quorum.DescribeQuorumResponse(
         error_message=None,
@@ -455,7 +463,8 @@ def _replica_state(replica: ReplicaView, now: Millis) -> describe_quorum.Replica
     )
 
 
-def _nodes(voters: VoterSet) -> list[describe_quorum.Node]:
+def voter_nodes(voters: VoterSet) -> list[describe_quorum.Node]:
+    """Return the voters with their addresses."""
     return [
         describe_quorum.Node(
             voter.key.node_id,

@@ -362,7 +362,7 @@ _QUORUM: Final = (
     ),
     Api(
         key=ApiKey.DESCRIBE_QUORUM,
-        broker=_FORWARD,
+        broker=Handler("ottla.api.describe_quorum:QuorumDescriptions.on_describe", raw=True),
         controller=Handler("ottla.api.raft:RaftHandlers.on_describe"),
         forwarding=_READ,
     ),

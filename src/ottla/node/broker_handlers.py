@@ -35,6 +35,7 @@ from ottla.node.replica_manager import ReplicaManager
 from ottla.node.telemetry import Telemetry
 from ottla.node.token_services import token_descriptions
 from ottla.quotas.client_quotas import ClientQuotas
+from ottla.raft.core.view import QuorumView
 from ottla.replication.hosted_partitions import Partitions
 from ottla.runtime.worker import ThreadWorker
 from ottla.security.acl import AclOperation, ResourceType
@@ -56,6 +57,7 @@ class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     quotas: ClientQuotas
     telemetry: Telemetry
     fenced_brokers: FencedBrokers
+    quorum: Callable[[], QuorumView]
 
     @property
     def config(self) -> BrokerConfig:
@@ -235,6 +237,15 @@ def _config_changes(broker: BrokerDependencies) -> object:
     )
 
 
+def _quorum(broker: BrokerDependencies) -> object:
+    from ottla.api.describe_quorum import QuorumDescriptions
+
+    may_describe = broker.access.may_on_cluster(AclOperation.DESCRIBE)
+    return QuorumDescriptions(
+        broker.context.node_id, _forwarder(broker), broker.quorum, may_describe
+    )
+
+
 def _sasl(broker: BrokerDependencies) -> object:
     from ottla.api.unconfigured import SaslHandlers
 
@@ -371,6 +382,7 @@ CONSTRUCTORS: Final[Mapping[str, Construct]] = MappingProxyType(
         "ottla.api.topic_partitions:TopicPartitionsHandlers": _topic_partitions,
         "ottla.api.describe:DescribeHandlers": _describe,
         "ottla.api.config_changes:ConfigChangeHandlers": _config_changes,
+        "ottla.api.describe_quorum:QuorumDescriptions": _quorum,
         "ottla.api.unconfigured:SaslHandlers": _sasl,
         "ottla.api.delegation_tokens:TokenChanges": _token_changes,
         "ottla.api.delegation_tokens:TokenDescriptions": _token_descriptions,

@@ -127,6 +127,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
             listeners=ListenerChecks(loaded, ports, context.security, open_listeners),
             telemetry=telemetry,
             fenced_brokers=fenced_brokers,
+            quorum=inputs.quorum.driver.describe,
         )
     )
     gate = StartGate(watch.current, int(context.node_id))
