@@ -6,21 +6,26 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from ottla.cli.cluster_state import ClusterState
 from ottla.cli.doctor import (
+    Dial,
     Directory,
-    Port,
+    Place,
     State,
+    check_addresses,
     check_advertised,
+    check_cluster,
     check_damaged,
     check_directories,
     check_java,
     check_open_files,
-    check_port,
+    check_quorum,
     damaged_replicas,
 )
 from ottla.cli.escaping import escape
-from ottla.cli.health import find_problems
+from ottla.cli.health import Problem, find_problems, lost_quorum
 from ottla.cli.message_format import (
     BadFormat,
     as_is,
@@ -40,6 +45,7 @@ from ottla.cli.output import Output
 from ottla.cli.rendering import render, render_line
 from ottla.cli.sizes import human
 from ottla.cli.up_plan import BadPlan, plan_nodes, settings_of
+from ottla.client.admin_quorum import DescribedQuorum
 from ottla.config.loading import load
 from ottla.node.gauges import ScrubCounts, scrub_families
 from ottla.observability.exposition import Registry
@@ -316,19 +322,28 @@ def test_settings_are_what_a_node_takes(count: int, replicas: int, in_sync: int)
 # -- health ------------------------------------------------------------------------
 
 
-def quorum(leader: int = 1, *fetched: int) -> ResponsePartitionData:
+def quorum(leader: int = 1, *fetched: int) -> DescribedQuorum:
     voters = [ReplicaState(n + 1, last_fetch_timestamp=at) for n, at in enumerate(fetched)]
-    return ResponsePartitionData(leader_id=leader, current_voters=voters)
+    return DescribedQuorum(ResponsePartitionData(leader_id=leader, current_voters=voters), {})
 
 
 def topic(*partitions: MetadataResponsePartition) -> MetadataResponseTopic:
     return MetadataResponseTopic(0, "t", partitions=list(partitions))
 
 
+BROKERS = [DescribeClusterBroker(n, "h", 9090 + n) for n in (1, 2, 3)]
+HEALTHY = ClusterState(
+    cluster_id="c",
+    brokers=BROKERS,
+    topics=[topic(MetadataResponsePartition(0, 0, 1, 0, [1, 2], [2, 1]))],
+    quorum=quorum(1, -1, 99_000, 99_000),
+    reached_voters=frozenset({1, 2, 3}),
+)
+
+
 def test_a_healthy_cluster_has_no_findings() -> None:
-    partition = MetadataResponsePartition(0, 0, 1, 0, [1, 2], [2, 1])
-    brokers = [DescribeClusterBroker(1), DescribeClusterBroker(2)]
-    assert find_problems(brokers, [topic(partition)], quorum(1, -1, 99_000), Millis(100_000)) == []
+    assert find_problems(HEALTHY, Millis(100_000)) == []
+    assert lost_quorum(HEALTHY) is None
 
 
 def test_everything_wrong_is_found() -> None:
@@ -337,10 +352,50 @@ def test_everything_wrong_is_found() -> None:
         MetadataResponsePartition(0, 0, -1, 0, [2], [2]),
     )
     brokers = [DescribeClusterBroker(1), DescribeClusterBroker(2, is_fenced=True)]
-    found = find_problems(brokers, [partitions], quorum(1, 0, 1000, 99_000), Millis(100_000))
+    state = replace(
+        HEALTHY, brokers=brokers, topics=[partitions], quorum=quorum(1, 0, 1000, 99_000)
+    )
+    found = find_problems(state, Millis(100_000))
     assert [each.subject for each in found] == ["broker 2", "controller 2", "t-0", "t-1"]
     assert "no leader" in found[2].problem and ": 2 not in sync" in found[3].problem
-    assert "no leader" in find_problems([], [], quorum(-1), Millis(0))[0].problem
+
+
+def test_brokers_that_do_not_answer_are_problems_with_what_they_lead() -> None:
+    partitions = [MetadataResponsePartition(0, n, n + 1, 0, [1, 2], [1, 2]) for n in range(2)]
+    state = replace(HEALTHY, topics=[topic(*partitions)], unreachable={2: "connection refused"})
+    found = {each.subject: each.problem for each in find_problems(state, Millis(100_000))}
+    assert found == {
+        "broker 2": "does not answer at h:9092 (connection refused); it leads 1 partition",
+        "t-0": "is under-replicated: 2 not reachable",
+        "t-1": "is led by broker 2, which does not answer",
+    }
+
+
+@pytest.mark.parametrize(
+    ("leader", "reached", "sentence", "advice"),
+    [
+        (-1, {1}, "no leader: 1 of 3 voters is reachable", "Start nodes 2 and 3 again. If"),
+        (-1, set(), "no leader: 0 of 3 voters are reachable", "Start nodes 1, 2 and 3 again."),
+        (-1, {1, 3}, "no leader: 2 of 3 voters are reachable", "An election may be under way"),
+        (1, {1}, "a leader without a majority: 1 of 3 voters is", "docs/backup.md"),
+    ],
+)
+def test_lost_quorum_says_who_is_missing_and_what_to_do(
+    leader: int, reached: set[int], sentence: str, advice: str
+) -> None:
+    state = replace(HEALTHY, quorum=quorum(leader, 1, 1, 1), reached_voters=frozenset(reached))
+    lost = lost_quorum(state)
+    assert lost is not None
+    assert f"the metadata quorum has {sentence}" in lost.problem
+    assert advice in lost.advice
+    (problem,) = find_problems(state, Millis(0))
+    assert (problem.subject, problem.problem) == ("metadata quorum", lost.problem)
+
+
+def test_quorum_that_is_not_described_is_a_problem() -> None:
+    state = replace(HEALTHY, quorum=None, quorum_failure="no answer within 1 s")
+    (problem,) = find_problems(state, Millis(0))
+    assert problem.problem == "the metadata quorum cannot be described: no answer within 1 s"
 
 
 # -- the doctor --------------------------------------------------------------------
@@ -348,10 +403,46 @@ def test_everything_wrong_is_found() -> None:
 GOOD = Directory("/a", True, 1 << 40, "c1", 1)
 
 
-def test_ports_are_judged_by_who_answers() -> None:
-    assert check_port(Port("h:1", True, False)).state is State.OK
-    assert check_port(Port("h:1", False, True)).state is State.OK
-    assert check_port(Port("h:1", False, False)).state is State.PROBLEM
+ANSWERS = Place("h:1", None)
+DEAD = Place("h:2", "connection refused", Dial.REFUSED)
+OTHER = Place("h:3", "not a reply", Dial.ACCEPTED)
+
+
+@pytest.mark.parametrize(
+    ("places", "is_named", "is_formatted", "states"),
+    [
+        ([ANSWERS], False, True, ["ok"]),
+        ([DEAD], False, False, ["ok"]),
+        ([DEAD], False, True, ["warning"]),
+        ([DEAD], True, False, ["problem"]),
+        ([ANSWERS, DEAD], False, False, ["ok", "problem"]),
+        ([DEAD, ANSWERS, DEAD], True, True, ["problem", "ok", "problem"]),
+        ([OTHER], False, False, ["problem"]),
+    ],
+)
+def test_each_address_is_judged_by_who_answers(
+    places: list[Place], is_named: bool, is_formatted: bool, states: list[str]
+) -> None:
+    checked = check_addresses(places, is_named=is_named, is_formatted=is_formatted)
+    assert [each.state for each in checked] == states
+    assert all(bool(each.fix) == (each.state is not State.OK) for each in checked)
+
+
+def test_doctor_finds_what_cluster_health_finds() -> None:
+    (checked,) = check_cluster(HEALTHY, [])
+    assert (checked.state, checked.detail) == (
+        State.OK,
+        "every broker serves (3), every partition has all its replicas (1)",
+    )
+    problems = [Problem(f"t-{n}", "has no leader") for n in range(8)]
+    found = check_cluster(HEALTHY, problems)
+    assert [each.state for each in found] == [State.PROBLEM] * 6
+    assert found[0].detail == "t-0 has no leader"
+    assert found[-1].detail == "there are 3 problems more"
+    assert check_quorum(HEALTHY).detail == "node 1 leads 3 voters"
+    lost = replace(HEALTHY, quorum=quorum(-1, 1, 1, 1), reached_voters=frozenset({1}))
+    assert check_quorum(lost).state is State.PROBLEM
+    assert "docs/backup.md" in check_quorum(lost).fix
 
 
 def test_directories_must_belong_together() -> None:
@@ -390,7 +481,6 @@ def test_doctor_reads_damaged_replicas_from_the_metrics_page() -> None:
 
 def test_every_trouble_has_a_way_out() -> None:
     judged = [
-        check_port(Port("h:1", False, False)),
         *check_directories([Directory("/a", False, 0)], None, None),
         *check_directories([GOOD], "c2", 2),
         *check_advertised({"h:1": "refused", "h:2": None}),

@@ -54,8 +54,9 @@ LOST = QuorumView(
     kraft_version=1,
     voters=VoterSet(tuple(map(voter, (1, 2, 3)))),
     is_voter=True,
+    is_led=False,
 )
-LED = replace(LOST, role=Role.FOLLOWER)
+LED = replace(LOST, role=Role.FOLLOWER, is_led=True)
 
 
 @dataclass

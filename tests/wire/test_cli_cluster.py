@@ -244,8 +244,22 @@ def test_cluster_commands_describe_the_cluster(ottla: Ottla) -> None:
 def test_doctor_reports_ok_for_a_healthy_node(ottla: Ottla, tmp_path: Path) -> None:
     rows = ottla.json("doctor", "--data", str(tmp_path))
     by_check = {row["check"]: row["state"] for row in rows}
-    assert by_check["port"] == by_check["directory"] == by_check["advertised address"] == "ok"
-    assert by_check["damaged replicas"] == "ok"
+    assert by_check["address"] == by_check["directory"] == by_check["advertised address"] == "ok"
+    assert by_check["cluster"] == by_check["quorum"] == by_check["damaged replicas"] == "ok"
+
+
+def test_doctor_reports_a_named_address_at_which_no_broker_answers(
+    ottla: Ottla, tmp_path: Path
+) -> None:
+    dead = f"127.0.0.1:{free_ports(1)[0]}"
+    for bootstrap in (dead, f"{ottla.bootstrap},{dead}"):
+        arguments = ["doctor", "--data", str(tmp_path), "-b", bootstrap, "-o", "json"]
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 1, done.output
+        rows = [row for row in json.loads(done.stdout) if row["state"] == "problem"]
+        details = [row["detail"] for row in rows]
+        assert details == [f"no broker answers at {dead}: connection refused"]
+        assert all("Start the node" in row["fix"] for row in rows)
 
 
 # -- up ----------------------------------------------------------------------------

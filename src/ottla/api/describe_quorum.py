@@ -29,7 +29,6 @@ from ottla.protocol.messages.describe_quorum import (
     ResponseTopicData,
 )
 from ottla.protocol.types import NO_LEADER, NodeId
-from ottla.raft.core.effects import Role
 from ottla.raft.core.view import QuorumView
 from ottla.raft.rpc_codec import PARTITION, TOPIC
 
@@ -89,7 +88,7 @@ class _LeaderWatch:
 
     def _check(self) -> None:
         now = self._loop.time()
-        if self._view().role in (Role.LEADER, Role.FOLLOWER):
+        if self._view().is_led:
             self._led_at = now
         elif now - self._led_at >= LEADERLESS_MS / 1000:
             self._limit.reschedule(now)

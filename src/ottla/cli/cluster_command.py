@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.cluster_state import ClusterState, observe
 from ottla.cli.failures import fail
-from ottla.cli.health import Problem, find_problems
+from ottla.cli.health import find_problems, led_partitions, lost_quorum
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.reassign_plan import BadPlan, plan_drain
 from ottla.cli.reassign_throttle import Move
@@ -20,11 +21,12 @@ from ottla.cli.topic_placement import (
     replicas_of,
     serving_brokers,
 )
-from ottla.client.admin import describe_cluster, describe_quorum, list_topics
+from ottla.client.admin import list_topics
 from ottla.client.admin_replicas import unregister_broker
 from ottla.client.cluster import Cluster
 from ottla.protocol.messages.describe_quorum import ResponsePartitionData
 from ottla.protocol.messages.metadata import MetadataResponseTopic
+from ottla.protocol.types import Millis
 
 app = typer.Typer(
     help="Describe and check the cluster; drain and unregister brokers.",
@@ -41,32 +43,54 @@ def info(
     output: OutputOption = None,
 ) -> None:
     """Show the cluster's id, brokers and metadata quorum."""
-    answer(context, output, with_cluster(bootstrap, _info))
+    state, _ = with_cluster(bootstrap, _observe)
+    answer(context, output, _info(state))
+    lost = lost_quorum(state)
+    if lost is not None:
+        say(str(lost))
 
 
-async def _info(cluster: Cluster) -> Row:
-    reply = await describe_cluster(cluster)
-    quorum = await describe_quorum(cluster)
-    topics = await list_topics(cluster)
+async def _observe(cluster: Cluster) -> tuple[ClusterState, Millis]:
+    return await observe(cluster), cluster.ports.clock.now()
+
+
+def _info(state: ClusterState) -> Row:
+    quorum = None if state.quorum is None else state.quorum.state
+    leader = None if quorum is None or quorum.leader_id < 0 else quorum.leader_id
+    voters = [] if quorum is None else [each.replica_id for each in quorum.current_voters]
     return {
-        "cluster_id": reply.cluster_id,
-        "controller": quorum.leader_id,
-        "metadata_epoch": quorum.leader_epoch,
-        "metadata_offset": quorum.high_watermark,
-        "voters": [each.replica_id for each in quorum.current_voters],
-        "observers": [each.replica_id for each in quorum.observers],
-        **_counts(topics),
-        "brokers": [
-            {
-                "id": each.broker_id,
-                "address": f"{each.host}:{each.port}",
-                "rack": each.rack,
-                "fenced": each.is_fenced,
-            }
-            for each in sorted(reply.brokers, key=lambda each: each.broker_id)
-        ],
-        "quorum": _quorum(quorum),
+        "cluster_id": state.cluster_id,
+        "controller": leader,
+        "metadata_epoch": None if quorum is None else quorum.leader_epoch,
+        "metadata_offset": None if quorum is None else quorum.high_watermark,
+        "voters": voters,
+        "observers": [] if quorum is None else [each.replica_id for each in quorum.observers],
+        **_counts(state.topics),
+        "brokers": _brokers(state),
+        "quorum": [] if quorum is None else _quorum(quorum, state),
     }
+
+
+def _brokers(state: ClusterState) -> list[Row]:
+    led = led_partitions(state.topics)
+    return [
+        {
+            "id": each.broker_id,
+            "address": f"{each.host}:{each.port}",
+            "rack": each.rack,
+            "fenced": each.is_fenced,
+            "leads": led[each.broker_id],
+            "state": _state_of(each.broker_id, state, is_fenced=each.is_fenced),
+        }
+        for each in state.brokers
+    ]
+
+
+def _state_of(broker: int, state: ClusterState, *, is_fenced: bool) -> str:
+    reason = state.unreachable.get(broker)
+    if reason is not None:
+        return f"no answer: {reason}"
+    return "fenced" if is_fenced else "serves"
 
 
 def _counts(topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
@@ -81,8 +105,9 @@ def _counts(topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
     }
 
 
-def _quorum(quorum: ResponsePartitionData) -> list[Row]:
+def _quorum(quorum: ResponsePartitionData, state: ClusterState) -> list[Row]:
     """Return each replica of the metadata log, and how many records it is behind the leader."""
+    has_leader = quorum.leader_id >= 0
     end = max(
         (
             each.log_end_offset
@@ -96,7 +121,10 @@ def _quorum(quorum: ResponsePartitionData) -> list[Row]:
             "replica": each.replica_id,
             "role": "leader" if each.replica_id == quorum.leader_id else role,
             "log_end_offset": each.log_end_offset if each.log_end_offset >= 0 else None,
-            "lag": max(0, end - each.log_end_offset) if each.log_end_offset >= 0 else None,
+            "lag": max(0, end - each.log_end_offset)
+            if has_leader and each.log_end_offset >= 0
+            else None,
+            "reachable": each.replica_id in state.reached_voters if role == "voter" else None,
         }
         for role, replicas in (("voter", quorum.current_voters), ("observer", quorum.observers))
         for each in sorted(replicas, key=lambda each: each.replica_id)
@@ -111,19 +139,15 @@ def health(
     output: OutputOption = None,
 ) -> None:
     """Check the health of the cluster; exit 1 if there is a problem."""
-    found = with_cluster(bootstrap, _problems)
+    state, now = with_cluster(bootstrap, _observe)
+    found = find_problems(state, now)
     answer(context, output, [{"subject": each.subject, "problem": each.problem} for each in found])
+    lost = lost_quorum(state)
+    if lost is not None:
+        say(str(lost))
     if found:
         raise typer.Exit(1)
     say("healthy: every broker serves, every partition has a leader and all its replicas")
-
-
-async def _problems(cluster: Cluster) -> list[Problem]:
-    reply = await describe_cluster(cluster)
-    quorum = await describe_quorum(cluster)
-    return find_problems(
-        reply.brokers, await list_topics(cluster), quorum, cluster.ports.clock.now()
-    )
 
 
 @app.command("drain")

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.cli.cluster_state import ClusterState
+from ottla.cli.health import Problem, lost_quorum
 from ottla.cli.sizes import human
 
 OPEN_FILES_MIN: Final = 4096
@@ -35,27 +37,96 @@ class Checked:
     fix: str = ""
 
 
+class Dial(enum.Enum):
+    """What a TCP connection to an address led to."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
-class Port:
-    """State of a port: free, in use by a broker, or in use by another program."""
+class Place:
+    """An address of a broker. ``reason`` is why none answers there, or None."""
 
     address: str
-    is_free: bool
-    answers_kafka: bool
+    reason: str | None
+    dial: Dial = Dial.ACCEPTED
 
 
-def check_port(port: Port) -> Checked:
-    """Check the port on which a node would listen."""
-    if port.is_free:
-        return Checked("port", State.OK, f"{port.address} is free")
-    if port.answers_kafka:
-        return Checked("port", State.OK, f"a broker answers at {port.address}")
-    return Checked(
-        "port",
-        State.PROBLEM,
-        f"{port.address} is in use by something that does not speak Kafka's protocol",
-        "Stop it, or use another port: `ottla up --port N`, or `listeners` in server.properties.",
+def check_addresses(
+    places: Sequence[Place], *, is_named: bool, is_formatted: bool
+) -> list[Checked]:
+    """Check the addresses of brokers, each by itself.
+
+    A broker has to answer if the user has named the address, or if one answers at another address.
+    Otherwise this may be a machine on which a node is about to be started for the first time, or
+    one whose node is stopped (``is_formatted``).
+    """
+    is_running = any(place.reason is None for place in places)
+    return [
+        _check_address(place, is_expected=is_named or is_running, is_formatted=is_formatted)
+        for place in places
+    ]
+
+
+def _check_address(place: Place, *, is_expected: bool, is_formatted: bool) -> Checked:
+    if place.reason is None:
+        return Checked("address", State.OK, f"a broker answers at {place.address}")
+    if place.dial is Dial.ACCEPTED and not is_expected:
+        return Checked(
+            "address",
+            State.PROBLEM,
+            f"{place.address} is in use, and no broker answers there: {place.reason}",
+            "Set the connection's security settings if it is a broker. Else stop the program, or "
+            "use another port: `ottla up --port N`, or `listeners` in server.properties.",
+        )
+    fix = "Start the node (`ottla up`, `ottla server`), or correct the address of --bootstrap."
+    detail = f"no broker answers at {place.address}: {place.reason}"
+    if is_expected:
+        return Checked("address", State.PROBLEM, detail, fix)
+    if is_formatted or place.dial is Dial.FAILED:
+        return Checked("address", State.WARNING, detail, fix)
+    return Checked("address", State.OK, f"{place.address} is free")
+
+
+def check_cluster(state: ClusterState, problems: Sequence[Problem]) -> list[Checked]:
+    """Check brokers, partitions and voters, by the problems that `ottla cluster health` lists."""
+    shown = [
+        Checked("cluster", State.PROBLEM, f"{each.subject} {each.problem}", _fix_of(each))
+        for each in problems[:SHOWN_MAX]
+    ]
+    if len(problems) > SHOWN_MAX:
+        detail = f"there are {len(problems) - SHOWN_MAX} problems more"
+        shown.append(Checked("cluster", State.PROBLEM, detail, "`ottla cluster health` lists all."))
+    if shown:
+        return shown
+    partitions = sum(len(topic.partitions) for topic in state.topics)
+    detail = (
+        f"every broker serves ({len(state.brokers)}), every partition has all its replicas "
+        f"({partitions})"
     )
+    return [Checked("cluster", State.OK, detail)]
+
+
+def _fix_of(problem: Problem) -> str:
+    if problem.subject.startswith(("broker ", "controller ")):
+        return "Start it again, or look at its log."
+    return "Start the brokers that are missing, or look at their logs."
+
+
+def check_quorum(state: ClusterState) -> Checked:
+    """Check that the metadata quorum can change metadata."""
+    lost = lost_quorum(state)
+    if lost is not None:
+        return Checked(
+            "quorum", State.PROBLEM, lost.problem, f"{lost.advice[:1].upper()}{lost.advice[1:]}."
+        )
+    assert state.quorum is not None
+    quorum = state.quorum.state
+    count = len(quorum.current_voters)
+    voters = "1 voter" if count == 1 else f"{count} voters"
+    return Checked("quorum", State.OK, f"node {quorum.leader_id} leads {voters}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +265,16 @@ def check_damaged(counts: Mapping[int, int | None]) -> list[Checked]:
 
 
 def check_advertised(reached: Mapping[str, str | None]) -> list[Checked]:
-    """Check the advertised addresses: by address, why it cannot be reached, or None."""
+    """Check the advertised addresses: by address, why no broker answers there, or None."""
     return [
         Checked("advertised address", State.OK, f"{address} is reachable")
         if reason is None
         else Checked(
             "advertised address",
             State.PROBLEM,
-            f"a broker advertises {address}, which cannot be reached: {reason}",
-            "Set `advertised.listeners` to a host and port that clients can reach.",
+            f"no broker answers at {address}, which one advertises: {reason}",
+            "Start the broker. If it runs, set `advertised.listeners` to a host and port that "
+            "clients can reach.",
         )
         for address, reason in reached.items()
     ]

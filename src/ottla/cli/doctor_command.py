@@ -5,35 +5,44 @@ import json
 import os
 import resource
 import shutil
-import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
+from ottla.cli.cluster_state import ANSWER_MS, ClusterState, observe, reach_all
+from ottla.cli.connection_settings import (
+    BOOTSTRAP,
+    client_properties,
+    options_of,
+    resolve_bootstrap,
+)
 from ottla.cli.doctor import (
     Checked,
+    Dial,
     Directory,
     Loss,
-    Port,
+    Place,
     State,
+    check_addresses,
     check_advertised,
+    check_cluster,
     check_damaged,
     check_directories,
     check_java,
     check_open_files,
-    check_port,
+    check_quorum,
     check_recovery,
     damaged_replicas,
 )
+from ottla.cli.health import QUORUM, find_problems
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
 from ottla.cli.pages import get_page, page_address
 from ottla.cli.session import client_ports, parse_bootstrap
 from ottla.cli.settings_file import load_settings
-from ottla.client.admin import describe_cluster
-from ottla.client.cluster import ClientOptions, Cluster, NoBroker, Refused
-from ottla.client.connection import Options
+from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, NoBroker, Refused
 from ottla.node.directories import all_directories
 from ottla.pipeline.runner import find_java
 from ottla.protocol.faults import Fault
@@ -44,8 +53,6 @@ from ottla.runtime.ports import Address
 from ottla.storage.directory_data import find_data
 from ottla.storage.meta_properties import MetaPropertiesRefused, read_meta_properties
 from ottla.storage.set_aside import is_set_aside
-
-_CONNECT_MS = 3000
 
 app = typer.Typer(add_completion=False)
 
@@ -64,10 +71,14 @@ def doctor(
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Check for common problems and suggest fixes; exit 1 if one is found."""
+    """Check this host, the cluster and its quorum; suggest fixes; exit 1 if there is a problem."""
     properties = client_properties()
-    addresses = parse_bootstrap(resolve_bootstrap(bootstrap, properties))
-    connection = options_of(properties, Options(connect_timeout_ms=_CONNECT_MS))
+    named = bootstrap or properties.get(BOOTSTRAP)
+    places = _Places(
+        parse_bootstrap(resolve_bootstrap(bootstrap, properties)),
+        ClientOptions(connection=options_of(properties)),
+        is_named=bool(named),
+    )
     node_id = None
     if config is not None:
         loaded = load_settings(config, [])
@@ -76,7 +87,7 @@ def doctor(
     else:
         nodes = sorted(data.absolute().glob("node-*/data"))
         paths = nodes or [data.absolute()]
-    found = asyncio.run(_examine(addresses, connection, paths, node_id))
+    found = asyncio.run(_examine(places, paths, node_id))
     found += [
         check_java(find_java()),
         check_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
@@ -93,66 +104,105 @@ def doctor(
         raise typer.Exit(1)
 
 
-async def _examine(
-    addresses: list[Address], connection: Options, paths: list[Path], node_id: int | None
-) -> list[Checked]:
-    options = ClientOptions(connection=connection)
-    cluster_id, reached = None, dict[str, str | None]()
-    damaged = dict[int, int | None]()
-    try:
-        async with await Cluster.open(client_ports(), addresses, options) as cluster:
-            answers = True
-            reached = {str(at): await _reach(cluster, at) for at in cluster.nodes.values()}
-            cluster_id = await _cluster_id(cluster)
-            damaged = {broker: await _damaged_replicas(cluster, broker) for broker in cluster.nodes}
-    except (NoBroker, Fault, OSError):
-        answers = False
-    first = addresses[0]
-    is_free = not answers and await _is_free(first)
-    found = [check_port(Port(str(first), is_free, answers))]
-    found += check_directories([_directory(path) for path in paths], cluster_id, node_id)
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where brokers are expected, and how to connect; ``is_named`` if the user said so."""
+
+    addresses: list[Address]
+    options: ClientOptions
+    is_named: bool
+
+
+async def _examine(places: _Places, paths: list[Path], node_id: int | None) -> list[Checked]:
+    ports = client_ports()
+    directories = [_directory(path) for path in paths]
+    async with asyncio.TaskGroup() as tasks:
+        asked = tasks.create_task(
+            reach_all(ports, places.options, {each: each for each in places.addresses})
+        )
+        seen = tasks.create_task(_observe(ports, places))
+    reasons, cluster = asked.result(), seen.result()
+    found = check_addresses(
+        [
+            Place(str(at), reason, Dial.ACCEPTED if reason is None else await _dial(at))
+            for at, reason in reasons.items()
+        ],
+        is_named=places.is_named,
+        is_formatted=any(each.cluster_id is not None for each in directories),
+    )
+    found += check_directories(directories, cluster.cluster_id, node_id)
     for path in paths:
         found += check_recovery(str(path), _losses(path), _damaged_files(path))
-    return found + check_damaged(damaged) + check_advertised(reached)
+    return [*found, *cluster.checked]
 
 
-async def _cluster_id(cluster: Cluster) -> str | None:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was found out about the cluster."""
+
+    cluster_id: str | None = None
+    checked: Sequence[Checked] = ()
+
+
+async def _observe(ports: ClientPorts, places: _Places) -> _Seen:
+    """Check the cluster; nothing if no broker answers."""
     try:
-        return (await describe_cluster(cluster)).cluster_id
-    except (Refused, Fault, OSError):
-        return None
+        async with await Cluster.open(ports, places.addresses, places.options) as cluster:
+            state = await observe(cluster)
+            damaged = await _damaged_replicas(cluster, state)
+            problems = find_problems(state, ports.clock.now())
+    except Refused as error:
+        fix = "Use credentials that may describe the cluster."
+        return _Seen(checked=[Checked("cluster", State.PROBLEM, str(error), fix)])
+    except (NoBroker, Fault, OSError):
+        return _Seen()
+    # What does not answer at an address of --bootstrap is reported there.
+    named = {str(address) for address in places.addresses}
+    reached = {
+        f"{each.host}:{each.port}": state.unreachable.get(each.broker_id)
+        for each in state.brokers
+        if each.broker_id not in state.unreachable or f"{each.host}:{each.port}" not in named
+    }
+    others = [each for each in problems if each.subject != QUORUM]
+    checked = [
+        *check_advertised(reached),
+        check_quorum(state),
+        *check_cluster(state, others),
+        *check_damaged(damaged),
+    ]
+    return _Seen(state.cluster_id, checked)
 
 
-async def _damaged_replicas(cluster: Cluster, broker: NodeId) -> int | None:
+async def _damaged_replicas(cluster: Cluster, state: ClusterState) -> dict[int, int | None]:
+    """Read how many damaged replicas each broker has from its metrics page, where it has one."""
+    brokers = [NodeId(each) for each in cluster.nodes if each not in state.unreachable]
+    async with asyncio.TaskGroup() as tasks:
+        pages = {broker: tasks.create_task(_read_damaged(cluster, broker)) for broker in brokers}
+    return {broker: page.result() for broker, page in pages.items()}
+
+
+async def _read_damaged(cluster: Cluster, broker: NodeId) -> int | None:
     """Read a broker's metrics page; None if it has none or does not answer."""
     try:
-        address = await page_address(cluster, broker)
-        page = b"" if address is None else await get_page(address, "/metrics")
+        async with asyncio.timeout(ANSWER_MS / 1000):
+            address = await page_address(cluster, broker)
+            page = b"" if address is None else await get_page(address, "/metrics")
     except (Refused, NoBroker, Fault, OSError, TimeoutError, ValueError):
         return None
     return damaged_replicas(page.decode(errors="replace"))
 
 
-async def _reach(cluster: Cluster, at: Address) -> str | None:
-    """Return why a broker is not reachable at its advertised address; None if it is."""
+async def _dial(at: Address) -> Dial:
+    """Return whether anything accepts connections at an address."""
     try:
-        async with await Cluster.open(cluster.ports, [at], cluster.options):
-            return None
-    except (NoBroker, Fault, OSError) as error:
-        return str(error)
-
-
-async def _is_free(at: Address) -> bool:
-    """Return whether the port is free: a listener would accept a connection."""
-    try:
-        async with asyncio.timeout(_CONNECT_MS / 1000):
+        async with asyncio.timeout(ANSWER_MS / 1000):
             _, writer = await asyncio.open_connection(at.host, at.port)
     except ConnectionRefusedError:
-        return True
-    except (OSError, TimeoutError, socket.gaierror):
-        return False
+        return Dial.REFUSED
+    except (OSError, TimeoutError):
+        return Dial.FAILED
     writer.close()
-    return False
+    return Dial.ACCEPTED
 
 
 def _losses(path: Path) -> list[Loss]:

@@ -1,17 +1,24 @@
-"""Find problems of a cluster in its metadata and quorum state."""
+"""Find problems of a cluster in what is known about it. Pure."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.protocol.messages.describe_cluster import DescribeClusterBroker
-from ottla.protocol.messages.describe_quorum import ResponsePartitionData
-from ottla.protocol.messages.metadata import MetadataResponseTopic
+from ottla.cli.cluster_state import ClusterState
+from ottla.client.admin_quorum import DescribedQuorum
+from ottla.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from ottla.protocol.types import Millis
 
 # A voter fetches at least every half second; after this time without a fetch it has failed or is
 # partitioned.
 VOTER_SILENT_MS: Final = 10_000
+LOST_PAGE: Final = "docs/backup.md, `Two of three voters are lost`"
+QUORUM: Final = "metadata quorum"
+_ELECTING: Final = (
+    "An election may be under way. If this lasts, look at the logs of the voters and at the "
+    "network between them."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,38 +29,117 @@ class Problem:
     problem: str
 
 
-def find_problems(
-    brokers: Sequence[DescribeClusterBroker],
-    topics: Sequence[MetadataResponseTopic],
-    quorum: ResponsePartitionData,
-    now: Millis,
-) -> list[Problem]:
+@dataclass(frozen=True, slots=True)
+class LostQuorum:
+    """A quorum that cannot change metadata, or be described: what is wrong, and what to do."""
+
+    problem: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}\n{self.advice}"
+
+
+def find_problems(state: ClusterState, now: Millis) -> list[Problem]:
     """Return all problems: brokers first, then the quorum, then partitions."""
-    found = [
-        Problem(f"broker {each.broker_id}", "is fenced: it does not serve clients")
-        for each in sorted(brokers, key=lambda each: each.broker_id)
-        if each.is_fenced
-    ]
-    found += _check_quorum(quorum, now)
-    for topic in topics:
-        for partition in sorted(topic.partitions, key=lambda each: each.partition_index):
-            subject = f"{topic.name}-{partition.partition_index}"
-            if partition.leader_id < 0:
-                found.append(Problem(subject, "has no leader: clients cannot read or write it"))
-            elif len(partition.isr_nodes) < len(partition.replica_nodes):
-                late = sorted(set(partition.replica_nodes) - set(partition.isr_nodes))
-                brokers_late = ", ".join(map(str, late))
-                found.append(Problem(subject, f"is under-replicated: {brokers_late} not in sync"))
-    return found
+    return [*_broker_problems(state), *_quorum_problems(state, now), *_partition_problems(state)]
 
 
-def _check_quorum(quorum: ResponsePartitionData, now: Millis) -> list[Problem]:
-    if quorum.leader_id < 0:
-        return [Problem("quorum", "has no leader: metadata cannot be changed")]
+def led_partitions(topics: Iterable[MetadataResponseTopic]) -> Counter[int]:
+    """Return how many partitions each broker leads, as the metadata says."""
+    return Counter(
+        partition.leader_id
+        for topic in topics
+        for partition in topic.partitions
+        if partition.leader_id >= 0
+    )
+
+
+def lost_quorum(state: ClusterState) -> LostQuorum | None:
+    """Return what is wrong with a quorum that cannot change metadata; None if it can."""
+    if state.quorum is None:
+        return LostQuorum(
+            f"the metadata quorum cannot be described: {state.quorum_failure}",
+            "Metadata can perhaps not be changed. Look at the logs of the controllers.",
+        )
+    voters, reached = _voters(state.quorum), sorted(state.reached_voters)
+    has_majority = len(reached) > len(voters) // 2
+    if state.quorum.has_leader and has_majority:
+        return None
+    lack = "no leader" if not state.quorum.has_leader else "a leader without a majority"
+    verb = "is" if len(reached) == 1 else "are"
+    problem = (
+        f"the metadata quorum has {lack}: {len(reached)} of {len(voters)} voters {verb} reachable"
+    )
+    return LostQuorum(problem, _ELECTING if has_majority else _start_again(voters, reached))
+
+
+def _start_again(voters: Sequence[int], reached: Collection[int]) -> str:
+    missing = [voter for voter in voters if voter not in reached]
+    nodes = "node" if len(missing) == 1 else "nodes"
+    return (
+        f"Start {nodes} {_joined(missing)} again. If that is impossible, read {LOST_PAGE}.\nUntil "
+        "then metadata cannot be changed, and no leaders are elected."
+    )
+
+
+def _joined(numbers: Sequence[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _voters(quorum: DescribedQuorum) -> list[int]:
+    return sorted(voter.replica_id for voter in quorum.state.current_voters)
+
+
+def _broker_problems(state: ClusterState) -> Iterator[Problem]:
+    led = led_partitions(state.topics)
+    for broker in state.brokers:
+        subject = f"broker {broker.broker_id}"
+        reason = state.unreachable.get(broker.broker_id)
+        if broker.is_fenced:
+            yield Problem(subject, "is fenced: it does not serve clients")
+        elif reason is not None:
+            count = led[broker.broker_id]
+            partitions = "1 partition" if count == 1 else f"{count} partitions"
+            at = f"{broker.host}:{broker.port}"
+            yield Problem(subject, f"does not answer at {at} ({reason}); it leads {partitions}")
+
+
+def _quorum_problems(state: ClusterState, now: Millis) -> list[Problem]:
+    lost = lost_quorum(state)
+    if lost is not None:
+        return [Problem(QUORUM, lost.problem)]
+    assert state.quorum is not None
+    quorum = state.quorum.state
     return [
-        Problem(f"controller {each.replica_id}", "has not fetched metadata for a while")
-        for each in quorum.current_voters
-        if each.replica_id != quorum.leader_id
-        and each.last_fetch_timestamp >= 0
-        and now - each.last_fetch_timestamp > VOTER_SILENT_MS
+        Problem(f"controller {voter.replica_id}", "has not fetched metadata for a while")
+        for voter in quorum.current_voters
+        if voter.replica_id != quorum.leader_id
+        and voter.last_fetch_timestamp >= 0
+        and now - voter.last_fetch_timestamp > VOTER_SILENT_MS
     ]
+
+
+def _partition_problems(state: ClusterState) -> Iterator[Problem]:
+    for topic in state.topics:
+        for partition in sorted(topic.partitions, key=lambda each: each.partition_index):
+            problem = _partition_problem(partition, state.unreachable)
+            if problem is not None:
+                yield Problem(f"{topic.name}-{partition.partition_index}", problem)
+
+
+def _partition_problem(
+    partition: MetadataResponsePartition, unreachable: Collection[int]
+) -> str | None:
+    if partition.leader_id < 0:
+        return "has no leader: clients cannot read or write it"
+    if partition.leader_id in unreachable:
+        return f"is led by broker {partition.leader_id}, which does not answer"
+    if len(partition.isr_nodes) < len(partition.replica_nodes):
+        late = sorted(set(partition.replica_nodes) - set(partition.isr_nodes))
+        return f"is under-replicated: {', '.join(map(str, late))} not in sync"
+    gone = [broker for broker in sorted(partition.replica_nodes) if broker in unreachable]
+    if gone:  # not noticed yet, or there is no controller that could notice it
+        return f"is under-replicated: {', '.join(map(str, gone))} not reachable"
+    return None

@@ -12,7 +12,7 @@ from ottla.cli.suggestions import suggestion
 from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, NoBroker, Refused
 from ottla.config.addresses import BadAddress, HostPort, parse_host_port
 from ottla.protocol.errors import ErrorCode, name_of_code
-from ottla.protocol.faults import Fault
+from ottla.protocol.faults import Fault, RequestTimedOut
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
@@ -20,7 +20,9 @@ from ottla.runtime.randomness import SystemRandom
 from ottla.security.sasl.credentials import LoginFailed
 
 PORT_DEFAULT: Final = 9092
+_ASK_HEALTH: Final = "`ottla cluster health` says whether brokers and the metadata quorum work"
 _ADVICE: Final = {
+    int(ErrorCode.REQUEST_TIMED_OUT): f"; {_ASK_HEALTH}",
     int(ErrorCode.SECURITY_DISABLED): (
         "; the cluster has no authorizer: set authorizer.class.name on brokers and controllers"
     ),
@@ -96,6 +98,8 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
         fail(f"{error}; {_advice(str(error), options)}")
     except _Explained as error:
         fail(str(error), error.kafka_error)
+    except RequestTimedOut as error:
+        fail(f"no reply in time ({error}); {_ASK_HEALTH}")
     except (Fault, OSError) as error:
         fail(reason_of(error))
 
@@ -122,4 +126,6 @@ def _advice(failure: str, options: ClientOptions) -> str:
         return "if the listener requires TLS or SASL, set security.protocol (see docs/security.md)"
     if "SSL" in failure:
         return "if the listener does not use TLS, set security.protocol accordingly"
+    if "no answer within" in failure:
+        return "check the addresses of --bootstrap, and the network and firewalls on the way"
     return "start one with `ottla up`, or set its address with --bootstrap"

@@ -1,4 +1,4 @@
-"""Admin requests: topics, configurations, cluster and quorum. Each function is one request.
+"""Admin requests: topics, configurations and cluster. Each function is one request.
 
 Requests that change something are sent once: if the connection is lost, their outcome is unknown,
 and the error is raised to the caller instead of a retry.
@@ -37,13 +37,6 @@ from ottla.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
-)
-from ottla.protocol.messages.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    RequestPartitionData,
-    RequestTopicData,
-    ResponsePartitionData,
 )
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -253,16 +246,6 @@ async def describe_cluster(cluster: Cluster) -> DescribeClusterResponse:
     response = await cluster.send_any(request, DescribeClusterResponse)
     _check(response.error_code, "cluster", response.error_message)
     return response
-
-
-async def describe_quorum(cluster: Cluster) -> ResponsePartitionData:
-    """Return the leader, voters and observers of the quorum and their lag. Raises `Refused`."""
-    asked = RequestTopicData("__cluster_metadata", [RequestPartitionData(0)])
-    response = await cluster.send_any(DescribeQuorumRequest([asked]), DescribeQuorumResponse)
-    _check(response.error_code, "quorum", response.error_message)
-    state = response.topics[0].partitions[0]
-    _check(state.error_code, "quorum", state.error_message)
-    return state
 
 
 def _check(code: int, subject: str, message: str | None = None) -> None:

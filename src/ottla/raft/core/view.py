@@ -6,7 +6,7 @@ from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
 from ottla.raft.core.effects import Role
 from ottla.raft.core.progress import OBSERVER_SESSION_MS, ReplicaProgress
 from ottla.raft.core.quorum import Quorum
-from ottla.raft.core.roles import Leader
+from ottla.raft.core.roles import Follower, Leader
 from ottla.raft.core.voters import ReplicaKey, VoterSet
 
 
@@ -32,6 +32,8 @@ class QuorumView(msgspec.Struct, frozen=True):
     kraft_version: int
     voters: VoterSet
     is_voter: bool
+    is_led: bool
+    """Whether this replica leads, or fetches from a leader that answers."""
     replicas: tuple[ReplicaView, ...] = ()
     observers: tuple[ReplicaView, ...] = ()
 
@@ -62,9 +64,17 @@ def describe(quorum: Quorum, now: Millis) -> QuorumView:
         kraft_version=quorum.membership.kraft_version,
         voters=quorum.voters,
         is_voter=quorum.is_voter,
+        is_led=_is_led(quorum, now),
         replicas=replicas,
         observers=observers,
     )
+
+
+def _is_led(quorum: Quorum, now: Millis) -> bool:
+    role = quorum.role
+    if isinstance(role, Follower):
+        return role.has_fetched and not role.refusals and role.fetch_deadline > now
+    return isinstance(role, Leader)
 
 
 def _leader(quorum: Quorum, progress: ReplicaProgress) -> ReplicaView:
