@@ -63,13 +63,18 @@ def settle(script: Script) -> None:
 def fill(script: Script, topic: str, batches: int = 1, count: int = 10, partition: int = 0) -> None:
     """Write batches of records without comparing the replies."""
     for _ in range(batches):
-        part = {"index": partition, "records": Batch(count=count).encode()}
-        topics = [{"name": topic, "partition_data": [part]}]
-        values = {"acks": -1, "timeout": 10_000, "topic_data": topics}
-        reply = script.quietly("produce", 11, **values)
-        rows = [row for each in reply["responses"] for row in each["partition_responses"]]
-        if [row["error_code"] for row in rows] != [0]:
-            raise RuntimeError(f"set-up: produce to {topic}: {reply}")
+        write(script, topic, Batch(count=count).encode(), partition)
+
+
+def write(script: Script, topic: str, records: bytes, partition: int = 0) -> None:
+    """Write a batch without comparing the reply."""
+    part = {"index": partition, "records": records}
+    topics = [{"name": topic, "partition_data": [part]}]
+    values = {"acks": -1, "timeout": 10_000, "topic_data": topics}
+    reply = script.quietly("produce", 11, **values)
+    rows = [row for each in reply["responses"] for row in each["partition_responses"]]
+    if [row["error_code"] for row in rows] != [0]:
+        raise RuntimeError(f"set-up: produce to {topic}: {reply}")
 
 
 def produce(

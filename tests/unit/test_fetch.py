@@ -335,11 +335,12 @@ def test_fetch_from_a_failed_directory_is_a_storage_error() -> None:
     assert error_of(broker, want(part()), 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_zstd_is_not_returned_to_old_clients() -> None:
+@pytest.mark.parametrize("version", [4, 9, 10])
+def test_records_of_a_zstd_topic_are_returned_in_every_version(version: int) -> None:
     broker = Broker()
-    broker.host(config=TopicConfig(compression_type="zstd"))
-    assert error_of(broker, want(part()), 9) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert error_of(broker, want(part()), 10) is ErrorCode.NONE
+    append(broker.host(config=TopicConfig(compression_type="zstd")), b"a")
+    row = only(broker.get(want(part()), version))
+    assert (row.error_code, values_of(row)) == (ErrorCode.NONE, [b"a"])
 
 
 def test_fetch_without_read_permission_is_refused() -> None:

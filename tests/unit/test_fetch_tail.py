@@ -19,7 +19,6 @@ from ottla.api.fetch_reply import INLINE_BYTES_MAX
 from ottla.api.produce import ProduceHandler
 from ottla.api.replies import LaterReply
 from ottla.api.routes import Routes
-from ottla.config.generated import TopicConfig
 from ottla.observability.request_meter import RequestMeter
 from ottla.observability.topic_events import TopicMeter
 from ottla.protocol.api_keys import ApiKey, Listener
@@ -205,19 +204,6 @@ def test_changes_of_the_metadata_while_a_fetch_waits_count() -> None:
         append(partition, b"a")
         row = only(await broker.wait(reply))
         assert row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-
-    asyncio.run(story())
-
-
-def test_changed_configuration_while_a_fetch_waits_counts() -> None:
-    async def story() -> None:
-        broker = Broker()
-        partition = broker.host()
-        reply = broker.ask(want(part(), max_wait_ms=SOON), 9)
-        partition.configure(TopicConfig(compression_type="zstd"), partition.log.config)
-        append(partition, b"a")
-        row = only(await broker.wait(reply, 9))
-        assert row.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
     asyncio.run(story())
 

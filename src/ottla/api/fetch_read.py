@@ -21,7 +21,6 @@ from ottla.api.fetch_request import FetchBody, FetchPartition
 from ottla.api.fetch_sessions import PartitionRow
 from ottla.api.read_replica import Candidate, decide_read_replica
 from ottla.api.routes import Caller
-from ottla.config.generated import TopicConfig
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
 from ottla.protocol.errors import ErrorCode
@@ -30,7 +29,6 @@ from ottla.protocol.faults import (
     InconsistentTopicId,
     NotLeader,
     OffsetMovedToTieredStorage,
-    UnsupportedCompression,
 )
 from ottla.protocol.types import NO_EPOCH
 from ottla.replication.hosted_partitions import Partitions
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
 # The first versions that have these fields or errors.
 ANY_REPLICA_SINCE: Final = 11
-ZSTD_SINCE: Final = 10
 STORAGE_ERROR_SINCE: Final = 6
 LEADER_SINCE: Final = 16
 
@@ -96,14 +93,13 @@ class Pass(msgspec.Struct):
 class TailRead(NamedTuple):
     """The read of the only partition of a waiting fetch, as a pass would make it.
 
-    Valid while image, configuration and leader epoch are the same: then no rule of a pass can have
-    another result than when the wait began, except those of the partition itself.
+    Valid while image and leader epoch are the same: then no rule of a pass can have another result
+    than when the wait began, except those of the partition itself.
     """
 
     fetched: FetchedPartition
     partition: Partition
     image: Image
-    config: TopicConfig
     leader_epoch: int
     want: ReadRequest
 
@@ -351,7 +347,7 @@ class Reading:
         if limit < 0 or self._sources.is_rack_aware:
             return
         self._tail = TailRead(
-            *(fetched, partition, self._image, partition.config, partition.leader_epoch),
+            *(fetched, partition, self._image, partition.leader_epoch),
             self._want(fetched.requested, limit, minimum_one=True),
         )
 
@@ -403,11 +399,7 @@ class Reading:
         if tail is None or fetched is not tail.fetched or tail.image is not self._sources.image():
             return None
         partition = tail.partition
-        if (
-            partition.is_closed
-            or partition.config is not tail.config
-            or partition.leader_epoch != tail.leader_epoch
-        ):
+        if partition.is_closed or partition.leader_epoch != tail.leader_epoch:
             return None
         return tail
 
@@ -479,8 +471,6 @@ class Reading:
             raise NotLeader(f"{fetched.name}-{fetched.requested.partition} is not hosted here")
         if partition.topic_id != fetched.topic and not isinstance(fetched.topic, str):
             raise InconsistentTopicId(f"{partition}: belongs to a topic created later")
-        if self._fetch.version < ZSTD_SINCE and partition.config.compression_type == "zstd":
-            raise UnsupportedCompression(f"{partition}: zstd before version {ZSTD_SINCE}")
         return partition
 
     def _code(self, fault: Fault) -> ErrorCode:

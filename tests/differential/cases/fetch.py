@@ -2,19 +2,27 @@
 
 from collections.abc import Iterator
 
-from tests.differential.batches import TIME_MS
+import zstandard
+from tests.differential.batches import TIME_MS, Batch, record
 from tests.differential.catalogue import Case, Play, Ranges
 from tests.differential.mutations import UNKNOWN_ID, Plan, cases_of
 from tests.differential.script import Script
-from tests.differential.steps import fill, make_topic
+from tests.differential.steps import fill, make_topic, write
 
 TOPIC, EMPTY = "fetch-topic", "fetch-empty"
+ZSTD, SENT_AS_ZSTD = "fetch-zstd", "fetch-sent-as-zstd"
+_ZSTD_CODEC = 4
 
 
 def setup(script: Script) -> None:
     make_topic(script, TOPIC, partitions=2)
     make_topic(script, EMPTY)
     fill(script, TOPIC, batches=3)
+    make_topic(script, ZSTD, configs={"compression.type": "zstd"})
+    make_topic(script, SENT_AS_ZSTD)
+    records = zstandard.compress(b"".join(record(n, b"value %d" % n) for n in range(10)))
+    for name in (ZSTD, SENT_AS_ZSTD):
+        write(script, name, Batch(count=10, attributes=_ZSTD_CODEC, records=records).encode())
 
 
 def _partition(**changes: object) -> dict[str, object]:
@@ -89,6 +97,15 @@ def _session(version: int) -> Play:
     return play
 
 
+def _zstd(version: int) -> Play:
+    def play(script: Script) -> None:
+        for name in (ZSTD, SENT_AS_ZSTD):
+            topics = [_topic(script, _partition(), name=name)]
+            script.call("fetch", version, name, **_values(script, topics=topics))
+
+    return play
+
+
 def _replica(version: int) -> Play:
     def play(script: Script) -> None:
         topics = [_topic(script, _partition())]
@@ -158,6 +175,7 @@ def cases(ranges: Ranges) -> Iterator[Case]:
         if version >= 7:
             yield Case(f"fetch/session/v{version}", _session(version))
         yield Case(f"fetch/as a replica/v{version}", _replica(version))
+        yield Case(f"fetch/zstd/v{version}", _zstd(version))
     for version in ranges.of("list_offsets"):
         yield Case(f"fetch/special times/v{version}", _special_times(version))
     for version in ranges.of("delete_records"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import zstandard
 from tests.differential.batches import TIME_MS, Batch, record
 from tests.differential.catalogue import Case, Play, Ranges
 from tests.differential.mutations import Plan, cases_of
@@ -42,6 +43,7 @@ BAD = {
     "snappy that is none": GOOD.but(attributes=2),
     "lz4 that is none": GOOD.but(attributes=3),
     "zstd that is none": GOOD.but(attributes=4),
+    "zstd": GOOD.but(attributes=4, records=zstandard.compress(record(0) + record(1))),
     "timestamp -1": GOOD.but(first_ms=-1, max_ms=-1),
     "timestamp far ahead": GOOD.but(first_ms=1 << 50),
     "max timestamp wrong": GOOD.but(max_ms=TIME_MS - 10),
