@@ -14,9 +14,12 @@ from ottla.coordinators.groups.consumer.classic_protocol import (
 )
 from ottla.coordinators.groups.consumer.settings import ConsumerSettings, MigrationPolicy
 from ottla.coordinators.groups.epoch_group.member import MemberState
+from ottla.coordinators.groups.errors import GroupIdNotFound
 from ottla.coordinators.groups.requests import decide_leave
+from ottla.protocol.codec import encode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, NotEnoughReplicas, ProtocolFault
+from ottla.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 CLASSIC: dict[str, Any] = {"protocols": {"range": subscribed("t")}}
@@ -175,6 +178,20 @@ def test_unreadable_subscription_prevents_upgrade() -> None:
     assert caught.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_user_data_of_a_custom_assignor_prevents_upgrade() -> None:
+    harness = ConsumerHarness()
+    joined = harness.join(**CLASSIC)
+    harness.pass_ms(2000)
+    member = joined.reply.member_id
+    version = (3).to_bytes(2, "big")
+    carried = ConsumerProtocolAssignment(assigned_partitions=[], user_data=b"mine")
+    assignment = version + encode(carried, 3)
+    harness.sync(member, 1, **{member: assignment})
+    with pytest.raises(GroupIdNotFound, match="because an unsupported custom assignor is in use"):
+        harness.enter("new")
+    assert harness.sync(member, 1).reply.assignment == assignment, "the group stays as it was"
+
+
 # -- classic members of a consumer group -------------------------------------------------
 
 
@@ -206,6 +223,16 @@ def test_classic_member_needs_a_protocol_in_common() -> None:
     assert harness.join(protocols={"roundrobin": subscribed("t")}).reply.error_code == refuse
     both = {"roundrobin": subscribed("t"), "range": subscribed("t")}
     assert harness.join(protocols=both).reply.error_code == ErrorCode.NONE
+
+
+def test_new_classic_member_gets_an_id_before_its_metadata_are_read() -> None:
+    harness = ConsumerHarness()
+    harness.enter("a")
+    reply = harness.join(version=9, protocols={"range": b"\xff"}).reply
+    assert reply.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    again = harness.join(reply.member_id, version=9, protocols={"range": b"\xff"}).reply
+    assert again.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert again.member_id == "", "as Kafka, beside an error of a consumer group"
 
 
 def test_unknown_members_and_stale_epochs_are_rejected() -> None:

@@ -68,15 +68,17 @@ def join_classic_member(
     member_id = joining.uuid_id if is_new else request.member_id
     try:
         check_room(context, group, member_id)
-        subscription = _subscription(group, joining)
+        _check_protocols(group, joining)
         must_return = is_new and request.group_instance_id is None
         if must_return and joining.version >= _MEMBER_ID_REQUIRED_SINCE:
             return _answered(joining, join_refused(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         draft = ConsumerDraft(group)
         member = _joined(draft, member_id, request.group_instance_id, is_new=is_new)
+        subscription = _subscription(joining)
         moved = _advance(context, draft, member, joining, subscription)
     except Fault as fault:
-        return _answered(joining, join_refused(fault.code, request.member_id))
+        # Without a member id, as Kafka: only a classic group names it beside an error.
+        return _answered(joining, join_refused(fault.code, UNKNOWN_MEMBER))
     context.awaiting_join.discard((group.group_id, moved.member_id))
     answer = _welcome(joining, moved)
     replaced = group.static_member(request.group_instance_id)
@@ -99,10 +101,13 @@ def _answered(joining: Joining, reply: JoinGroupResponse) -> Decision:
     return Decision(reply=LATER, answers=[Answer(joining.future, reply)])
 
 
-def _subscription(group: ConsumerGroup, joining: Joining) -> ConsumerProtocolSubscription:
+def _check_protocols(group: ConsumerGroup, joining: Joining) -> None:
     names = [name for name, _ in joining.protocols]
     if not group.supports_classic(joining.request.protocol_type, names):
         raise InconsistentProtocol("The member's protocols are not supported.")
+
+
+def _subscription(joining: Joining) -> ConsumerProtocolSubscription:
     try:
         return read_subscription(joining.protocols[0][1])
     except ProtocolFault as fault:

@@ -43,8 +43,18 @@ def read_assignment(data: bytes, topics: Topics) -> Partitions:
     """Read the assignment of a member, for topics that exist; no bytes mean no assignment."""
     if not data:
         return NO_PARTITIONS
+    assigned = _assignment(data).assigned_partitions
+    return by_id(((each.topic, each.partitions) for each in assigned), topics)
+
+
+def carries_user_data(data: bytes) -> bool:
+    """Say whether a custom assignor has sent a member more than its partitions."""
+    return bool(data) and bool(_assignment(data).user_data)
+
+
+def _assignment(data: bytes) -> ConsumerProtocolAssignment:
     message, _ = decode_prefix(ConsumerProtocolAssignment, embedded_version(data), data, 2)
-    return by_id(((each.topic, each.partitions) for each in message.assigned_partitions), topics)
+    return message
 
 
 def owned_partitions(subscription: ConsumerProtocolSubscription, topics: Topics) -> Partitions:

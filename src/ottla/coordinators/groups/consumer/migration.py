@@ -36,6 +36,7 @@ from ottla.coordinators.groups.classic.rebalance import (
 )
 from ottla.coordinators.groups.consumer.assignors.spec import Partitions, gathered
 from ottla.coordinators.groups.consumer.classic_protocol import (
+    carries_user_data,
     embedded_version,
     read_assignment,
     read_subscription,
@@ -105,7 +106,9 @@ def upgrade(group: ClassicGroup, context: ConsumerContext) -> ConsumerDraft:
     """Return the classic group as a consumer group at its generation.
 
     The assignment by its leader becomes assignment and target of all members. Members that wait for
-    a generation are asked to rejoin, as classic members of the consumer group.
+    a generation are asked to rejoin, as classic members of the consumer group. Raises
+    `GroupIdNotFound` if the members speak something else than the consumer protocol, or if their
+    assignments carry user data, which a consumer group would lose.
     """
     draft = ConsumerDraft(ConsumerGroup(group.group_id), before=group.tombstones())
     try:
@@ -114,7 +117,7 @@ def upgrade(group: ClassicGroup, context: ConsumerContext) -> ConsumerDraft:
         )
     except ProtocolFault as fault:
         raise GroupIdNotFound(
-            f"Cannot upgrade the classic group {group.group_id} to consumer group because the "
+            f"Cannot upgrade classic group {group.group_id} to consumer group because the "
             "embedded consumer protocol is malformed."
         ) from fault
     for member in members:
@@ -145,6 +148,12 @@ def _disjoint(members: Iterable[ConsumerMember]) -> list[ConsumerMember]:
 
 
 def _as_consumer(group: ClassicGroup, member: ClassicMember, image: Image) -> ConsumerMember:
+    if carries_user_data(member.assignment):
+        raise GroupIdNotFound(
+            f"Cannot upgrade classic group {group.group_id} to consumer group because an "
+            "unsupported custom assignor is in use. Please refer to the documentation or switch to "
+            "a default assignor before re-attempting the upgrade."
+        )
     metadata = member.metadata(group.protocol or "") or member.protocols[0][1]
     subscription = read_subscription(metadata)
     return ConsumerMember(
