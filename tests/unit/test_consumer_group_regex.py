@@ -56,6 +56,30 @@ def test_a_member_reads_what_its_expression_matches() -> None:
     assert harness.consumers().is_subscribed_to("t2")
 
 
+def test_member_gets_the_topics_it_names_before_those_of_its_expression() -> None:
+    harness = ConsumerHarness(image=image_with(t=1, t2=1, u=1))
+    reply = harness.enter("a", "u", subscribed_topic_regex="t.*")
+    assert (reply.member_epoch, named(reply)) == (1, {"u": [0]})
+    assert not harness.consumers().regexes
+    reply = harness.beat("a", 1, {"u": [0]})
+    assert (reply.member_epoch, named(reply)) == (2, {"t": [0], "t2": [0], "u": [0]})
+    reply = harness.beat("a", 2, subscribed_topic_regex="t2")
+    assert (reply.member_epoch, named(reply)) == (2, {"u": [0]}), "it gives up the others at once"
+    reply = harness.beat("a", 2, {"u": [0]})
+    assert named(reply) == {"t2": [0], "u": [0]}
+    assert harness.reload().consumers() == harness.consumers()
+
+
+def test_expression_that_another_member_uses_is_resolved_for_a_member_with_names() -> None:
+    harness = ConsumerHarness(image=image_with(t=1, u=1))
+    harness.enter("a", subscribed_topic_regex="t.*")
+    harness.beat("a", -1)
+    harness.enter("b", subscribed_topic_regex="t.*")
+    harness.enter("c", "u", subscribed_topic_regex="t.*")
+    owners = {topic for member in "bc" for topic in harness.consumers().target_of(member)}
+    assert len(owners) == 2
+
+
 def test_a_bad_expression_changes_nothing() -> None:
     harness = ConsumerHarness()
     with pytest.raises(Fault) as caught:
@@ -65,6 +89,8 @@ def test_a_bad_expression_changes_nothing() -> None:
     harness.enter("b")
     with pytest.raises(Fault):
         harness.beat("b", 1, subscribed_topic_regex="(")
+    with pytest.raises(Fault):
+        harness.enter("c", "t", subscribed_topic_regex="(")
     assert harness.consumers().members["b"].topic_regex == ""
 
 

@@ -162,9 +162,11 @@ def test_lost_reply_is_repeated() -> None:
     harness.initialize(first.pending)
     harness.beat("m1", first.response.member_epoch)
 
-    again = harness.beat("m1", first.response.member_epoch)
+    again = harness.beat("m1", first.response.member_epoch, "payments")
 
     assert reads(again) == {0, 1}
+    silent = harness.beat("m1", first.response.member_epoch)
+    assert silent.response.assignment is None, "as Kafka, unless the client sends its subscription"
 
 
 def test_wrong_member_epochs_are_fenced() -> None:

@@ -482,11 +482,13 @@ def test_member_one_epoch_behind_with_foreign_tasks_is_fenced() -> None:
     assert code is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_full_heartbeat_gets_a_full_reply() -> None:
+def test_full_heartbeat_gets_the_tasks_only_if_the_member_lacks_some() -> None:
     harness = StreamsHarness()
     harness.enter("a")
     reply = harness.beat("a", 2, {"0": [0]}, rebalance_timeout_ms=REBALANCE_MS)
     assert tasks_of(reply.active_tasks) == {"0": [0, 1, 2, 3]}
+    reply = harness.beat("a", 2, {"0": [0, 1, 2, 3]}, rebalance_timeout_ms=REBALANCE_MS)
+    assert reply.active_tasks is None, "as Kafka"
 
 
 def test_unknown_tasks_are_rejected() -> None:

@@ -193,6 +193,12 @@ def _regex(script: Script) -> None:
     )
 
 
+def _regex_and_names(script: Script) -> None:
+    """The topics that a member names come first, those of its expression with a later heartbeat."""
+    values = _values(script, subscribed_topic_regex="consumer-to.*", subscribed_topic_names=[OTHER])
+    script.call("consumer_group_heartbeat", 1, "both", **values)
+
+
 def cases(ranges: Ranges) -> Iterator[Case]:
     for case in cases_of(Plan("consumer_group_heartbeat", _join), "consumer_groups", ranges):
         yield Case(case.name.replace("consumer_group_heartbeat", "join"), case.play)
@@ -212,3 +218,4 @@ def cases(ranges: Ranges) -> Iterator[Case]:
     yield Case("consumer_groups/static members", _static_members)
     yield Case("consumer_groups/mixed protocols", _mixed_protocols)
     yield Case("consumer_groups/regex", _regex)
+    yield Case("consumer_groups/regex and names", _regex_and_names)

@@ -86,6 +86,10 @@ def _life(script: Script) -> None:
     beat("steady", _steady(script, 1))
     beat("steady again", _steady(script, 2))
     describe("stable")
+    beat("all fields", _steady(script, 2, rebalance_timeout=30_000, **owned))
+    lost = {**owned, "active_tasks": []}
+    beat("all fields, tasks lost", _steady(script, 2, rebalance_timeout=30_000, **lost))
+    beat("previous epoch", _steady(script, 1, **owned))
     beat("wrong epoch", _steady(script, 9))
     beat("older epoch", _steady(script, 0))
     beat("nobody", _steady(script, 2, member_id="nobody"))

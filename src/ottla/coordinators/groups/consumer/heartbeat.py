@@ -20,6 +20,7 @@ from ottla.coordinators.groups.consumer.member import ConsumerMember
 from ottla.coordinators.groups.consumer.migration import open_group
 from ottla.coordinators.groups.consumer.subscription import (
     drop_unused_expressions,
+    is_resolved_later,
     raise_epoch_if_changed,
     resolve_expressions,
 )
@@ -143,14 +144,17 @@ def _advance(
     if updated is not member or is_new:
         draft.write_member(updated)
     is_changed = updated.topic_names != member.topic_names
-    if updated.topic_regex != member.topic_regex:
-        is_changed = True
+    has_other_regex = updated.topic_regex != member.topic_regex
+    is_put_off = has_other_regex and is_resolved_later(draft, updated)
+    if has_other_regex:
         drop_unused_expressions(draft)
-    if draft.group.expressions:
+    if draft.group.expressions and not is_put_off:
         is_changed = resolve_expressions(context, draft, heartbeat.may_see, now) or is_changed
+    is_changed = is_changed or (has_other_regex and not is_put_off)
     raise_epoch_if_changed(context, draft, is_changed=is_changed)
     assign_if_due(context, draft, now, is_urgent=is_changed and not is_new)
-    subscribed = draft.topic_ids_of(updated, context.image()) if is_changed else None
+    is_other = is_changed or has_other_regex
+    subscribed = draft.topic_ids_of(updated, context.image()) if is_other else None
     return draft.reconcile(updated, _owned(heartbeat.request), subscribed)
 
 

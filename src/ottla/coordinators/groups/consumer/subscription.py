@@ -6,6 +6,7 @@ from typing import Final
 from ottla.coordinators.groups.consumer.context import ConsumerContext
 from ottla.coordinators.groups.consumer.draft import ConsumerDraft
 from ottla.coordinators.groups.consumer.group import ResolvedRegex
+from ottla.coordinators.groups.consumer.member import ConsumerMember
 from ottla.coordinators.groups.consumer.records import regex_record
 from ottla.coordinators.groups.consumer.regex import check_expression, matching
 from ottla.protocol.internal.consumer_group_records import ConsumerGroupRegularExpressionKey
@@ -38,6 +39,21 @@ def drop_unused_expressions(draft: ConsumerDraft) -> None:
         if expression not in group.expressions:
             key = ConsumerGroupRegularExpressionKey(group.group_id, expression)
             draft.add(CoordinatorRecord(key, None))
+
+
+def is_resolved_later(draft: ConsumerDraft, member: ConsumerMember) -> bool:
+    """Say whether the new expression of a member is first matched by the next heartbeat.
+
+    A member that names topics, too, gets these first, as in Kafka: clients rely on it. One that has
+    nothing but the expression would wait for a heartbeat with nothing to read.
+
+    Raises `InvalidRegularExpression` for an expression that cannot be used.
+    """
+    expression = member.topic_regex
+    if not expression or not member.topic_names or expression in draft.group.regexes:
+        return False
+    check_expression(expression)
+    return True
 
 
 def resolve_expressions(

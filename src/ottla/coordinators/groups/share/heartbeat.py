@@ -94,12 +94,13 @@ def decide_share_heartbeat(
     draft.raise_epoch_if_topics_changed()
     changed = draft.reconcile(request.member_id)
     after = draft.group.members[request.member_id]
-    must_send = request.member_epoch == JOIN_EPOCH or changed or request.member_epoch != after.epoch
+    # A client that may have missed a reply sends its subscription again, and gets all of it.
+    is_full = request.member_epoch == JOIN_EPOCH or request.subscribed_topic_names is not None
     response = ShareGroupHeartbeatResponse(
         member_id=request.member_id,
         member_epoch=after.epoch,
         heartbeat_interval_ms=context.heartbeat_interval_ms(group.group_id),
-        assignment=_assignment(after.assigned) if must_send else None,
+        assignment=_assignment(after.assigned) if is_full or changed else None,
     )
     timer = SetTimer(
         (SESSION, group.group_id, request.member_id), context.session_timeout_ms(group.group_id)

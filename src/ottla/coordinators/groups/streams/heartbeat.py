@@ -157,7 +157,7 @@ def decide_streams_heartbeat(
     if moved.endpoint is not None and (has_moved or moved.endpoint != member.endpoint):
         context.note_endpoint(request.group_id)
     response = _reply(context, draft.group, moved, request)
-    if has_moved or _must_send_tasks(request, member, owned):
+    if has_moved or _may_miss_tasks(request, member, owned):
         _set_tasks(response, moved)
     response.status = _statuses(context, draft.group, moved, seen.configured)
     return Decision(
@@ -374,16 +374,17 @@ def _reply(
     return response
 
 
-def _must_send_tasks(
+def _may_miss_tasks(
     request: StreamsGroupHeartbeatRequest, member: StreamsMember, owned: TaskRoles | None
 ) -> bool:
     """Whether the reply has the member's tasks although they are unchanged.
 
-    It has if the member joins, is one epoch behind, or sent all its fields, as after an error: it
-    may have missed the reply with its tasks.
+    It has if the member joins or is one epoch behind, or if it sent all its fields, as after an
+    error, without the tasks that are assigned to it: it may have missed the reply with them.
     """
     is_full = request.rebalance_timeout_ms != -1 and owned is not None
-    return request.member_epoch != member.epoch or request.member_epoch == JOIN_EPOCH or is_full
+    is_behind = request.member_epoch != member.epoch
+    return is_behind or request.member_epoch == JOIN_EPOCH or (is_full and owned != member.assigned)
 
 
 def _set_tasks(response: StreamsGroupHeartbeatResponse, member: StreamsMember) -> None:
