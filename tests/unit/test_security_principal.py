@@ -215,6 +215,12 @@ def test_jaas_takes_several_modules() -> None:
         "a required =1;",
         "; ",
         "a required x=secret",
+        "secret",
+        "secret required",
+        "a secret x=1;",
+        "a required secret;",
+        "a required secret",
+        "a required x=1 secret =;",
     ],
 )
 def test_bad_jaas_is_refused_without_showing_values(text: str) -> None:

@@ -21,6 +21,7 @@ from ottla.runtime.randomness import SystemRandom
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 # Listener names by what they ask of a client.
 LISTENERS = ("OPEN", "TLS", "MUTUAL", "LOGIN", "SECURE")
@@ -88,8 +89,13 @@ listener.name.controller.plain.sasl.jaas.config={PLAIN_MODULE} username="node" \
 password="node-secret" user_node="node-secret";
 listener.name.secure.scram-sha-512.sasl.jaas.config={SCRAM_MODULE} username="node" \
 password="node-secret";
+listener.name.secure.scram-sha-256.sasl.jaas.config={SCRAM_MODULE};
+listener.name.secure.oauthbearer.sasl.jaas.config={OAUTH_MODULE};
 listener.name.secure.plain.sasl.jaas.config={PLAIN_MODULE} user_alice="alice-secret";
 listener.name.login.plain.sasl.jaas.config={PLAIN_MODULE} user_alice="alice-secret";
+listener.name.login.scram-sha-256.sasl.jaas.config={SCRAM_MODULE};
+listener.name.login.scram-sha-512.sasl.jaas.config={SCRAM_MODULE};
+listener.name.login.oauthbearer.sasl.jaas.config={OAUTH_MODULE};
 sasl.oauthbearer.jwks.endpoint.url={self.jwks.as_uri()}
 sasl.oauthbearer.expected.audience=kafka
 connection.failed.authentication.delay.ms=50

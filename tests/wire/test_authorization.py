@@ -407,3 +407,21 @@ def test_admin_client_creates_describes_and_deletes_acls(secure: SecureNode) -> 
     (deleted,) = admin.delete_acls([wanted], request_timeout=SECONDS_MAX).values()
     assert deleted.result(SECONDS_MAX) == [binding]
     assert admin.describe_acls(wanted, request_timeout=SECONDS_MAX).result(SECONDS_MAX) == []
+
+
+def test_controllers_are_described_to_administrators_alone(secure: SecureNode) -> None:
+    """Unlike brokers, whose description needs no permission; Kafka's rule."""
+    controllers = DescribeClusterRequest(endpoint_type=2)
+
+    async def test(session: Session) -> None:
+        refused: Any = await session.controller.send(controllers)
+        assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert refused.brokers == []
+        brokers: Any = await session.alice.send(DescribeClusterRequest())
+        assert brokers.error_code == ErrorCode.NONE and brokers.brokers
+        alter = Permission(ResourceType.CLUSTER, AclOperation.ALTER)
+        await session.set_acls((alter, ALLOW))
+        described: Any = await session.controller.send(controllers)
+        assert described.error_code == ErrorCode.NONE and described.brokers
+
+    run(secure, test)

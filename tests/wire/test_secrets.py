@@ -89,6 +89,7 @@ ssl.truststore.location={self.ca}
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
 sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512
 sasl.mechanism.controller.protocol=PLAIN
+listener.name.controller.sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_ssl.plain.sasl.jaas.config={PLAIN} user_alice="{USER}";
 listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={SCRAM} username="node" password="{NODE}";
 listener.name.controller.plain.sasl.jaas.config={PLAIN} username="node" password="{NODE}" \

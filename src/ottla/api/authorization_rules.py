@@ -241,6 +241,7 @@ RULES: Final[Mapping[ApiKey, AuthorizationRule]] = MappingProxyType(
 CONTROLLER_RULES: Final[Mapping[ApiKey, AuthorizationRule]] = MappingProxyType(
     {
         ApiKey.FETCH: _NODES_ONLY,
+        ApiKey.DESCRIBE_CLUSTER: _ALTER_CLUSTER,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: _rule(
             *_configs(_ALTER_CONFIGS).checks,
             _check(

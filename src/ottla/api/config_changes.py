@@ -18,10 +18,11 @@ from ottla.api.access import OPEN, Access
 from ottla.api.envelope import Forwarder
 from ottla.api.replies import ITEMS_PER_STEP
 from ottla.api.routes import Caller
-from ottla.config.dynamic import changed_stores
+from ottla.config.dynamic import changed_listeners
 from ottla.config.layers import Layers, Texts
 from ottla.config.listeners import Listeners
 from ottla.config.problems import Problem
+from ottla.config.unenforced import LOGIN_KEYS, STORE_KEYS
 from ottla.controller.config_alterations import (
     Operation,
     canonical,
@@ -61,8 +62,12 @@ class ListenerCheck(Protocol):
         """Return why listeners cannot use the TLS stores of ``layers``."""
         ...
 
-    async def problems(self, wanted: Listeners) -> list[Problem]:
-        """Return why ``wanted`` cannot be opened in addition to the open ones."""
+    def login_problems(self, names: Iterable[str], layers: Layers) -> list[Problem]:
+        """Return why listeners cannot use the SASL settings of ``layers``."""
+        ...
+
+    async def problems(self, wanted: Listeners, layers: Layers) -> list[Problem]:
+        """Return why ``wanted``, by the settings in ``layers``, cannot be opened."""
         ...
 
 
@@ -195,12 +200,16 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
         refusal = refuse_local_change(change, changes, for_all=for_all)
         if refusal is not None:
             return refusal
-        if stores := changed_stores(change.before, change.after):
-            refusal = refusal_of(self.listeners.store_problems(stores, change.after))
-            if refusal is not None:
-                return refusal
+        stores = changed_listeners(change.before, change.after, STORE_KEYS)
+        logins = changed_listeners(change.before, change.after, LOGIN_KEYS)
+        problems = self.listeners.store_problems(stores, change.after)
+        problems += self.listeners.login_problems(logins, change.after)
+        if problems:
+            return refusal_of(problems)
         wanted = change.new_listeners()
-        return None if wanted is None else refusal_of(await self.listeners.problems(wanted))
+        if wanted is None:
+            return None
+        return refusal_of(await self.listeners.problems(wanted, change.after))
 
 
 class LoggerChanges(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from ottla.config.key_table import KEYS, LISTENER_PREFIX, base_of_listener_key
 from ottla.config.layers import Layers, broker_config, effective_broker_value, parse_checked
 from ottla.config.listeners import Listener, Listeners, resolve
 from ottla.config.problems import ConfigError, Problem
-from ottla.config.unenforced import STORE_KEYS, unenforced_problems
+from ottla.config.unenforced import unenforced_problems
 from ottla.config.unsupported import UNSUPPORTED_KEYS, unsupported_value
 from ottla.config.values import parse_list
 
@@ -40,7 +40,7 @@ _REPORTERS: Final = "metric.reporters"
 _LISTENER_KEYS: Final = ("listeners", "listener.security.protocol.map")
 
 _NO_TLS: Final = "only the stores of a listener can be altered, as listener.name.{name}.ssl."
-_NO_SASL: Final = "SASL is set up in the configuration file"
+_NO_SASL: Final = "only that of a listener can be altered, as listener.name.{name}.sasl."
 
 
 def _without_effect() -> dict[str, str]:
@@ -157,14 +157,15 @@ def changes_listeners(old: Layers, new: Layers) -> bool:
     return any(old.find([key]) != new.find([key]) for key in _LISTENER_KEYS)
 
 
-def changed_stores(old: Layers, new: Layers) -> frozenset[str]:
-    """Return the listeners, in lower case, whose TLS stores a change of one broker affects."""
+def changed_listeners(old: Layers, new: Layers, keys: frozenset[str]) -> frozenset[str]:
+    """Return the listeners, in lower case, some of whose ``keys`` a change of a broker affects."""
     found = set()
     for name in {*old.dynamic_broker, *new.dynamic_broker}:
         key = base_of_listener_key(name)
         is_changed = old.dynamic_broker.get(name) != new.dynamic_broker.get(name)
-        if key is not None and key.name in STORE_KEYS and is_changed:
-            found.add(name.removeprefix(LISTENER_PREFIX).removesuffix(f".{key.name}"))
+        if key is not None and key.name in keys and is_changed:
+            # A key of a mechanism has its name after that of the listener.
+            found.add(name.removeprefix(LISTENER_PREFIX).partition(".")[0])
     return frozenset(found)
 
 

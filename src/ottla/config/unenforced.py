@@ -1,15 +1,15 @@
 """Settings that require security which this node would not enforce: it refuses them.
 
 A node that accepted them would run open to everybody while its configuration says otherwise: the
-keys of the authorizer need one to be configured. TLS, SASL and authorizer settings are enforced
-from the file and cannot be changed at run time.
+keys of the authorizer need one to be configured. Settings of TLS, SASL and the authorizer are
+enforced from the file; at run time only the stores and the logins of a listener can be altered.
 """
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ottla.config.key_definition import Key, Scope
+from ottla.config.key_definition import Key, Scope, Update
 from ottla.config.key_table import KEYS, base_of_listener_key
 from ottla.config.problems import Problem
 from ottla.config.values import to_text
@@ -19,6 +19,14 @@ _PREFIXES: Final = ("sasl.", "ssl.")
 STORE_KEYS: Final = frozenset(
     {"ssl.key.password"}
     | {key for key in KEYS[Scope.BROKER] if key.startswith(("ssl.keystore.", "ssl.truststore."))}
+)
+# The keys of SASL that Kafka takes at run time, also of one listener, or of one of its mechanisms.
+LOGIN_KEYS: Final = frozenset(
+    name
+    for name, key in KEYS[Scope.BROKER].items()
+    if name.startswith("sasl.")
+    and key.update is Update.PER_BROKER
+    and name != "sasl.mechanism.inter.broker.protocol"
 )
 AUTHORIZER: Final = "authorizer.class.name"
 ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
@@ -50,6 +58,6 @@ def unenforced_problems(
 
 
 def _is_fixed(name: str, key: Key, text: str) -> bool:
-    is_store = key.name in STORE_KEYS and name != key.name
-    is_security = key.name.startswith(_PREFIXES) and not is_store
+    is_alterable = key.name in STORE_KEYS | LOGIN_KEYS and name != key.name
+    is_security = key.name.startswith(_PREFIXES) and not is_alterable
     return is_security and text.strip() != (to_text(key.default_value) or "")

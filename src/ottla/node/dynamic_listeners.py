@@ -79,10 +79,10 @@ class ListenerChecks:
         self._security = security
         self._open = open_listeners
 
-    async def problems(self, wanted: Listeners) -> list[Problem]:
-        """Return why ``wanted`` cannot be opened: missing certificates, or addresses in use."""
+    async def problems(self, wanted: Listeners, layers: Layers) -> list[Problem]:
+        """Return why ``wanted`` cannot be opened: missing certificates, addresses in use."""
         found = listener_security_problems(wanted, self._loaded.broker)
-        found += self._security_problems(wanted)
+        found += self._security_problems(wanted, layers)
         if found or self._ports.bind is None:
             return found
         names = {each.name for each in _of_clients(self._open.current)}
@@ -104,10 +104,16 @@ class ListenerChecks:
             problem for name in names for problem in self._security.store_problems(name, layers)
         ]
 
-    def _security_problems(self, wanted: Listeners) -> Iterator[Problem]:
+    def login_problems(self, names: Iterable[str], layers: Layers) -> list[Problem]:
+        """Return why listeners, named in lower case, cannot use the SASL settings of ``layers``."""
+        return [
+            problem for name in names for problem in self._security.login_problems(name, layers)
+        ]
+
+    def _security_problems(self, wanted: Listeners, layers: Layers) -> Iterator[Problem]:
         for listener in _of_clients(wanted):
             try:
-                self._security.of_listener(listener)
+                self._security.of_listener(listener, layers)
             except ConfigError as error:
                 yield from error.problems
 

@@ -14,27 +14,35 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
-
 from ottla.client.connection import Options
 from ottla.config.addresses import SecurityProtocol
+from ottla.config.dynamic import listeners_of
 from ottla.config.generated import BrokerConfig
 from ottla.config.key_table import LISTENER_PREFIX, base_of_listener_key
-from ottla.config.layers import Layers
+from ottla.config.layers import Layers, Texts
 from ottla.config.listeners import Listener
 from ottla.config.loading import Loaded, for_listener
 from ottla.config.problems import ConfigError, Problem
-from ottla.config.unenforced import STORE_KEYS
+from ottla.config.unenforced import LOGIN_KEYS, STORE_KEYS
 from ottla.config.values import BadValue
 from ottla.metadata.image import Image
 from ottla.node.kerberos_logins import build_gssapi, kerberos_credentials
 from ottla.node.oauth import build_oauth_validator
+from ottla.node.sasl_listeners import (
+    PeerLogin,
+    SaslListener,
+    SaslSettings,
+    enabled_mechanisms,
+    jaas_key,
+    login_module,
+)
 from ottla.node.scram_accounts import ScramAccounts
+from ottla.node.security_port import no_sasl, no_tls
 from ottla.node.tls_reload import TlsReload
 from ottla.runtime.ports import Clock, Random
 from ottla.runtime.supervisor import Service
 from ottla.security.certificate_login import CertificateLogins, LoginByCertificate
-from ottla.security.jaas import BadJaas, parse_jaas
+from ottla.security.jaas import BadJaas
 from ottla.security.principal_mapping import BadMappingRules
 from ottla.security.sasl import gssapi, oauthbearer, plain
 from ottla.security.sasl.client import BadCredentials, credentials_from
@@ -43,17 +51,14 @@ from ottla.security.sasl.exchange import Exchange, Mechanisms
 from ottla.security.sasl.oauthbearer import OAuthBearerExchange, Validator
 from ottla.security.sasl.plain import PlainExchange
 from ottla.security.sasl.scram import ScramMechanism
-from ottla.security.sasl.session import SaslSession
 from ottla.security.tls import TlsContexts, client_context, server_context
 from ottla.security.tls_settings import BadTls, TlsSettings, tls_settings_of
 from ottla.server.authenticator import Authenticator
 from ottla.server.events import ServerEvents
-from ottla.server.sasl_authenticator import SaslAuthenticator
 
 log = logging.getLogger(__name__)
 
 _SCRAM: Final = {str(each): each for each in ScramMechanism}
-SUPPORTED: Final = (plain.NAME, *_SCRAM, oauthbearer.NAME, gssapi.NAME)
 METRICS: Final = "metrics"
 """The name in ``listener.name.metrics.ssl.*``, for the keys of ``ottla.metrics.listener``."""
 
@@ -65,7 +70,7 @@ class SecuredListener:
         self,
         contexts: TlsContexts | None,
         certificate_login: LoginByCertificate | None,
-        sasl: "_Sasl | None",
+        sasl: SaslListener | None,
     ) -> None:
         self._contexts = contexts
         self._certificate_login = certificate_login
@@ -88,30 +93,6 @@ class SecuredListener:
         return None if self._sasl is None else self._sasl.authenticator(image, events)
 
 
-class _Sasl(msgspec.Struct, frozen=True):
-    """The SASL settings of a listener."""
-
-    config: BrokerConfig
-    clock: Clock
-    mechanisms: Callable[[Callable[[], Image]], Mechanisms]
-
-    def authenticator(
-        self, image: Callable[[], Image], events: ServerEvents
-    ) -> Callable[[], Authenticator]:
-        mechanisms, config = self.mechanisms(image), self.config
-
-        def make() -> Authenticator:
-            session = SaslSession(mechanisms, self.clock, config.connections_max_reauth_ms)
-            return SaslAuthenticator(
-                session,
-                events,
-                frame_bytes_max=config.sasl_server_max_receive_size,
-                failure_delay_ms=config.connection_failed_authentication_delay_ms,
-            )
-
-        return make
-
-
 class NodeSecurity:
     """The security of all listeners of a node, and of its connections to other nodes."""
 
@@ -125,6 +106,13 @@ class NodeSecurity:
         self._contexts: list[TlsContexts] = []
         # The contexts of each listener, by its name in lower case: its own, and those to peers.
         self._of_listener: dict[str, list[TlsContexts]] = {}
+        # By the names of listeners in lower case.
+        self._sasl: dict[str, SaslListener] = {}
+        self._peer_logins: dict[str, tuple[str, PeerLogin]] = {}
+        self._validators: dict[str, Validator] = {}
+        self._altered_logins: Mapping[str, Texts] = {}
+        self._layers = Layers(static=loaded.static)
+        self._is_running = False
         interval_ms = loaded.broker.ottla_tls_reload_interval_ms
         self._reload = TlsReload(self._contexts, interval_ms)
         self.services: list[Service] = [self._reload] if interval_ms else []
@@ -132,7 +120,7 @@ class NodeSecurity:
         self._listeners: dict[str, SecuredListener] = {}
         for listener in loaded.listeners.all:
             try:
-                self._listeners[listener.name] = self._secured(listener)
+                self._listeners[listener.name] = self._secured(listener, loaded)
             except ConfigError as error:
                 problems += error.problems
         for name, mechanism in self._peer_listeners():
@@ -150,16 +138,20 @@ class NodeSecurity:
                 self.metrics_tls = contexts.get
         if problems:
             raise ConfigError(problems)
+        self._is_running = True
 
-    def of_listener(self, listener: Listener) -> SecuredListener:
+    def of_listener(self, listener: Listener, layers: Layers | None = None) -> SecuredListener:
         """Return the security of a listener; one that is added later is made now.
+
+        ``layers`` are the settings in force with the listener; those in force now unless given.
 
         Raises:
             ConfigError: its settings cannot be used.
         """
         found = self._listeners.get(listener.name)
         if found is None:
-            found = self._listeners[listener.name] = self._secured(listener)
+            loaded = self._loaded_with(layers or self._layers, STORE_KEYS | LOGIN_KEYS)
+            found = self._listeners[listener.name] = self._secured(listener, loaded)
         return found
 
     def peer_options(self, listener: str) -> Options:
@@ -177,11 +169,12 @@ class NodeSecurity:
         self._reload.reload_all()
 
     def apply(self, config: BrokerConfig, layers: Layers) -> None:
-        """Use the TLS stores of listeners as altered at run time; follows `DynamicConfig`.
+        """Use TLS stores and logins of listeners as altered at run time; follows `DynamicConfig`.
 
-        Stores that cannot be used are logged, and the old certificate stays: the files may have
-        changed since the change was accepted.
+        What cannot be used is logged, and the old settings stay: files may have changed since the
+        change was accepted.
         """
+        self._layers = layers
         for name, all_contexts in self._of_listener.items():
             try:
                 wanted = self._settings_with(name, layers)
@@ -191,14 +184,32 @@ class NodeSecurity:
                         log.info("stores altered listener=%s files=%s", name, wanted.files)
             except (BadTls, BadValue) as error:
                 log.error("stores not altered listener=%s reason=%s", name, error)  # noqa: TRY400
+        self._apply_logins(layers)
+
+    def _apply_logins(self, layers: Layers) -> None:
+        names = {name for name in self._sasl if _find_listener(name, layers)} | {*self._peer_logins}
+        altered = {name: _altered(name, layers, LOGIN_KEYS) for name in names}
+        for name in names:
+            if altered[name] == self._altered_logins.get(name, {}):
+                continue
+            try:
+                sasl, credentials = self._logins_with(name, layers)
+            except (ConfigError, BadValue) as error:
+                log.error("logins not altered listener=%s reason=%s", name, error)  # noqa: TRY400
+                continue
+            if sasl is not None:
+                self._sasl[name].settings = sasl
+            if credentials is not None:
+                self._peer_logins[name][1].newest = credentials
+            log.info("logins altered listener=%s keys=%s", name, ", ".join(sorted(altered[name])))
+        self._altered_logins = altered
 
     def store_problems(self, listener: str, layers: Layers) -> list[Problem]:
         """Return why a listener cannot use the TLS stores of ``layers``."""
         key = f"{LISTENER_PREFIX}{listener.lower()}.ssl."
         if listener.lower() not in self._of_listener:
-            return [
-                Problem(key, None, "has no TLS; set it up in the configuration file of the node")
-            ]
+            added = _find_listener(listener, layers)  # checked when it is opened
+            return [] if added is not None and added.protocol.uses_tls else [no_tls(listener)]
         try:
             settings = self._settings_with(listener, layers)
             server_context(settings)
@@ -207,26 +218,67 @@ class NodeSecurity:
             return [Problem(key, None, str(error))]
         return []
 
+    def login_problems(self, listener: str, layers: Layers) -> list[Problem]:
+        """Return why a listener cannot use the SASL settings of ``layers``."""
+        present = _find_listener(listener, layers)
+        if present is None:
+            # It may be removed together with its settings.
+            return [no_sasl(listener)] if _altered(listener, layers, LOGIN_KEYS) else []
+        if listener.lower() not in self._sasl:
+            # An added one is checked when it is opened.
+            return [] if present.protocol.uses_sasl else [no_sasl(listener)]
+        try:
+            self._logins_with(listener.lower(), layers)
+        except ConfigError as error:
+            return list(error.problems)
+        except BadValue as error:
+            return [Problem(f"{LISTENER_PREFIX}{listener.lower()}.sasl.", None, str(error))]
+        return []
+
+    def _logins_with(
+        self, name: str, layers: Layers
+    ) -> tuple[SaslSettings | None, Credentials | None]:
+        """Return the logins of a listener, and those of this node at others, as altered.
+
+        Raises:
+            ConfigError, BadValue: they cannot be used.
+        """
+        loaded = self._loaded_with(layers, LOGIN_KEYS)
+        sasl = credentials = None
+        if name in self._sasl:
+            sasl = self._sasl_settings(loaded, name)
+        if name in self._peer_logins:
+            mechanism = self._peer_logins[name][0]
+            if sasl is not None and mechanism not in sasl.config.sasl_enabled_mechanisms:
+                rule = f"must keep {mechanism}, by which this node logs in to others"
+                raise ConfigError([Problem("sasl.enabled.mechanisms", None, rule)])
+            credentials = self._credentials(loaded, name, mechanism)
+        return sasl, credentials
+
     def _settings_with(self, listener: str, layers: Layers) -> TlsSettings:
         """Return the TLS settings of a listener: its file, and its stores as altered."""
+        return tls_settings_of(for_listener(self._loaded_with(layers, STORE_KEYS), listener))
+
+    def _loaded_with(self, layers: Layers, keys: frozenset[str]) -> Loaded:
+        """Return the file's settings with those of ``keys`` that were altered of a listener."""
         altered = {
             name: text
             for name, text in layers.dynamic_broker.items()
-            if (key := base_of_listener_key(name)) is not None and key.name in STORE_KEYS
+            if (key := base_of_listener_key(name)) is not None and key.name in keys
         }
-        static = MappingProxyType({**self._loaded.static, **altered})
-        return tls_settings_of(for_listener(replace(self._loaded, static=static), listener))
+        return replace(self._loaded, static=MappingProxyType({**self._loaded.static, **altered}))
 
     # -- listeners ---------------------------------------------------------------
 
-    def _secured(self, listener: Listener) -> SecuredListener:
-        config = for_listener(self._loaded, listener.name)
+    def _secured(self, listener: Listener, loaded: Loaded) -> SecuredListener:
+        config = for_listener(loaded, listener.name)
         tls = by_certificate = sasl = None
         if listener.protocol.uses_tls:
             tls = self._tls(listener.name, config, is_server=True)
             by_certificate = self._certificate_logins(listener, config)
         if listener.protocol.uses_sasl:
-            sasl = _Sasl(config, self._clock, self._mechanisms(listener.name, config))
+            sasl = SaslListener(self._sasl_settings(loaded, listener.name), self._clock)
+            self._sasl[listener.name.lower()] = sasl
         return SecuredListener(tls, by_certificate, sasl)
 
     def _certificate_logins(
@@ -251,18 +303,17 @@ class NodeSecurity:
         self._of_listener.setdefault(name.lower(), []).append(contexts)
         return contexts
 
-    def _mechanisms(
-        self, name: str, config: BrokerConfig
-    ) -> Callable[[Callable[[], Image]], Mechanisms]:
-        enabled = config.sasl_enabled_mechanisms
-        unsupported = [each for each in enabled if each not in SUPPORTED]
-        if unsupported or not enabled:
-            rule = f"must be some of {', '.join(SUPPORTED)}"
-            key = f"sasl.enabled.mechanisms of listener {name}"
-            raise ConfigError([Problem(key, ",".join(enabled), rule)])
-        users = self._plain_users(name) if plain.NAME in enabled else {}
+    def _sasl_settings(self, loaded: Loaded, name: str) -> SaslSettings:
+        """Return what the logins of a listener follow.
+
+        Raises:
+            ConfigError: the settings cannot be used.
+        """
+        config = for_listener(loaded, name)
+        enabled = enabled_mechanisms(loaded, name)
+        users = self._plain_users(loaded, name) if plain.NAME in enabled else {}
         validator = self._validator(name) if oauthbearer.NAME in enabled else None
-        tickets = {gssapi.NAME: build_gssapi(self._loaded, name)} if gssapi.NAME in enabled else {}
+        tickets = {gssapi.NAME: build_gssapi(loaded, name)} if gssapi.NAME in enabled else {}
 
         def mechanisms(image: Callable[[], Image]) -> Mechanisms:
             accounts = ScramAccounts(image, config.delegation_token_secret_key, self._clock)
@@ -274,29 +325,34 @@ class NodeSecurity:
             }
             return {each: made[each] for each in enabled}
 
-        return mechanisms
+        return SaslSettings(config, mechanisms)
 
     def _scram(self, mechanism: ScramMechanism, accounts: ScramAccounts) -> Callable[[], Exchange]:
         return lambda: accounts.exchange(mechanism, self._random, self._scram_secret)
 
-    def _plain_users(self, name: str) -> Mapping[str, str]:
-        text = for_listener(self._loaded, name, plain.NAME).sasl_jaas_config
-        key = f"listener.name.{name.lower()}.plain.sasl.jaas.config"
-        if text is None:
-            rule = 'must be set: PLAIN needs users, as in user_alice="password"'
-            raise ConfigError([Problem(key, None, rule)])
-        try:
-            users = parse_jaas(text.reveal())[0].users
-        except BadJaas as error:
-            raise ConfigError([Problem(key, None, str(error))]) from error
+    def _plain_users(self, loaded: Loaded, name: str) -> Mapping[str, str]:
+        users = login_module(loaded, name, plain.NAME).users
         if not users:
+            key = jaas_key(name, plain.NAME)
             log.warning("listener %s has PLAIN enabled and no user in %s", name, key)
         return users
 
     def _validator(self, name: str) -> Validator:
+        """Return the validator of bearer tokens of a listener; its settings are those of the file.
+
+        Raises:
+            ConfigError: they cannot be used, or bearer tokens are enabled while the node runs.
+        """
+        known = self._validators.get(name.lower())
+        if known is not None:
+            return known
+        if self._is_running:
+            rule = "must not get OAUTHBEARER while the node runs: set it in its configuration file"
+            raise ConfigError([Problem(f"sasl.enabled.mechanisms of listener {name}", None, rule)])
         validator, service = build_oauth_validator(self._loaded, name, self._clock)
         if service is not None:
             self.services.append(service)
+        self._validators[name.lower()] = validator
         return validator
 
     # -- other nodes -------------------------------------------------------------
@@ -321,19 +377,41 @@ class NodeSecurity:
             contexts = self._tls(name, for_listener(self._loaded, name), is_server=False)
             tls = contexts.get
         if protocol.uses_sasl:
-            login = self._credentials(name, mechanism)
+            peer = PeerLogin(self._credentials(self._loaded, name, mechanism))
+            self._peer_logins[name.lower()] = (mechanism, peer)
+            login = peer.credentials()
         return Options(tls=tls, login=login)
 
-    def _credentials(self, name: str, mechanism: str) -> Credentials:
+    def _credentials(self, loaded: Loaded, name: str, mechanism: str) -> Credentials:
         if mechanism == gssapi.NAME:
-            return kerberos_credentials(self._loaded, name)
-        jaas = for_listener(self._loaded, name, mechanism).sasl_jaas_config
+            return kerberos_credentials(loaded, name)
+        jaas = for_listener(loaded, name, mechanism).sasl_jaas_config
         text = None if jaas is None else jaas.reveal()
         try:
             return credentials_from(mechanism, text, self._random)
         except (BadCredentials, BadJaas) as error:
-            key = f"listener.name.{name.lower()}.{mechanism.lower()}.sasl.jaas.config"
-            raise ConfigError([Problem(key, None, str(error))]) from error
+            raise ConfigError([Problem(jaas_key(name, mechanism), None, str(error))]) from error
+
+
+def _find_listener(name: str, layers: Layers) -> Listener | None:
+    """Return a listener of this name in any case; None if there is none, or they contradict."""
+    try:
+        listeners = listeners_of(layers)
+    except ConfigError:
+        return None
+    return next((each for each in listeners.all if each.name.lower() == name.lower()), None)
+
+
+def _altered(listener: str, layers: Layers, keys: frozenset[str]) -> Texts:
+    """Return the settings of a listener that were altered, among ``keys``."""
+    prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+    return {
+        name: text
+        for name, text in layers.dynamic_broker.items()
+        if name.startswith(prefix)
+        and (key := base_of_listener_key(name)) is not None
+        and key.name in keys
+    }
 
 
 def _bearer(validator: Validator | None) -> Exchange:

@@ -59,8 +59,8 @@ class Security(Protocol):
         """As `ListenerSecurity.tls`, for ``ottla.metrics.listener``."""
         ...
 
-    def of_listener(self, listener: Listener) -> ListenerSecurity:
-        """Return the security of a listener. Raises ConfigError."""
+    def of_listener(self, listener: Listener, layers: Layers | None = None) -> ListenerSecurity:
+        """Return the security of a listener, by the settings in ``layers``. Raises ConfigError."""
         ...
 
     def peer_options(self, listener: str) -> Options:
@@ -68,7 +68,11 @@ class Security(Protocol):
         ...
 
     def apply(self, config: BrokerConfig, layers: Layers) -> None:
-        """Use the TLS stores of listeners as altered at run time; follows `DynamicConfig`."""
+        """Use TLS stores and logins of listeners as altered; follows `DynamicConfig`."""
+        ...
+
+    def login_problems(self, listener: str, layers: Layers) -> list[Problem]:
+        """Return why a listener, named in any case, cannot use the SASL settings of ``layers``."""
         ...
 
     def store_problems(self, listener: str, layers: Layers) -> list[Problem]:
@@ -100,7 +104,7 @@ class NoSecurity:
     services: Sequence[Service] = ()
     metrics_tls = None
 
-    def of_listener(self, listener: Listener) -> ListenerSecurity:
+    def of_listener(self, listener: Listener, layers: Layers | None = None) -> ListenerSecurity:
         """Return no security; a listener of another protocol cannot be added at run time."""
         if listener.protocol is not SecurityProtocol.PLAINTEXT:
             rule = f"{listener.protocol.name} needs a restart of a node that had PLAINTEXT only"
@@ -112,21 +116,31 @@ class NoSecurity:
         return Options()
 
     def apply(self, config: BrokerConfig, layers: Layers) -> None:
-        """Change nothing: there are no stores."""
+        """Change nothing: there are no stores and no logins."""
+
+    def login_problems(self, listener: str, layers: Layers) -> list[Problem]:
+        """Refuse: no listener has SASL."""
+        return [no_sasl(listener)]
 
     def store_problems(self, listener: str, layers: Layers) -> list[Problem]:
         """Refuse: no listener has a store."""
-        return [
-            Problem(
-                f"{LISTENER_PREFIX}{listener}.ssl.",
-                None,
-                "has no TLS; set it up in the configuration file of the node",
-            )
-        ]
+        return [no_tls(listener)]
 
     def reload_tls(self) -> None:
         """Refuse: there is nothing to reload."""
         raise ConfigError([Problem("listeners", None, "no listener uses TLS")])
+
+
+def no_tls(listener: str) -> Problem:
+    """Return the problem of TLS stores of a listener without TLS."""
+    rule = "has no TLS; set it up in the configuration file of the node"
+    return Problem(f"{LISTENER_PREFIX}{listener.lower()}.ssl.", None, rule)
+
+
+def no_sasl(listener: str) -> Problem:
+    """Return the problem of SASL settings of a listener without SASL."""
+    rule = "has no SASL; set it up in the configuration file of the node"
+    return Problem(f"{LISTENER_PREFIX}{listener.lower()}.sasl.", None, rule)
 
 
 def build_security(loaded: Loaded, clock: Clock, random: Random) -> Security:

@@ -26,7 +26,9 @@ _TOKEN: Final = re.compile(
 
 
 class BadJaas(ValueError):
-    """A JAAS configuration that cannot be read. The message never contains an option's value."""
+    """A JAAS configuration that cannot be read. The message repeats nothing: any word of it may be
+    a password in the wrong place.
+    """
 
 
 class LoginModule(msgspec.Struct, frozen=True):
@@ -57,28 +59,33 @@ def parse_jaas(text: str) -> tuple[LoginModule, ...]:
     tokens = _tokens(text)
     modules: list[LoginModule] = []
     while tokens:
-        name = _word(tokens, "the class of a login module")
-        flag = _word(tokens, f"a control flag after {name}")
-        if flag.lower() not in FLAGS:
-            raise BadJaas(f"{flag!r} after {name} is not a control flag; use `required`")
-        options: dict[str, str] = {}
-        while True:
-            if not tokens:
-                raise BadJaas(f"the entry of {name} does not end with a semicolon")
-            if tokens[0] == (";", False):
-                tokens.pop(0)
-                break
-            key = _word(tokens, f"an option of {name}")
-            if not tokens or tokens.pop(0) != ("=", False) or not tokens:
-                raise BadJaas(f"option {key} of {name} has no value")
-            value, is_quoted = tokens.pop(0)
-            if not is_quoted and value in (";", "="):
-                raise BadJaas(f"option {key} of {name} has no value")
-            options[key] = value
-        modules.append(LoginModule(name, options))
+        entry = f"entry {len(modules) + 1}"
+        name = _word(tokens, f"the class of {entry}")
+        if _word(tokens, f"the control flag of {entry}").lower() not in FLAGS:
+            raise BadJaas(f"the control flag of {entry} is unknown; use `required`")
+        modules.append(LoginModule(name, _options(tokens, entry)))
     if not modules:
         raise BadJaas("there is no login module")
     return tuple(modules)
+
+
+def _options(tokens: list[tuple[str, bool]], entry: str) -> dict[str, str]:
+    """Take the options of one entry, and the semicolon after them."""
+    options: dict[str, str] = {}
+    while True:
+        if not tokens:
+            raise BadJaas(f"{entry} does not end with a semicolon")
+        if tokens[0] == (";", False):
+            tokens.pop(0)
+            return options
+        number = len(options) + 1
+        key = _word(tokens, f"option {number} of {entry}")
+        if not tokens or tokens.pop(0) != ("=", False) or not tokens:
+            raise BadJaas(f"option {number} of {entry} has no value")
+        value, is_quoted = tokens.pop(0)
+        if not is_quoted and value in (";", "="):
+            raise BadJaas(f"option {number} of {entry} has no value")
+        options[key] = value
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
