@@ -148,6 +148,11 @@ def _decode_json(rows: DataFrame, value: ValueSpec) -> DataFrame:
         .when(F.get_json_object(text, "$").isNull(), F.lit("the value is not JSON"))
         .when(corrupt, F.lit(f"the value does not fit the schema: {value.schema}"))
     )
+    # from_json makes every field nullable, whatever the schema says.
+    for field in declared.fields:
+        if not field.nullable:
+            is_null = F.col(_VALUE).getField(field.name).isNull()
+            reason = reason.when(is_null, F.lit(f"column {field.name} is null"))
     return parsed.select(
         *(F.col(f"{_VALUE}.{each}").alias(each) for each in declared.names),
         *_kept(rows),

@@ -164,7 +164,7 @@ def _sampled(
     if options.schema is not None:
         if options.format not in (Format.JSON, Format.AUTO):
             raise BadFormatOption(f"--schema does not apply to {options.format}")
-        return Part(name, Format.JSON, _declared_fields(options.schema))
+        return declared_part(name, options.schema)
     if options.format in (Format.RAW, Format.TEXT):
         return Part(name, options.format)
     sample = list(itertools.islice(_records(table, name), SAMPLE_RECORDS))
@@ -234,13 +234,18 @@ def _fields_of(
     return sampled_fields(found[0][0])
 
 
-def _declared_fields(schema: str) -> tuple[tuple[str, str], ...]:
-    """Return the columns of a declaration such as ``id bigint, amount double``."""
+def declared_part(name: str, schema: str) -> Part:
+    """Return keys or values in JSON with columns such as ``id bigint not null, amount double``.
+
+    Raises:
+        BadFormatOption: it is no list of columns.
+    """
     with duckdb.connect(":memory:") as scratch:
         try:
             scratch.execute(f"CREATE TABLE declared ({schema})")
         except duckdb.Error as error:
             raise BadFormatOption(f"--schema {schema!r}: {error}") from error
         columns = scratch.execute("DESCRIBE declared").fetchall()
-    # The types go into a structure of JSON as they are: DuckDB reads its own names of types there.
-    return tuple((each[0], json.dumps(each[1])[1:-1]) for each in columns)
+    required = frozenset(each[0] for each in columns if each[2] == "NO")
+    fields = tuple((each[0], each[1]) for each in columns)
+    return Part(name, Format.JSON, fields, required=required)

@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import pyarrow as pa
 
+from ottla.pipeline.sql_json import converted
 from ottla.pipeline.sql_scan import SOURCE_COLUMNS
 from ottla.protocol.types import TopicPartition
 
@@ -31,6 +32,7 @@ VIEW_COLUMNS: Final = (
     "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
 )  # fmt: skip
 _TAKEN: Final = frozenset(each.lower() for each in SOURCE_COLUMNS)
+_BLANKS: Final = "' ' || chr(9) || chr(10) || chr(13)"
 _INTEGERS: Final = frozenset({"UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT"})
 
 
@@ -76,6 +78,8 @@ class Part(msgspec.Struct, frozen=True):
     format: Format
     fields: tuple[tuple[str, str], ...] = ()
     is_sampled: bool = False
+    required: frozenset[str] = frozenset()
+    """The fields that are declared NOT NULL."""
     skipped: int = 0
     """Bytes before the text: the id of a schema."""
 
@@ -125,13 +129,37 @@ def view_of(table: str, topic: str, key: Part, value: Part, bad: Bad) -> str:
 def _fields(part: Part, topic: str, bad: Bad) -> list[str]:
     if part.format is not Format.JSON:
         return [quoted(each) for each, _ in part.fields]
-    parsed, shown = quoted(_hidden(part)), []
-    for field, kind in part.fields:
-        path = f"{parsed}.{quoted(field)}"
-        if part.is_sampled and kind == "BIGINT":
-            path = _whole_number(path, part, field, topic, bad)
-        shown.append(f"{path} AS {quoted(column_of(part.name, field))}")
-    return shown
+    parsed = quoted(_hidden(part))
+    return [
+        f"{_field(f'{parsed}.{quoted(field)}', part, (field, kind), topic, bad)} AS "
+        f"{quoted(column_of(part.name, field))}"
+        for field, kind in part.fields
+    ]
+
+
+def _field(raw: str, part: Part, field: tuple[str, str], topic: str, bad: Bad) -> str:
+    """Return an expression for a field of JSON; one that does not fit fails, or is null."""
+    name, kind = field
+    value = converted(raw, kind)
+    if bad is Bad.NULL:
+        return value
+    missing = "NULL"
+    if name in part.required:
+        is_there = f"{quoted(part.name)} IS NOT NULL"
+        why = _error(part, topic, literal(f"field {name} is null, but declared not null"))
+        missing = f"CASE WHEN {is_there} THEN {why} END"
+    shown, hint = f"substr({raw}::VARCHAR, 1, 80)", f", not {_named(kind)}"
+    if part.is_sampled:
+        hint += " as in the sampled records; declare its type with --schema"
+    why = f"{literal(f'field {name} is ')} || {shown} || {literal(hint)}"
+    return (
+        f"CASE WHEN {raw} IS NULL THEN {missing} "
+        f"ELSE coalesce({value}, {_error(part, topic, why)}) END"
+    )
+
+
+def _named(kind: str) -> str:
+    return "an integer" if kind == "BIGINT" else kind.lower()
 
 
 def _hidden(part: Part) -> str:
@@ -152,39 +180,21 @@ def _text(part: Part, topic: str, bad: Bad) -> str:
 
 
 def _parsed(part: Part, topic: str, bad: Bad) -> str:
-    """Return an expression for the fields of a JSON object, as a struct."""
-    structure = {
-        field: "VARCHAR"
-        if part.is_sampled and kind == "BIGINT"
-        else json.loads(kind)
-        if kind[:1] in "[{"
-        else kind
-        for field, kind in part.fields
-    }
+    """Return an expression for the fields of a JSON object, as a struct of their JSON texts."""
+    structure = {field: "JSON" for field, _ in part.fields}
     text = _text(part, topic, Bad.NULL)  # try() cannot contain error()
     parsed = f"try(json_transform({text}, {literal(json.dumps(structure))}))"
     if bad is Bad.NULL:
         return parsed
-    return (
-        f"CASE WHEN {quoted(part.name)} IS NULL THEN NULL ELSE coalesce({parsed}, "
-        f"{_error(part, topic, literal(f'the {part.name} is not JSON'))}) END"
+    is_object = (
+        f"CASE WHEN starts_with({text}, '{{') THEN true "
+        f"ELSE starts_with(ltrim({text}, {_BLANKS}), '{{') END"
     )
-
-
-def _whole_number(path: str, part: Part, field: str, topic: str, bad: Bad) -> str:
-    """Return a sampled integer; a number with a fraction must not be rounded silently."""
-    if bad is Bad.NULL:
-        return f"CASE WHEN {path} SIMILAR TO '[-]?[0-9]+' THEN try_cast({path} AS BIGINT) END"
-    why = " || ".join(
-        [
-            literal(f"field {field} is "),
-            path,
-            literal(", but an integer in the sampled records; declare its type with --schema"),
-        ]
-    )
+    other, bad_text = f"the {part.name} is JSON, but not an object", f"the {part.name} is not JSON"
+    why = f"CASE WHEN json_valid({text}) THEN {literal(other)} ELSE {literal(bad_text)} END"
     return (
-        f"CASE WHEN {path} IS NULL THEN NULL ELSE coalesce(CASE WHEN {path} SIMILAR TO "
-        f"'[-]?[0-9]+' THEN try_cast({path} AS BIGINT) END, {_error(part, topic, why)}) END"
+        f"CASE WHEN {quoted(part.name)} IS NULL THEN NULL ELSE "
+        f"coalesce(CASE WHEN {is_object} THEN {parsed} END, {_error(part, topic, why)}) END"
     )
 
 
