@@ -21,14 +21,18 @@ def commands() -> dict[str, typer.core.TyperCommand]:
     found = {}
     context = typer.Context(ROOT)
     for name in COMMANDS:
-        command = ROOT.get_command(context, name)
-        inner = getattr(command, "commands", None)
-        if inner is None:
-            found[name] = command
-        else:
-            found.update({f"{name} {each}": one for each, one in inner.items()})
-            if command.invoke_without_command:
-                found[name] = command
+        found.update(within(name, ROOT.get_command(context, name)))
+    return found
+
+
+def within(name: str, command: typer.core.TyperCommand) -> dict[str, typer.core.TyperCommand]:
+    """A command, or all commands of a group, also of the groups in it."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        return {name: command}
+    found = {name: command} if command.invoke_without_command else {}
+    for own, each in inner.items():
+        found.update(within(f"{name} {own}", each))
     return found
 
 

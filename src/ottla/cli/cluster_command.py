@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli import cluster_features, cluster_quorum
 from ottla.cli.cluster_state import ClusterState, observe
 from ottla.cli.failures import fail
 from ottla.cli.health import find_problems, led_partitions, lost_quorum
@@ -29,10 +30,14 @@ from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.types import Millis
 
 app = typer.Typer(
-    help="Describe and check the cluster; drain and unregister brokers.",
+    help="Describe and check the cluster; change voters, features and brokers.",
     no_args_is_help=True,
     add_completion=False,
 )
+
+
+app.add_typer(cluster_quorum.app, name="quorum")
+app.add_typer(cluster_features.app, name="features")
 
 
 @app.command("info")

@@ -66,8 +66,8 @@ def refusal_text(code: ErrorCode, registration: BrokerRegistrationRequest) -> st
     )
     return (
         f"{who}: the cluster has finalized a feature level that this broker does not support. It "
-        f"supports {levels}. Compare with `kafka-features.sh describe`, and run a release that "
-        "supports the finalized levels"
+        f"supports {levels}. Compare with `ottla cluster features describe`, and run a release "
+        "that supports the finalized levels"
     )
 
 

@@ -47,7 +47,7 @@ def _check_features(facts: ClusterFacts, ours: Mapping[str, tuple[int, int]]) ->
         else:
             detail = f"finalized at {shown}; Ottla does not know this feature"
         fix = "Use a newer Ottla" if level > most else "Upgrade the cluster's feature level"
-        fix += ", or `kafka-features.sh downgrade`." if level > most else "."
+        fix += ", or `ottla cluster features downgrade`." if level > most else "."
         yield _problem(name, detail, fix)
     if METADATA_VERSION not in facts.finalized:
         detail = "the cluster does not say which metadata.version is finalized"
