@@ -1,5 +1,6 @@
 """Where a command's connection settings come from, and profiles."""
 
+import datetime
 import json
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from ottla.cli import connection_settings
 from ottla.cli.app import COMMANDS, app
 from ottla.cli.connection_options import moved_after_command
 from ottla.cli.connection_settings import Given, client_properties, resolve_bootstrap
+from ottla.cli.profiles import read_profiles
 from ottla.cli.session import parse_bootstrap
 from ottla.runtime.ports import Address
+from ottla.security.certificate_authority import create_authority
 
 
 @pytest.fixture(autouse=True)
@@ -150,3 +153,18 @@ def test_misspelt_profile_and_setting_are_answered_with_the_closest_ones() -> No
     assert "did you mean 'bootstrap.servers'?" in done.stderr
     assert "did you mean 'staging'?" in run("profile", "show", "stagin", code=1)
     assert "did you mean" in run("topic", "list", "--profile", "stagin", code=2)
+
+
+def test_profile_keeps_absolute_paths(
+    own_profiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = create_authority("a test", datetime.datetime.now(datetime.UTC))
+    (tmp_path / "ca.pem").write_bytes(authority.certificate)
+    monkeypatch.chdir(tmp_path)
+    run("profile", "set", "near", "security.protocol=SSL", "ssl.ca.location=ca.pem")
+    (tmp_path / "client.properties").write_text("ssl.ca.location=./ca.pem\n")
+    run("profile", "set", "file", "security.protocol=SSL", "-f", "client.properties")
+    monkeypatch.chdir("/")
+    kept = str(tmp_path / "ca.pem")
+    assert read_profiles()["near"]["ssl.ca.location"] == kept
+    assert read_profiles()["file"]["ssl.ca.location"] == kept

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from up_process import COMMAND, Up
 
 from ottla.cli.app import app
+from ottla.testing import run_node
 
 
 class Ottla:
@@ -175,6 +176,94 @@ def test_produce_reports_records_that_cannot_be_sent(ottla: Ottla, tmp_path: Pat
     assert "No such file" in ottla("produce", "small", str(tmp_path / "nothing"), code=1)
     assert "UNKNOWN_TOPIC_OR_PARTITION" in ottla("consume", "nothing", "-e", code=1)
     assert "OFFSET_OUT_OF_RANGE" in ottla("consume", "small", "-o", "99", "-e", code=1)
+
+
+def test_produce_reports_the_reason_of_each_rejected_record(ottla: Ottla, tmp_path: Path) -> None:
+    ottla("topic", "create", "compacted", "-p", "1", "-c", "cleanup.policy=compact")
+    (tmp_path / "mixed").write_text("k:with a key\nwithout one\nalso without\n")
+    said = ottla("produce", "compacted", "-K", ":", str(tmp_path / "mixed"), code=1)
+    lines = said.splitlines()
+    reason = "compacted-0: INVALID_RECORD: A compacted topic takes no record without a key."
+    assert lines[0].startswith("record 1: ") and "another record of its batch" in lines[0]
+    assert lines[1:3] == [f"record 2: {reason}", f"record 3: {reason}"]
+    assert lines[3:] == ["3 records were not delivered"]
+    (tmp_path / "one").write_text("without\n")
+    said = ottla("produce", "compacted", str(tmp_path / "one"), code=1)
+    assert said.endswith("1 record was not delivered\n")
+    failure = ottla("produce", "compacted", str(tmp_path / "one"), "-o", "json", code=1)
+    assert json.loads(failure)["kafka_error"] == "INVALID_RECORD"
+    (tmp_path / "many").write_text("without\n" * 15)
+    said = ottla("produce", "compacted", str(tmp_path / "many"), code=1)
+    assert "and 5 more records\n15 records were not delivered\n" in said
+
+
+def test_json_format_accepts_nothing_but_json(ottla: Ottla, tmp_path: Path) -> None:
+    ottla("topic", "create", "documents", "-p", "1")
+    (tmp_path / "good").write_text('{"a": 1}\n[2, "b"]\n')
+    ottla("produce", "documents", "--value-format", "json", str(tmp_path / "good"))
+    assert ottla("consume", "documents", "-e") == '{"a": 1}\n[2, "b"]\n'
+    (tmp_path / "bad").write_text('{"a": 1}\noops\n')
+    said = ottla("produce", "documents", "--value-format", "json", str(tmp_path / "bad"), code=1)
+    assert "'oops': not JSON" in said and "1 record was accepted before it" in said
+    (tmp_path / "nan").write_text("NaN\n")
+    said = ottla("produce", "documents", "--value-format", "json", str(tmp_path / "nan"), code=1)
+    assert "NaN is not a value of JSON" in said
+    schema = tmp_path / "schema"
+    schema.write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    words = ("produce", "documents", "--value-format", "json", "--schema-file", str(schema))
+    (tmp_path / "typed").write_text('{"a": "text"}\n')
+    assert "text" in ottla(*words, str(tmp_path / "typed"), code=1)
+
+
+def test_drain_of_an_unknown_broker_is_an_error(ottla: Ottla) -> None:
+    assert ottla("cluster", "drain", "9", code=1) == "there is no broker 9; the cluster has 1\n"
+
+
+def test_topics_of_our_tools_are_internal(ottla: Ottla) -> None:
+    for name in ("__ottla_sink_markers", "ottla-mirror.one", "__remote_log_metadata"):
+        ottla("topic", "create", name, "-p", "1")
+        assert name not in {row["name"] for row in ottla.json("topic", "list")}
+        rows = {row["name"]: row for row in ottla.json("topic", "list", "--internal")}
+        assert rows[name]["internal"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("topic list", "no topics; create one with `ottla topic create NAME`"),
+        ("group list", "no groups"),
+        ("group list --state Stable", "no groups match"),
+        ("group lag", "no committed offsets"),
+        ("share list", "no share groups"),
+        ("txn list", "no transactions"),
+        ("txn hanging", "no transaction hangs"),
+        ("user list", "no users; create one with `ottla user create NAME`"),
+        ("quota list", "no quotas"),
+        ("client-metrics list", "no subscriptions to metrics"),
+        ("tier list", "no segment is in remote storage"),
+        ("tier status", "no topic has remote.storage.enable=true"),
+        ("logdir list -p", "no partitions"),
+        ("topic reassign", "no reassignment is in progress"),
+        ("topic elect", "every partition has its preferred leader already"),
+        ("migrate plan", "every node runs Ottla already"),
+        ("profile list", "no profiles; create one with `ottla profile set NAME`"),
+    ],
+)
+def test_empty_list_says_so(empty: str, words: str, says: str, tmp_path: Path) -> None:
+    env = {"OTTLA_BOOTSTRAP": empty, "OTTLA_PROFILES": str(tmp_path / "none")}
+    done = CliRunner().invoke(app, words.split(), env=env)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "" and done.stderr.startswith(says)
+    if words not in ("topic reassign", "topic elect", "migrate plan"):
+        done = CliRunner().invoke(app, [*words.split(), "-o", "json"], env=env)
+        assert (json.loads(done.stdout), done.stderr) == ([], "")
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[str]:
+    """A node without topics, groups and users."""
+    with run_node() as found:
+        yield found.bootstrap
 
 
 def test_config_commands_show_and_change_settings(ottla: Ottla) -> None:

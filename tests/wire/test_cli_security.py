@@ -3,7 +3,9 @@
 import ast
 import json
 import os
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -85,11 +87,73 @@ def test_failures_say_what_to_do_and_no_secret(secure: SecureNode) -> None:
     reply = run("topic", "list", *login(secure, password="giraffe"), code=1)
     assert "login failed" in reply and "giraffe" not in reply
     reply = run("topic", "list", "-b", secure.bootstrap("SECURE"), code=1)
-    assert "set security.protocol" in reply
+    assert "set security.protocol=SASL_SSL" in reply
     reply = run(
         "topic", "list", "-b", secure.bootstrap("TLS"), "-X", "security.protocol=SSL", code=1
     )
     assert "ssl.ca.location" in reply
+
+
+@pytest.mark.parametrize(
+    ("protocol", "listener", "says"),
+    [
+        ("PLAINTEXT", "TLS", "requires TLS: set security.protocol=SSL and ssl.ca.location"),
+        ("PLAINTEXT", "MUTUAL", "requires TLS: set security.protocol=SSL"),
+        ("PLAINTEXT", "LOGIN", "requires a login: set security.protocol=SASL_PLAINTEXT, sasl.m"),
+        ("PLAINTEXT", "SECURE", "requires TLS: set security.protocol=SASL_SSL and ssl.ca.locat"),
+        ("SSL", "OPEN", "does not use TLS: set security.protocol=PLAINTEXT"),
+        ("SSL", "LOGIN", "does not use TLS: set security.protocol=SASL_PLAINTEXT"),
+        ("SSL", "SECURE", "requires a login: set security.protocol=SASL_SSL, sasl.mechanism (PLA"),
+        ("SSL", "MUTUAL", "requires a client certificate: set ssl.certificate.location"),
+        ("SASL_PLAINTEXT", "OPEN", "has no login: set security.protocol=PLAINTEXT"),
+        ("SASL_PLAINTEXT", "TLS", "requires TLS: set security.protocol=SSL"),
+        ("SASL_PLAINTEXT", "SECURE", "requires TLS: set security.protocol=SASL_SSL"),
+        ("SASL_SSL", "OPEN", "does not use TLS: set security.protocol=PLAINTEXT"),
+        ("SASL_SSL", "TLS", "has no login: set security.protocol=SSL"),
+        ("SASL_SSL", "LOGIN", "does not use TLS: set security.protocol=SASL_PLAINTEXT"),
+    ],
+)
+def test_client_of_another_protocol_learns_which_one_to_set(
+    secure: SecureNode, protocol: str, listener: str, says: str
+) -> None:
+    words = ("-b", secure.bootstrap(listener), *settings_for(protocol, secure))
+    reply = run("topic", "list", *words, code=1)
+    assert f"{secure.bootstrap(listener)} {says}" in reply or f"the listener {says}" in reply
+    assert "alice-secret" not in reply and len(reply.splitlines()) == 1
+
+
+def test_sql_tells_which_protocol_to_set(secure: SecureNode) -> None:
+    for protocol, listener, says in (
+        ("SSL", "OPEN", "does not use TLS: set security.protocol=PLAINTEXT"),
+        ("SASL_PLAINTEXT", "OPEN", "has no login: set security.protocol=PLAINTEXT"),
+    ):
+        words = ("-b", secure.bootstrap(listener), *settings_for(protocol, secure))
+        assert says in run("sql", "select * from t", *words, code=1)
+
+
+def settings_for(protocol: str, secure: SecureNode) -> list[str]:
+    own = {"security.protocol": protocol}
+    if protocol.endswith("SSL"):
+        own["ssl.ca.location"] = str(secure.ca_file)
+    if protocol.startswith("SASL"):
+        own |= {"sasl.mechanism": "PLAIN", "sasl.username": "alice"}
+        own["sasl.password"] = "alice-secret"
+    return [word for key, value in own.items() for word in ("-X", f"{key}={value}")]
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+def test_port_of_a_web_server_is_named(secure: SecureNode, protocol: str) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        at = f"127.0.0.1:{server.server_address[1]}"
+        reply = run("topic", "list", "-b", at, *settings_for(protocol, secure), code=1)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert f"{at} speaks HTTP, not Kafka" in reply
 
 
 def test_user_from_creation_to_deletion(secure: SecureNode, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ from ottla.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ottla.protocol.own_topics import is_own_topic
 from ottla.protocol.types import NO_LEADER, ZERO_UUID, Uuid
 from ottla.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ottla.storage.partition_names import is_topic_name
@@ -402,8 +403,11 @@ class TopicView(msgspec.Struct, frozen=True):
 
 
 def is_internal(name: str) -> bool:
-    """Say whether a topic is internal to brokers."""
-    return name in INTERNAL_TOPICS
+    """Say whether a topic is internal to brokers, or holds the state of a tool of Ottla.
+
+    Clients that subscribe to a pattern leave internal topics out.
+    """
+    return name in INTERNAL_TOPICS or is_own_topic(name)
 
 
 def unknown_code(name: str) -> ErrorCode:

@@ -135,9 +135,8 @@ def show(  # noqa: PLR0913 - one per option of Kafka's tool
             found |= dict.fromkeys(await list_acls(brokers, each))
         return [acl for acl in found if not principal or acl.principal in principal]
 
-    answer(
-        context, output, [_row(each) for each in sorted(with_cluster(bootstrap, work), key=_key)]
-    )
+    rows = [_row(each) for each in sorted(with_cluster(bootstrap, work), key=_key)]
+    answer(context, output, rows, empty="no access control entries match")
 
 
 @app.command("remove")

@@ -41,7 +41,7 @@ def show_list(
         names = await list_config_resources(cluster, Resource.CLIENT_METRICS)
         return [await _described(cluster, name) for name in sorted(names)]
 
-    answer(context, output, with_cluster(bootstrap, work))
+    answer(context, output, with_cluster(bootstrap, work), empty="no subscriptions to metrics")
 
 
 @app.command("describe")

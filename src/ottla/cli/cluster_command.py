@@ -7,8 +7,10 @@ import typer
 
 from ottla.cli import cluster_features, cluster_quorum
 from ottla.cli.cluster_state import ClusterState, observe
+from ottla.cli.counting import plural
 from ottla.cli.failures import fail
 from ottla.cli.health import find_problems, led_partitions, lost_quorum
+from ottla.cli.internal_topics import is_internal
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.reassign_plan import BadPlan, plan_drain
 from ottla.cli.reassign_throttle import Move
@@ -18,6 +20,7 @@ from ottla.cli.topic_placement import (
     Wait,
     accepted_rows,
     carry_out,
+    check_broker,
     moved,
     replicas_of,
     serving_brokers,
@@ -100,8 +103,8 @@ def _state_of(broker: int, state: ClusterState, *, is_fenced: bool) -> str:
 
 def _counts(topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
     """Count topics and partitions of users, and apart from them the internal ones."""
-    own = [each for each in topics if not each.is_internal]
-    internal = [each for each in topics if each.is_internal]
+    own = [topic for topic in topics if not is_internal(topic)]
+    internal = [topic for topic in topics if is_internal(topic)]
     return {
         "topics": len(own),
         "partitions": sum(len(each.partitions) for each in own),
@@ -167,6 +170,7 @@ def drain(
     """Move all replicas of a broker to the other brokers."""
 
     async def work(cluster: Cluster) -> tuple[list[Row], list[str]]:
+        await check_broker(cluster, broker)
         current = replicas_of(await list_topics(cluster))
         locations = await serving_brokers(cluster)
         locations.pop(broker, None)
@@ -210,6 +214,8 @@ def unregister(
 
     held = with_cluster(bootstrap, work)
     if held:
-        fail(f"broker {broker} has {held} replicas; `ottla cluster drain {broker}` moves them, "
-             "--force abandons them")  # fmt: skip
+        fail(
+            f"broker {broker} has {plural(held, 'replica')}; `ottla cluster drain {broker}` moves "
+            "them, --force abandons them"
+        )
     answer(context, output, [{"unregistered": broker}])

@@ -9,6 +9,7 @@ from typing import Final
 
 import typer
 
+from ottla.cli.internal_topics import is_internal
 from ottla.cli.session import client_options, client_ports
 from ottla.client.admin import list_topics
 from ottla.client.admin_groups import list_groups
@@ -26,7 +27,7 @@ def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
         return [
             each.name
             for each in await list_topics(cluster)
-            if each.name is not None and (not each.is_internal or incomplete.startswith("__"))
+            if each.name is not None and (not is_internal(each) or incomplete.startswith("__"))
         ]
 
     return _complete(context, incomplete, ask)

@@ -92,7 +92,9 @@ def describe(
     """Show settings that differ from the default; with --all, all settings."""
     _check_name(kind, name)
     found = with_cluster(bootstrap, lambda cluster: describe_configs(cluster, kind.resource, name))
-    answer(context, output, [_row(each) for each in found if show_all or not _is_default(each)])
+    rows = [_row(entry) for entry in found if show_all or not _is_default(entry)]
+    empty = "no setting differs from its default; --all shows every setting"
+    answer(context, output, rows, empty=empty)
 
 
 @app.command("set")

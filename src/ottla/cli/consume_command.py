@@ -12,6 +12,7 @@ import typer
 
 from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
+from ottla.cli.internal_topics import is_internal
 from ottla.cli.light_arrow import import_light_arrow
 from ottla.cli.message_format import (
     BadFormat,
@@ -327,7 +328,7 @@ async def _topics(cluster: Cluster, given: Sequence[str]) -> list[str]:
     if not any(each.startswith("^") for each in given):
         return list(given)
     there = (await cluster.metadata(None)).topics
-    known = [each.name for each in there if each.name is not None and not each.is_internal]
+    known = [each.name for each in there if each.name is not None and not is_internal(each)]
     found: dict[str, None] = {}
     for each in given:
         if not each.startswith("^"):

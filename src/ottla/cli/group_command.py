@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.completion import complete_groups
+from ottla.cli.counting import plural
 from ottla.cli.failures import fail, naming
 from ottla.cli.group_describing import described, listed
 from ottla.cli.group_explaining import explained
@@ -80,7 +81,9 @@ def show_list(
 ) -> None:
     """List groups."""
     found = with_cluster(bootstrap, lambda cluster: list_groups(cluster, state or (), kind or ()))
-    answer(context, output, [listed(each) for each in found])
+    is_filtered = bool(state or kind)
+    empty = "no groups match" if is_filtered else "no groups"
+    answer(context, output, [listed(each) for each in found], empty=empty)
 
 
 @app.command("describe")
@@ -122,7 +125,8 @@ def lag(
         while True:
             wanted = names or [each.group_id for each in await list_groups(cluster, (), ())]
             now, then = await measured(cluster, wanted), loop.time()
-            answer(context, output, lag_rows(now, before, then - at))
+            rows = lag_rows(now, before, then - at)
+            answer(context, output, rows, empty="no committed offsets")
             if not watch:
                 return
             before, at = now, then
@@ -222,7 +226,7 @@ def reset_offsets(  # noqa: PLR0913 - one per option
         current = await committed_offsets(cluster, name)
         planned = await plan_of(cluster, resetting, current)
         if execute:
-            with phase(cluster.ports.clock, f"committing {len(planned):,} offsets"):
+            with phase(cluster.ports.clock, f"committing {plural(len(planned), 'offset')}"):
                 offsets = {each.place: each.new for each in planned}
                 _check_all(await commit_offsets(cluster, name, offsets))
         return planned

@@ -7,6 +7,7 @@ none or does not answer, the explanation is made from the description of the mem
 import json
 from urllib.parse import quote
 
+from ottla.cli.counting import plural
 from ottla.cli.options import say
 from ottla.cli.pages import LISTENER, get_page, page_address
 from ottla.cli.rendering import Row
@@ -42,7 +43,7 @@ async def _page(address: Address, group_id: str) -> Row:
 
 def seen(group: GroupDescription) -> Row:
     """Explain a group from its description alone. Pure."""
-    count = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
+    count = plural(len(group.members), "member")
     replies = [f"{group.group_id} is a {group.type} group, {group.state}, with {count}."]
     late = [each for each in group.members if not each.is_settled]
     replies += [

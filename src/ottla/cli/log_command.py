@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from ottla.cli.counting import plural
 from ottla.cli.failures import fail, reason_of
 from ottla.cli.log_dump import DAMAGE, NotDumpable, dump_file
 from ottla.cli.log_verify import segment_sizes, verify
@@ -100,7 +101,7 @@ def check(
         fail(reason_of(error))
     answer(context, output, [each._asdict() for each in found])
     if found:
-        say(f"{text}: {len(found):,} problem{'s'[: len(found) > 1]} found")
+        say(f"{text}: {plural(len(found), 'problem')} found")
         raise typer.Exit(1)
     say(f"{text}: no problems found")
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ottla.cli.completion import complete_topics
+from ottla.cli.counting import counted
 from ottla.cli.failures import fail
 from ottla.cli.move_progress import POLL_S, replica_sizes
 from ottla.cli.options import (
@@ -14,7 +15,6 @@ from ottla.cli.options import (
     BytesOption,
     OutputOption,
     answer,
-    counted,
     say,
 )
 from ottla.cli.progress import WorkProgress
@@ -64,7 +64,8 @@ def show_list(
         return rows
 
     rows = with_cluster(bootstrap, work)
-    answer(context, output, exact_bytes(rows) if in_bytes else rows)
+    empty = "no partitions" if partitions else "no log directories"
+    answer(context, output, exact_bytes(rows) if in_bytes else rows, empty=empty)
 
 
 def _summary(broker: int, found: DescribeLogDirsResult) -> Row:

@@ -9,6 +9,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 
 from ottla.cli.connection_settings import BOOTSTRAP, options_of, read_properties
+from ottla.cli.counting import plural
 from ottla.cli.failures import fail
 from ottla.cli.options import OutputOption, answer, chosen, say
 from ottla.cli.output import Output
@@ -144,7 +145,7 @@ def status(
     answer(context, output, _status_rows(found))
     lag = sum(each.lag for each in found.partitions)
     ended = "; switched over" if found.is_closed else ""
-    say(f"{len(found.partitions)} partitions, lag {lag}{ended}")
+    say(f"{plural(len(found.partitions), 'partition')}, lag {lag}{ended}")
 
 
 @app.command("switch-over")
@@ -202,9 +203,9 @@ def switch_over(  # noqa: PLR0913 - one per option
         fail(f"not caught up after {timeout:.0f} s: {reasons}")
     answer(context, output, [_progress_row(each) for each in mirror.progress()])
     say(
-        f"switched over: {len(mirror.copier.links)} partitions copied, offsets of {mirror.groups} "
-        "groups committed. Now start consumers and producers with the target's bootstrap.servers; "
-        "do not write to the source any more."
+        f"switched over: {plural(len(mirror.copier.links), 'partition')} copied, offsets of "
+        f"{plural(mirror.groups, 'group')} committed. Now start consumers and "
+        "producers with the target's bootstrap.servers; do not write to the source any more."
     )
     for subject, problem in mirror.problems.items():
         say(f"warning: {subject}: {problem}")
@@ -281,8 +282,8 @@ def _progress_text(mirror: Mirror) -> str:
     progress, copied = mirror.progress(), mirror.copier.copied
     lag = sum(each.lag for each in progress)
     return (
-        f"{len(progress)} partitions, lag {lag}, {copied.records:,} records "
-        f"({human(copied.bytes)}) copied, offsets of {mirror.groups} groups"
+        f"{plural(len(progress), 'partition')}, lag {lag}, {plural(copied.records, 'record')} "
+        f"({human(copied.bytes)}) copied, offsets of {plural(mirror.groups, 'group')}"
     )
 
 

@@ -59,9 +59,17 @@ def chosen(context: typer.Context, output: Output | None) -> Output:
     return output or (common.output if common else None) or Output.TABLE
 
 
-def answer(context: typer.Context, output: Output | None, found: Answer) -> None:
-    """Print an answer on stdout, in the requested format."""
-    sys.stdout.write(render(found, chosen(context, output), terminal_width()))
+def answer(
+    context: typer.Context, output: Output | None, found: Answer, *, empty: str = ""
+) -> None:
+    """Print an answer on stdout, in the requested format.
+
+    In place of a table without rows, ``empty`` is said on stderr.
+    """
+    how = chosen(context, output)
+    sys.stdout.write(render(found, how, terminal_width()))
+    if empty and not found and how is Output.TABLE:
+        say(empty)
 
 
 def terminal_width() -> int | None:
@@ -81,8 +89,3 @@ def answer_each(context: typer.Context, output: Output | None, found: Sequence[R
 def say(message: str) -> None:
     """Print a message, which is not part of the answer, on stderr."""
     typer.echo(message, err=True)
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: 1 partition is, 3 partitions are."""
-    return f"{count:,} {noun} is" if count == 1 else f"{count:,} {noun}s are"

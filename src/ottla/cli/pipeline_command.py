@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
+from ottla.cli.counting import plural
 from ottla.cli.failures import fail
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, chosen, say
 from ottla.cli.output import Output
@@ -438,7 +439,7 @@ def tables(  # noqa: PLR0913 - one per option
     answer(context, output, rows)
     failed = [f"{each['topic']}: {each['error']}" for each in rows if each["error"]]
     if once and failed:
-        fail(f"{len(failed)} of {len(rows)} tables failed:\n" + "\n".join(failed))
+        fail(f"{len(failed)} of {plural(len(rows), 'table')} failed:\n" + "\n".join(failed))
 
 
 @app.command("catalog")
@@ -479,4 +480,4 @@ def catalog(
         return
     for line in lines:
         typer.echo(line)
-    say(f"{len(lines)} tables; run them with: spark-sql -f FILE")
+    say(f"{plural(len(lines), 'table')}; run them with: spark-sql -f FILE")

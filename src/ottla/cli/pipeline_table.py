@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from ottla.cli.connection_settings import client_properties
+from ottla.cli.counting import plural
 from ottla.cli.failures import fail, reason_of
 from ottla.cli.options import say
 from ottla.cli.rendering import Row
@@ -127,7 +128,7 @@ def run_tables(request: TablesRequest) -> list[Row]:
                 # A table that cannot be had does not keep the others from being updated.
                 lacking = unavailable(formats, __version__, request.settings)
                 formats -= lacking.keys()
-            say(f"{len(declared.jobs)} tables: starting Spark ({request.master})")
+            say(f"{plural(len(declared.jobs), 'table')}: starting Spark ({request.master})")
             settings = _session_settings(formats, request)
             with (
                 TemporaryDirectory(prefix="ottla-spark-") as home,
@@ -212,7 +213,7 @@ def _tell_changes(before: "list[TableReport]", after: "list[TableReport]") -> No
             continue
         lag = "" if each.lag is None else f", {each.lag:,} behind"
         because = f": {each.error}" if each.error else ""
-        say(f"{each.topic}: {each.state}, {each.records:,} records{lag}{because}")
+        say(f"{each.topic}: {each.state}, {plural(each.records, 'record')}{lag}{because}")
 
 
 # -- both ------------------------------------------------------------------------

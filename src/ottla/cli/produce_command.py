@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from ottla.cli.completion import complete_topics
+from ottla.cli.counting import plural, were
 from ottla.cli.failures import fail
 from ottla.cli.light_arrow import import_light_arrow
 from ottla.cli.message_input import (
@@ -40,14 +42,16 @@ from ottla.cli.record_options import SchemaFileOption, StrategyOption, ValueForm
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
 from ottla.client.accumulator import RecordMetadata
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import Cluster, Refused
 from ottla.client.producer import ACKS_ALL, Producer, ProducerOptions, Report, open_producer
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, name_of_code
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Header
 from ottla.runtime.clock import SystemClock
 
 _CHUNK_BYTES: Final = 1 << 16
+REASONS_MAX: Final = 10
+"""Records whose reasons are printed."""
 
 app = typer.Typer(add_completion=False)
 
@@ -80,17 +84,21 @@ class _Tally:
     """Results of the records sent."""
 
     failed: int = 0
-    error: Exception | None = None
+    first: Refused | None = None
+    reasons: dict[int, str] = field(default_factory=dict)
     partitions: dict[int, list[int]] = field(default_factory=dict)
 
-    def take(self, report: Report) -> None:
-        """Count a record whose result is known."""
+    def take(self, number: int, report: Report) -> None:
+        """Count the record of a number, from 1 on, whose result is known."""
         if report.cancelled():
             return
         error = report.exception()
         if error is not None:
             self.failed += 1
-            self.error = self.error or (error if isinstance(error, Exception) else None)
+            if isinstance(error, Refused):
+                self.first = self.first or error
+            if len(self.reasons) < REASONS_MAX:
+                self.reasons[number] = str(error) or type(error).__name__
             return
         delivered: RecordMetadata = report.result()
         seen = self.partitions.setdefault(delivered.partition.partition, [0, -1, -1])
@@ -98,6 +106,13 @@ class _Tally:
         if delivered.offset >= 0:
             seen[1] = delivered.offset if seen[1] < 0 else min(seen[1], delivered.offset)
             seen[2] = max(seen[2], delivered.offset)
+
+    def text(self) -> str:
+        """Return why records were not delivered: a line for each of the first ones, and a sum."""
+        lines = [f"record {number}: {reason}" for number, reason in sorted(self.reasons.items())]
+        more = self.failed - len(lines)
+        lines += [f"and {plural(more, 'more record')}"] if more else []
+        return "\n".join([*lines, f"{were(self.failed, 'record')} not delivered"])
 
     def rows(self) -> list[Row]:
         """Return the offsets of the delivered records, by partition."""
@@ -188,7 +203,7 @@ def produce(  # noqa: PLR0913 - one per option
     if output is not None:
         answer(context, output, tally.rows())
     if tally.failed:
-        fail(f"{tally.failed} records were not delivered: {tally.error}")
+        fail(tally.text(), None if tally.first is None else name_of_code(tally.first.code))
 
 
 def _encoder(
@@ -310,17 +325,17 @@ async def _send_all(
     try:
         async with open_producer(cluster, options) as producer:
             async for message in source.messages():
-                await _send(producer, topic, message, tally)
+                await _send(producer, topic, message, partial(tally.take, progress.records + 1))
                 progress.add(len(message.value or b"") + len(message.key or b""))
     except BadInput as error:
-        fail(f"{error}; {progress.records} records before it were accepted")
+        fail(f"{error}; {were(progress.records, 'record')} accepted before it")
     finally:
         progress.clear()
     if sys.stderr.isatty():
         say(progress.text())
     if is_missing and tally.partitions:
         count = len((await cluster.topic(topic)).partitions)
-        say(f"created topic {topic} with {count} partition{'s'[: count > 1]}: it did not exist")
+        say(f"created topic {topic} with {plural(count, 'partition')}: it did not exist")
     return tally
 
 
@@ -330,7 +345,9 @@ async def _is_missing(cluster: Cluster, topic: str) -> bool:
     return found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def _send(producer: Producer, topic: str, message: Message, tally: _Tally) -> None:
+async def _send(
+    producer: Producer, topic: str, message: Message, take: Callable[[Report], None]
+) -> None:
     report = await producer.send(
         topic,
         message.value,
@@ -339,4 +356,4 @@ async def _send(producer: Producer, topic: str, message: Message, tally: _Tally)
         partition=message.partition,
         timestamp=message.timestamp,
     )
-    report.add_done_callback(tally.take)
+    report.add_done_callback(take)

@@ -9,7 +9,14 @@ from ottla.cli.connection_settings import BOOTSTRAP, options_of, read_properties
 from ottla.cli.failures import fail
 from ottla.cli.options import OutputOption, answer, say
 from ottla.cli.pairs import parse_pairs
-from ottla.cli.profiles import BadProfiles, Profiles, profiles_path, read_profiles, write_profiles
+from ottla.cli.profiles import (
+    BadProfiles,
+    Profiles,
+    absolute_paths,
+    profiles_path,
+    read_profiles,
+    write_profiles,
+)
 from ottla.cli.rendering import Row
 from ottla.cli.suggestions import did_you_mean
 from ottla.client.client_security import PROTOCOL, is_secret
@@ -37,7 +44,7 @@ def list_profiles(context: typer.Context, *, output: OutputOption = None) -> Non
         }
         for name, settings in sorted(_read().items())
     ]
-    answer(context, output, rows)
+    answer(context, output, rows, empty="no profiles; create one with `ottla profile set NAME`")
 
 
 @app.command("show")
@@ -67,6 +74,7 @@ def change(
     if file is not None:
         changed |= read_properties(str(file), "--file")
     changed |= parse_pairs(settings, "SETTINGS")
+    changed = absolute_paths(changed, Path.cwd())
     for key in delete or ():
         if changed.pop(key, None) is None:
             fail(f"profile {name}: {key} is not set")

@@ -13,11 +13,12 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ottla.security.private_files import PRIVATE, write_file
 
 Profiles: TypeAlias = dict[str, dict[str, str]]
+_PATH_ENDINGS: Final = (".location", ".keytab")
 
 
 class BadProfiles(ValueError):
@@ -30,6 +31,17 @@ def profiles_path() -> Path:
         return Path(named)
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "ottla" / "profiles.toml"
+
+
+def absolute_paths(settings: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Return settings whose paths are absolute: commands run in any directory.
+
+    A relative path means, as for Kafka's clients, one below the directory of the command.
+    """
+    return {
+        key: str(directory / value) if value and key.endswith(_PATH_ENDINGS) else value
+        for key, value in settings.items()
+    }
 
 
 def read_profiles() -> Profiles:

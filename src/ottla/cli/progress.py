@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from ottla.cli.counting import plural
 from ottla.cli.sizes import human
 from ottla.runtime.ports import Clock
 
@@ -86,7 +87,7 @@ class Progress:
         """Return the totals and the rate."""
         seconds = max(self._clock.monotonic() - self._began, 1) / 1000
         rate = f"{self.records / seconds:,.0f}/s, {human(self.bytes / seconds)}/s"
-        return f"{self._verb} {self.records:,} records, {human(self.bytes)} ({rate})"
+        return f"{self._verb} {plural(self.records, 'record')}, {human(self.bytes)} ({rate})"
 
     def clear(self) -> None:
         """Clear the line."""

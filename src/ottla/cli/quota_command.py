@@ -103,7 +103,8 @@ def show(
     output: OutputOption = None,
 ) -> None:
     """List all quotas."""
-    answer(context, output, [_row(each) for each in with_cluster(bootstrap, list_quotas)])
+    rows = [_row(each) for each in with_cluster(bootstrap, list_quotas)]
+    answer(context, output, rows, empty="no quotas")
 
 
 def _alter(

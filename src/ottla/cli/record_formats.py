@@ -139,15 +139,17 @@ def parse_subject_strategy(text: str) -> SubjectStrategy:
 def encoder_for(topic: str, options: FormatOptions, strategy: SubjectStrategy) -> Decode | None:
     """Return a function that encodes JSON; None: bytes are sent as they are.
 
-    The function raises ValueError for a line that does not fit the schema.
+    The function raises ValueError for a line that is not JSON, or does not fit the schema.
 
     Raises:
         BadFormatOption: a schema is missing, or cannot be used. RegistryFailed: the registry does
             not answer, or rejects the schema.
     """
     settings = registry_settings(options.registry)
-    if options.format in _TEXTUAL and (settings is None or options.format is not Format.JSON):
+    if options.format in _TEXTUAL and options.format is not Format.JSON:
         return None
+    if options.format is Format.JSON and settings is None and options.schema_file is None:
+        return _checked_json
     if options.schema_file is None:
         raise BadFormatOption(f"{options.part}s in {options.format} need a schema file")
     try:
@@ -171,14 +173,24 @@ def encoder_for(topic: str, options: FormatOptions, strategy: SubjectStrategy) -
 
 
 def _encoded(encode: Callable[[object], bytes]) -> Decode:
-    def made(line: bytes) -> bytes:
-        try:
-            datum = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"not JSON: {error}") from error
-        return encode(datum)
+    return lambda line: encode(_parsed(line))
 
-    return made
+
+def _checked_json(line: bytes) -> bytes:
+    """Return a line as it is, if it is JSON. Raises ValueError."""
+    _parsed(line)
+    return line
+
+
+def _parsed(line: bytes) -> object:
+    try:
+        return json.loads(line, parse_constant=_reject_constant)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from error
+
+
+def _reject_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a value of JSON")
 
 
 FAILURES: Final = (BadFormatOption, RegistryFailed)

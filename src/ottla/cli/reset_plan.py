@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from ottla.cli.counting import plural
 from ottla.config.value_rules import duration_ms
 from ottla.protocol.types import TopicPartition
 
@@ -211,7 +212,7 @@ def reset_summary(group_id: str, planned: Sequence[PlannedOffset], *, is_done: b
         )
         if found
     ]
-    count = f"{len(planned):,} partition{'s'[: len(planned) != 1]}"
+    count = plural(len(planned), "partition")
     text = f"{group_id}: {count} {'set' if is_done else 'to set'}: {', '.join(parts) or 'none'}"
     if is_done:
         return text

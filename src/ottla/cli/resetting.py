@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 import typer
 
+from ottla.cli.counting import plural
 from ottla.cli.progress import phase
 from ottla.cli.reset_plan import Bounds, FromFile, PlannedOffset, Target, ToTime, plan_reset
 from ottla.client.cluster import Cluster, Refused
@@ -35,7 +36,7 @@ async def plan_of(
     """Return the planned offset of each partition. Raises `Refused`."""
     resetting.check()
     places = await _places(cluster, resetting, current)
-    with phase(cluster.ports.clock, f"reading the offsets of {len(places):,} partitions"):
+    with phase(cluster.ports.clock, f"reading the offsets of {plural(len(places), 'partition')}"):
         bounds = await _bounds(cluster, resetting.target, places)
     return plan_reset(resetting.target, bounds, current)
 

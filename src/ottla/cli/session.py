@@ -1,15 +1,17 @@
 """Run a command against a cluster: connect, do the work, report a failure in one line."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 import typer
 
 from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
 from ottla.cli.failures import fail, reason_of
+from ottla.cli.listener_probe import explain_mismatch
 from ottla.cli.suggestions import suggestion
 from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, NoBroker, Refused
+from ottla.client.connection import Options
 from ottla.config.addresses import BadAddress, HostPort, parse_host_port
 from ottla.protocol.errors import ErrorCode, name_of_code
 from ottla.protocol.faults import Fault, RequestTimedOut
@@ -93,9 +95,9 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
     except BrokenPipeError:
         raise  # stdout was closed by its reader; the cluster is fine
     except LoginFailed as error:
-        fail(f"login failed: {error}")
+        fail(f"login failed: {error}" + mismatch(addresses, options.connection))
     except NoBroker as error:
-        fail(f"{error}; {_advice(str(error), options)}")
+        fail(f"{error}; {advice(str(error), addresses, options.connection)}")
     except _Explained as error:
         fail(str(error), error.kafka_error)
     except RequestTimedOut as error:
@@ -114,18 +116,26 @@ def first_error(refusals: Iterable[Refused | None]) -> str | None:
     return next((name_of_code(each.code) for each in refusals if each is not None), None)
 
 
-def _advice(failure: str, options: ClientOptions) -> str:
+def advice(failure: str, addresses: Sequence[Address], options: Options) -> str:
     """Return what to try next, by the cause of the failed connection."""
     if "CERTIFICATE_VERIFY_FAILED" in failure:
         return (
             "the broker's certificate is not trusted: set ssl.ca.location (or "
             "ssl.truststore.location) to its CA, and connect by a name in the certificate"
         )
-    is_open = options.connection.tls is None and options.connection.login is None
-    if is_open and "closed by peer" in failure:
-        return "if the listener requires TLS or SASL, set security.protocol (see docs/security.md)"
-    if "SSL" in failure:
-        return "if the listener does not use TLS, set security.protocol accordingly"
+    if "CERTIFICATE_REQUIRED" in failure:
+        return (
+            "the listener requires a client certificate: set ssl.certificate.location and "
+            "ssl.key.location (or ssl.keystore.location)"
+        )
+    if text := asyncio.run(explain_mismatch(addresses, options)):
+        return text
     if "no answer within" in failure:
         return "check the addresses of --bootstrap, and the network and firewalls on the way"
     return "start one with `ottla up`, or set its address with --bootstrap"
+
+
+def mismatch(addresses: Sequence[Address], options: Options) -> str:
+    """Return the end of the message of a failed login, if the listener has no login at all."""
+    text = asyncio.run(explain_mismatch(addresses, options))
+    return f"; {text}" if text else ""

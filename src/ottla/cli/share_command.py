@@ -52,7 +52,7 @@ def show_list(
 ) -> None:
     """List share groups."""
     found = with_cluster(bootstrap, lambda cluster: list_groups(cluster, types=[SHARE]))
-    answer(context, output, [listed(each) for each in found])
+    answer(context, output, [listed(each) for each in found], empty="no share groups")
 
 
 @app.command("describe")
@@ -93,7 +93,7 @@ def offsets(
         }
         for place, each in found.items()
     ]
-    answer(context, output, rows)
+    answer(context, output, rows, empty=f"{name} has no offsets")
 
 
 @app.command("reset-offsets")

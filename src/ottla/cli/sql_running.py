@@ -10,8 +10,10 @@ from typing import BinaryIO, Final
 import msgspec
 import pyarrow as pa
 
+from ottla.cli.connection_settings import options_of
 from ottla.cli.failures import fail, naming, reason_of
 from ottla.cli.options import say
+from ottla.cli.session import advice, mismatch, parse_bootstrap
 from ottla.cli.sizes import human
 from ottla.cli.sql_output import SqlOutput, Writer, open_writer
 from ottla.client.client_security import BadClientSecurity
@@ -101,9 +103,11 @@ def run_query(settings: ClientSettings, options: SqlOptions, running: Running) -
     except SqlFailed as error:
         fail(str(error))
     except LoginFailed as error:
-        fail(f"login failed: {error}")
+        addresses = parse_bootstrap(",".join(settings.bootstrap))
+        fail(f"login failed: {error}" + mismatch(addresses, options_of(settings.properties)))
     except NoBroker as error:
-        fail(f"{error}; start one with `ottla up`, or set its address with --bootstrap")
+        addresses = parse_bootstrap(",".join(settings.bootstrap))
+        fail(f"{error}; {advice(str(error), addresses, options_of(settings.properties))}")
     except (Fault, Refused, BadClientSecurity, OSError) as error:
         fail(reason_of(error))
     finally:

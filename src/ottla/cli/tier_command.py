@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.counting import plural
 from ottla.cli.failures import fail
 from ottla.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -75,9 +76,8 @@ def status(
         return sorted(wanted, key=lambda row: (str(row["topic"]), row["partition"]))
 
     rows = with_cluster(bootstrap, work)
-    if not rows:
-        say("no topic has remote.storage.enable=true, and no segment is in remote storage")
-    answer(context, output, exact_bytes(rows) if in_bytes else rows)
+    empty = "no topic has remote.storage.enable=true, and no segment is in remote storage"
+    answer(context, output, exact_bytes(rows) if in_bytes else rows, empty=empty)
 
 
 def _is_wanted(metadata: SegmentMetadata, topics: list[str] | None) -> bool:
@@ -138,7 +138,8 @@ def show_list(
         return [_row(each) for each in sorted(wanted, key=_place)]
 
     rows = with_cluster(bootstrap, work)
-    answer(context, output, exact_bytes(rows) if in_bytes else rows)
+    empty = "no segment is in remote storage"
+    answer(context, output, exact_bytes(rows) if in_bytes else rows, empty=empty)
 
 
 def _place(metadata: SegmentMetadata) -> tuple[str, int, int]:
@@ -202,7 +203,7 @@ def verify(
     text, findings = with_cluster(bootstrap, work)
     answer(context, output, [{"object": each.key, "problem": each.problem} for each in findings])
     if findings:
-        fail(f"{text}: {len(findings)} problem{'s'[: len(findings) > 1]} found")
+        fail(f"{text}: {plural(len(findings), 'problem')} found")
     say(f"{text}: no problems found")
 
 

@@ -128,7 +128,7 @@ def show(
             for each in await list_tokens(cluster, owners)
         ]
 
-    answer(context, output, with_cluster(bootstrap, work))
+    answer(context, output, with_cluster(bootstrap, work), empty="no delegation tokens")
 
 
 def _principal(text: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import typer
 
 from ottla.cli.failures import INTERRUPTED
 from ottla.cli.group_lag import measured
+from ottla.cli.internal_topics import is_internal
 from ottla.cli.options import (
     BOOTSTRAP_DEFAULT,
     BootstrapOption,
@@ -78,7 +79,7 @@ def _print(found: Row, output: Output) -> None:
 
 
 async def _look(cluster: Cluster, *, with_internal: bool) -> Seen:
-    topics = [each for each in await list_topics(cluster) if with_internal or not each.is_internal]
+    topics = [each for each in await list_topics(cluster) if with_internal or not is_internal(each)]
     partitions = {
         TopicPartition(topic.name or "", each.partition_index): each
         for topic in topics

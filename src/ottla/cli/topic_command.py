@@ -6,6 +6,7 @@ import typer
 
 from ottla.cli.completion import complete_topics
 from ottla.cli.failures import fail
+from ottla.cli.internal_topics import is_internal
 from ottla.cli.options import (
     BOOTSTRAP_DEFAULT,
     BootstrapOption,
@@ -67,7 +68,10 @@ def show_list(
 ) -> None:
     """List topics."""
     found = with_cluster(bootstrap, list_topics)
-    answer(context, output, [_summary(each) for each in found if internal or not each.is_internal])
+    rows = [_summary(topic) for topic in found if internal or not is_internal(topic)]
+    hint = "; --internal shows internal ones" if found and not internal else ""
+    empty = f"no topics; create one with `ottla topic create NAME`{hint}"
+    answer(context, output, rows, empty=empty)
 
 
 def _summary(topic: MetadataResponseTopic) -> Row:
@@ -76,7 +80,7 @@ def _summary(topic: MetadataResponseTopic) -> Row:
         "name": topic.name,
         "partitions": len(topic.partitions),
         "replication_factor": max(replicas, default=0),
-        "internal": topic.is_internal,
+        "internal": is_internal(topic),
     }
 
 
@@ -156,7 +160,7 @@ async def _description(cluster: Cluster, topic: MetadataResponseTopic) -> Row:
     return {
         "name": topic.name,
         "topic_id": uuid_text(topic.topic_id),
-        "internal": topic.is_internal,
+        "internal": is_internal(topic),
         "configs": {
             each.name: each.value
             for each in configs

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from ottla.cli.completion import complete_topics
+from ottla.cli.counting import counted
 from ottla.cli.failures import fail
 from ottla.cli.move_progress import wait_reassigned
-from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, counted, say
+from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.progress import WorkProgress
 from ottla.cli.reassign_plan import BadPlan, Brokers, Location, plan_onto
 from ottla.cli.reassign_throttle import Changed, Move, limits, no_limits, rates
@@ -211,6 +212,14 @@ async def serving_brokers(cluster: Cluster) -> dict[int, Location]:
         for each in found
         if not each.is_fenced
     }
+
+
+async def check_broker(cluster: Cluster, broker: int) -> None:
+    """Check that a broker is registered. Raises `BadPlan` with those that are."""
+    registered = sorted(each.broker_id for each in (await describe_cluster(cluster)).brokers)
+    if broker not in registered:
+        names = ", ".join(map(str, registered))
+        raise BadPlan(f"there is no broker {broker}; the cluster has {names}")
 
 
 async def _status(cluster: Cluster, throttle: int | None = None) -> list[Row]:

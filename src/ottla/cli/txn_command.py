@@ -53,7 +53,8 @@ def show_list(
         }
         for each in found
     ]
-    answer(context, output, rows)
+    empty = "no transactions in this state" if state else "no transactions"
+    answer(context, output, rows, empty=empty)
 
 
 @app.command("describe")
@@ -167,7 +168,8 @@ def show_hanging(
         known = await known_partitions(cluster, (each.producer_id for each in found))
         return hanging(found, known, before)
 
-    answer(context, output, [open_row(each) for each in with_cluster(bootstrap, work)])
+    rows = [open_row(each) for each in with_cluster(bootstrap, work)]
+    answer(context, output, rows, empty="no transaction hangs")
 
 
 async def _places(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from ottla.cli.counting import plural
 from ottla.cli.host.supervision import BackOff
 from ottla.cli.options import say
 from ottla.cli.session import client_ports
@@ -65,7 +66,7 @@ class Processes:
             for node in self._nodes:
                 self._running[node.node_id] = await _start(node)
             count = len(self._nodes)
-            say(f"starting {count} node{'s'[: count > 1]}; logs in {self._nodes[0].log_file}")
+            say(f"starting {plural(count, 'node')}; logs in {self._nodes[0].log_file}")
             async with asyncio.TaskGroup() as tasks:
                 watches = [tasks.create_task(self._keep(node)) for node in self._nodes]
                 if await self._wait_ready():

@@ -103,7 +103,8 @@ def show(
     output: OutputOption = None,
 ) -> None:
     """List users and their mechanisms."""
-    answer(context, output, _rows(with_cluster(bootstrap, list_users)))
+    rows = _rows(with_cluster(bootstrap, list_users))
+    answer(context, output, rows, empty="no users; create one with `ottla user create NAME`")
 
 
 @app.command("delete")

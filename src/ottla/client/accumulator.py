@@ -12,7 +12,7 @@ both, so that a broker can recognize a duplicate (KIP-98).
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -85,10 +85,14 @@ class Batch(msgspec.Struct, eq=False):
             stamp = each.timestamp if append_time < 0 else Millis(append_time)
             each.report(RecordMetadata(self.partition, offset, stamp))
 
-    def fail(self, error: Exception) -> None:
-        """Report to each record that it may not have been written."""
-        for each in self.pending:
-            each.report(error)
+    def fail(self, error: Exception, own: Mapping[int, Exception] | None = None) -> None:
+        """Report to each record that it may not have been written.
+
+        ``own`` are errors of single records, by their position in the batch.
+        """
+        errors = own or {}
+        for index, each in enumerate(self.pending):
+            each.report(errors.get(index, error))
 
 
 class AccumulatorLimits(msgspec.Struct):

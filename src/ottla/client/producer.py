@@ -275,7 +275,7 @@ class Producer:
         else:
             self._accumulator.rewind(batch)
         self._finish(batch)
-        batch.fail(error)
+        batch.fail(*_errors_of(batch, answer))
 
     def _retry(self, batch: Batch, error: Exception) -> None:
         """Retry a batch later, or fail it if it has expired or the error is permanent."""
@@ -294,6 +294,22 @@ class Producer:
     def _finish(self, batch: Batch) -> None:
         self._accumulator.done(batch)
         self._has_room.set()
+
+
+def _errors_of(
+    batch: Batch, answer: PartitionProduceResponse
+) -> tuple[Refused, dict[int, Exception]]:
+    """Return the error of a rejected batch, and those of the records that caused it (KIP-467)."""
+    code, place = answer.error_code, str(batch.partition)
+    if not answer.record_errors:
+        return Refused(code, place, answer.error_message), {}
+    own: dict[int, Exception] = {
+        each.batch_index: Refused(
+            code, place, each.batch_index_error_message or answer.error_message
+        )
+        for each in answer.record_errors
+    }
+    return Refused(code, place, "another record of its batch was rejected"), own
 
 
 def _settle(report: Report, outcome: Outcome) -> None:

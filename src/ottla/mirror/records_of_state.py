@@ -10,13 +10,13 @@ from typing import Final, TypeVar
 import msgspec
 
 from ottla.mirror.offset_map import OffsetMap
+from ottla.protocol.own_topics import MIRROR_PREFIX
 from ottla.protocol.types import TopicPartition
 from ottla.security.acl import Acl
 
 OWNER_KEY: Final = b"mirror"
 ACLS_KEY: Final = b"acls"
 _PARTITION: Final = "partition/"
-TOPIC_PREFIX: Final = "ottla-mirror."
 T = TypeVar("T")
 
 
@@ -57,7 +57,7 @@ class CopiedAcls(msgspec.Struct, frozen=True):
 
 def state_topic(name: str) -> str:
     """Return the name of a mirror's state topic."""
-    return f"{TOPIC_PREFIX}{name}"
+    return f"{MIRROR_PREFIX}{name}"
 
 
 def partition_key(partition: TopicPartition) -> bytes:

@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from ottla.mirror.offset_map import translate
-from ottla.mirror.records_of_state import TOPIC_PREFIX, Link
+from ottla.mirror.records_of_state import Link
+from ottla.protocol.own_topics import is_own_topic
 from ottla.protocol.types import TopicPartition
 from ottla.security.acl import Acl, PatternType, ResourceType
 
@@ -55,7 +56,7 @@ class TopicChanges(msgspec.Struct, frozen=True):
 
 def is_selected(name: str, pattern: re.Pattern[str], *, is_internal: bool) -> bool:
     """Say whether a topic is copied: it matches as a whole, and is nobody's internal topic."""
-    if is_internal or name.startswith(("__", TOPIC_PREFIX)):
+    if is_internal or name.startswith("__") or is_own_topic(name):
         return False
     return pattern.fullmatch(name) is not None
 

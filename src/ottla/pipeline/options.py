@@ -32,12 +32,13 @@ from ottla.pipeline.offsets import (
 from ottla.pipeline.option_values import OptionError, OptionValues, duration_ms
 from ottla.pipeline.registry import RegistrySettings
 from ottla.pipeline.subjects import Encoding, SubjectStrategy, parse_strategy
+from ottla.protocol.own_topics import SINK_MARKERS
 from ottla.protocol.types import TopicPartition
 from ottla.tiering.store_settings import S3, S3_OPTIONS, StoreSettings
 
 DEFAULT_CLIENT_ID: Final = "ottla-spark"
 DEFAULT_TRIGGER_DELAY_MS: Final = 15 * 60_000  # Spark's maxTriggerDelay
-DEFAULT_MARKER_TOPIC: Final = "__ottla_sink_markers"
+DEFAULT_MARKER_TOPIC: Final = SINK_MARKERS
 STORE_PREFIX: Final = "rsm.config."
 """The settings of a bucket have the same names as in a broker's configuration."""
 SPARK_PARTITIONS_MAX: Final = 100_000

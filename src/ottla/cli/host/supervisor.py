@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from ottla.cli.counting import plural
 from ottla.cli.failures import INTERRUPTED, fail
 from ottla.cli.host.lines import LineSplitter, marked
 from ottla.cli.host.node_states import NodeState, StateLine, parse_line
@@ -214,7 +215,7 @@ class Supervisor:
         if self._was_all_ready or not self._rules.are_all_ready():
             return
         self._was_all_ready = True
-        self._manager.notify(READY, f"STATUS={len(self._nodes)} nodes serve")
+        self._manager.notify(READY, f"STATUS={plural(len(self._nodes), 'node')} running")
         if self._arguments.output is Output.TABLE:
             _say(f"ready {','.join(each['clients'] for each in self._addresses.values())}\n")
             return

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from ottla.cli.counting import plural
 from ottla.cli.migration.cluster_facts import ClusterFacts, PartitionFacts
 from ottla.cli.migration.findings import Area, Finding, State
 from ottla.cli.sizes import human
@@ -144,7 +145,7 @@ def _check_topic_setting(topic: str, name: str, text: str) -> Iterator[Finding]:
 
 def _check_groups(groups: Mapping[str, int]) -> Iterator[Finding]:
     for kind, count in sorted(groups.items()):
-        detail = f"{count} {kind or 'classic'} group{'s' if count != 1 else ''}"
+        detail = plural(count, f"{kind or 'classic'} group")
         yield _finding("groups", State.SUPPORTED, detail)
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from ottla.cli.counting import plural
 from ottla.cli.migration.findings import Area, Finding, State
 from ottla.cli.sizes import human
 
@@ -86,7 +87,7 @@ def _check_owner(
         detail = f"belongs to cluster {facts.cluster_id}, the brokers to {cluster_id}"
         yield _problem(path, detail, "Check --bootstrap and log.dirs.")
     else:
-        detail = f"{facts.partitions} partitions, {facts.segments} segments"
+        detail = f"{plural(facts.partitions, 'partition')}, {plural(facts.segments, 'segment')}"
         yield _finding(path, State.SUPPORTED, detail)
 
 

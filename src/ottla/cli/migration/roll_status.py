@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from ottla.cli.counting import counted, plural
 from ottla.cli.migration.cluster_facts import ClusterFacts, PartitionFacts
 
 METADATA_LAG_MAX: Final = 1000
@@ -65,13 +66,13 @@ def _node_reasons(facts: ClusterFacts, expected: int | None) -> Iterator[str]:
             yield f"node {node.node_id} does not answer: {node.problem}"
         lag = node.metadata_lag
         if node.is_voter and lag is not None and lag > METADATA_LAG_MAX:
-            yield f"voter {node.node_id} lags {lag} records behind the metadata log"
+            yield f"voter {node.node_id} lags {plural(lag, 'record')} behind the metadata log"
         elif node.is_voter and lag is None and facts.has_quorum_leader:
             yield f"voter {node.node_id} has not fetched the metadata log for a while"
 
 
 def _partitions(count: int) -> str:
-    return "1 partition is" if count == 1 else f"{count} partitions are"
+    return counted(count, "partition")
 
 
 def _names(partitions: Sequence[PartitionFacts]) -> str:
