@@ -211,3 +211,15 @@ def test_killed_broker_neither_loses_nor_duplicates_rows(spark, request, tmp_pat
         query.processAllAvailable()
         query.stop()
         assert copy.values == list(range(300))
+
+
+@pytest.mark.parametrize(("before", "after"), [("false", "true"), ("true", "false")])
+def test_replay_with_changed_atomic_batches_writes_nothing_twice(cluster, copy, before, after):
+    cluster.produce(copy.source, range(50), partition=0)
+    cluster.produce(copy.source, range(50, 100), partition=1)
+    copy.run(atomicBatches=before)
+    lost = copy.delete_last_commit()
+    cluster.produce(copy.source, range(100, 120), partition=0)
+    progress = copy.run(atomicBatches=after)
+    assert progress[0]["batchId"] == lost
+    assert copy.values == list(range(120))

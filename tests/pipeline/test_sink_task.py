@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Assigned
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.patience import SECONDS_MAX
 
 from ottla.client.cluster import Refused
@@ -16,6 +16,8 @@ from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import SinkOptions
 from ottla.pipeline.produce import Fenced, RawProducer
 from ottla.pipeline.sink import (
+    MarkersMissing,
+    Outdated,
     RowsDiffer,
     SinkTask,
     Task,
@@ -124,7 +126,6 @@ def test_committed_batch_is_not_written_again(node, topic, options):
     SinkTask(once, Task("q", 1, 7)).write(rows("other task"))
     SinkTask(once, Task("q2", 0, 7)).write(rows("other sink"))
     SinkTask(once, Task("q", 0, 8)).write(rows("next"))
-    SinkTask(once, Task("q", 0, 7)).write(rows("stale"))
     assert committed(node, topic) == ["a", "b", "next", "other sink", "other task"]
 
 
@@ -215,12 +216,13 @@ def test_atomic_batches_use_one_transaction(node, topic, options, monkeypatch):
         SinkTask(whole, Task("all", 0, 1)).gather(rows("longer than ten"))
 
 
-def test_task_without_marker_is_written_again(node, topic, options):
+def test_markers_of_a_finished_write_are_removed(node, topic, options):
     once = options(delivery="exactly-once")
     SinkTask(once, Task("over", 0, 0)).write(rows("a"))
     forget(once, "over", 1)
-    SinkTask(once, Task("over", 0, 0)).write(rows("a"))
-    assert committed(node, topic) == ["a", "a"]
+    with pytest.raises(MarkersMissing):
+        SinkTask(once, Task("over", 0, 0)).write(rows("a"))
+    assert committed(node, topic) == ["a"]
 
 
 def test_invalid_setting_error_names_the_option(options):
@@ -234,3 +236,164 @@ def test_missing_topic_error_names_the_topic(node, options):
     away = options(topic="no such/topic")
     with pytest.raises(Refused, match="no such/topic"):
         SinkTask(away, Task("q", 0, 0)).write(rows("a"))
+
+
+# -- options that were changed before a replay ------------------------------------
+
+
+def gathered(options, sink_id, batch, *tasks):
+    """Write a micro-batch with ``atomicBatches``: one list of values per task."""
+    parts = [
+        SinkTask(options, Task(sink_id, number, batch)).gather(rows(*values))
+        for number, values in enumerate(tasks)
+    ]
+    write_gathered(options, Task(sink_id, 0, batch), parts)
+
+
+@pytest.mark.parametrize("batch", [0, 4])
+def test_micro_batch_of_atomic_batches_is_not_written_again_by_tasks(node, topic, options, batch):
+    whole = options(delivery="exactly-once", atomicBatches="true")
+    tasks = options(delivery="exactly-once")
+    gathered(whole, f"to tasks {batch}", batch, ["a"], ["b"])
+    for number, value in enumerate("ab"):
+        SinkTask(tasks, Task(f"to tasks {batch}", number, batch)).write(rows(value))
+        SinkTask(tasks, Task(f"to tasks {batch}", number, batch + 1)).write(rows(f"{value} next"))
+    gathered(whole, f"to tasks {batch}", batch + 2, ["c"], ["d"])
+    assert committed(node, topic) == ["a", "a next", "b", "b next", "c", "d"]
+
+
+@pytest.mark.parametrize("batch", [0, 4])
+def test_committed_tasks_are_left_out_of_an_atomic_batch(node, topic, options, batch):
+    whole = options(delivery="exactly-once", atomicBatches="true")
+    tasks = options(delivery="exactly-once")
+    sink_id = f"to one {batch}"
+    SinkTask(tasks, Task(sink_id, 1, batch)).write(rows("b", "b2"))
+    for _ in range(2):
+        gathered(whole, sink_id, batch, ["a"], ["b", "b2"], ["c"])
+    assert committed(node, topic) == ["a", "b", "b2", "c"]
+    with pytest.raises(RowsDiffer, match="task 1 of micro-batch"):
+        gathered(whole, sink_id, batch, ["a"], ["b"], ["c", "d"])
+
+
+def test_atomic_batch_fences_a_task_that_is_still_writing(node, topic, options):
+    whole = options(delivery="exactly-once", atomicBatches="true")
+    tasks = options(delivery="exactly-once")
+
+    def overtaken():
+        yield from rows("a")
+        gathered(whole, "mixed", 0, ["a", "b"])
+        yield from rows("b")
+
+    with pytest.raises(Fenced):
+        SinkTask(tasks, Task("mixed", 0, 0)).write(overtaken())
+    assert committed(node, topic) == ["a", "b"]
+
+
+def test_task_fences_an_atomic_batch_that_is_still_being_written(node, topic, options):
+    whole = options(delivery="exactly-once", atomicBatches="true")
+    tasks = options(delivery="exactly-once")
+    gathered(whole, "mixed back", 6, ["before"])
+    part = SinkTask(whole, Task("mixed back", 0, 7)).gather(rows("a"))
+
+    def overtaken():
+        yield part
+        SinkTask(tasks, Task("mixed back", 0, 7)).write(rows("a"))
+
+    with pytest.raises(Fenced):
+        write_gathered(whole, Task("mixed back", 0, 7), overtaken())
+    assert committed(node, topic) == ["a", "before"]
+
+
+def test_run_behind_the_markers_is_rejected(node, topic, options):
+    once = options(delivery="exactly-once")
+    whole = options(delivery="exactly-once", atomicBatches="true")
+    SinkTask(once, Task("restored", 0, 8)).write(rows("a"))
+    for chosen in (once, options(delivery="exactly-once", onReplayMismatch="skip")):
+        with pytest.raises(Outdated, match=r"micro-batch 8 is already written.*old copy"):
+            SinkTask(chosen, Task("restored", 0, 7)).write(rows("b"))
+    with pytest.raises(Outdated):
+        gathered(whole, "restored", 7, ["b"])
+    gathered(whole, "restored whole", 8, ["c"])
+    with pytest.raises(Outdated):
+        gathered(whole, "restored whole", 7, ["d"])
+    with pytest.raises(Outdated):
+        SinkTask(once, Task("restored whole", 0, 7)).write(rows("d"))
+    assert committed(node, topic) == ["a", "c"]
+
+
+@pytest.mark.parametrize("atomic", ["false", "true"])
+def test_changed_marker_topic_is_rejected(node, topic, options, atomic):
+    chosen = {"delivery": "exactly-once", "atomicBatches": atomic}
+
+    def write(sink_options):
+        if atomic == "true":
+            gathered(sink_options, f"moved {atomic}", 3, ["a"])
+        else:
+            SinkTask(sink_options, Task(f"moved {atomic}", 0, 3)).write(rows("a"))
+
+    write(options(**chosen))
+    elsewhere = options(**chosen, markerTopic=f"{topic}-markers")
+    for _ in range(2):
+        with pytest.raises(MarkersMissing, match=f"{topic}-markers.*markerTopic"):
+            write(elsewhere)
+    write(options(**chosen))
+    assert committed(node, topic) == ["a"]
+
+
+def test_task_that_only_aborted_before_needs_no_marker(node, topic, options):
+    once = options(delivery="exactly-once")
+
+    def failing():
+        yield from rows("a")
+        raise Crash
+
+    with pytest.raises(Crash):
+        SinkTask(once, Task("aborted", 0, 0)).write(failing())
+    SinkTask(once, Task("aborted", 0, 0)).write(rows("a"))
+    assert committed(node, topic) == ["a"]
+
+
+def test_markers_are_found_after_their_topic_has_more_partitions(node, topic, options, monkeypatch):
+    once = options(delivery="exactly-once", markerTopic=f"{topic}-markers")
+    for number in range(12):
+        SinkTask(once, Task("grown", number, 3)).write(rows(f"{number}"))
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})
+    for future in admin.create_partitions([NewPartitions(f"{topic}-markers", 13)]).values():
+        future.result(SECONDS_MAX)
+    sink.client_for(once.client).forget(f"{topic}-markers")
+    monkeypatch.setattr(sink, "_markers", {})
+    for number in range(12):
+        SinkTask(once, Task("grown", number, 3)).write(rows(f"{number}"))
+    assert committed(node, topic) == sorted(map(str, range(12)))
+
+
+def test_more_rows_than_committed_are_rejected_though_fewer_are_skipped(node, topic, options):
+    once = options(delivery="exactly-once", onReplayMismatch="skip-fewer")
+    SinkTask(once, Task("letters", 0, 7)).write(rows("a", "b"))
+    SinkTask(once, Task("letters", 0, 7)).write(rows("a"))
+    with pytest.raises(RowsDiffer):
+        SinkTask(once, Task("letters", 0, 7)).write(rows("a", "b", "c"))
+    assert committed(node, topic) == ["a", "b"]
+
+
+@pytest.mark.parametrize("atomic", ["false", "true"])
+def test_changed_sink_id_of_a_stream_is_rejected(node, topic, options, atomic):
+    once = options(delivery="exactly-once", atomicBatches=atomic)
+    query = f"query-{atomic}"
+
+    def write(sink_id, query_id):
+        work = SinkTask(once, Task(sink_id, 0, 3, query_id))
+        if atomic == "true":
+            write_gathered(once, Task(sink_id, 0, 3, query_id), [work.gather(rows("a"))])
+        else:
+            work.write(rows("a"))
+
+    write(f"orders-{query}", query)
+    with pytest.raises(MarkersMissing, match=f"has written as sink orders-{query}.* 'orders'"):
+        write(query, query)
+    with pytest.raises(MarkersMissing, match="'orders'"):
+        write(f"other-{query}", query)
+    write(f"orders-{query}", query)
+    assert committed(node, topic) == ["a"]
+    write(f"other-{query}", None)  # a second sink in foreachBatch
+    assert committed(node, topic) == ["a", "a"]

@@ -12,9 +12,13 @@ attempts, and then reads its marker.
 ``rows`` is the number of rows the task wrote. A replay with another number did not get the same
 rows. Older markers do not have ``rows``.
 
+A task's marker is in the partition of its key, or in another one if the topic has got more
+partitions since: a task without a marker at its place is looked for in all of them.
+
 Each worker process remembers its position in the topic and reads only newer records.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -58,6 +62,9 @@ class _Read(msgspec.Struct):
     position: int = 0
     markers: dict[bytes, Marker] = msgspec.field(default_factory=dict)
 
+    def __contains__(self, key: bytes) -> bool:
+        return key in self.markers
+
 
 class Markers:
     """The marker topic of one cluster. Not thread-safe."""
@@ -66,6 +73,7 @@ class Markers:
         self._client = client
         self._topic = topic
         self._read: dict[TopicPartition, _Read] = {}
+        self._searched: dict[bytes, tuple[Uuid, int]] = {}
 
     def ensure(self) -> None:
         """Create the topic if it does not exist.
@@ -93,26 +101,72 @@ class Markers:
         count = self._client.topic(self._topic).partitions
         return TopicPartition(self._topic, partition_of_key(key, count))
 
+    def has_read(self, key: bytes) -> bool:
+        """Return whether this process has seen a marker of the task, without a request."""
+        return any(key in read for read in self._read.values())
+
+    def sinks_of(self, query: str, task: int) -> set[str]:
+        """Return the sinks of a query that have a marker of a task, as far as they were read.
+
+        A lookup of a task without a marker has read all of the topic.
+        """
+        end = marker_key(query, task)
+        return {
+            key.decode().rpartition("/")[0]
+            for read in self._read.values()
+            for key in read.markers
+            if key.endswith(end)
+        }
+
     def newest(self, key: bytes) -> Marker | None:
         """Return the marker of the last micro-batch that a task has committed, or None.
 
         Raises:
             Refused: the topic cannot be read. NoBroker: no broker answers.
         """
-        partition = self.place(key)
-        topic_id = self._client.topic(self._topic).topic_id
-        read = self._read.get(partition)
-        if read is None or read.topic_id != topic_id:
-            read = self._read[partition] = _Read(topic_id)
-        self._read_on(partition, read)
-        return read.markers.get(key)
+        return self.newest_of([key])[0]
 
-    def _read_on(self, partition: TopicPartition, read: _Read) -> None:
-        ends = self._client.list_offsets({partition: LATEST}, committed=True)
-        starts = self._client.list_offsets({partition: EARLIEST}, committed=True)
-        start, end = max(read.position, starts[partition]), ends[partition]
-        if start >= end:
-            return
+    def newest_of(self, keys: Sequence[bytes]) -> list[Marker | None]:
+        """Return the markers of several tasks. Raises as `newest`."""
+        # Not from the cache: the topic may have more partitions than when it was last used.
+        topic = self._client.topics([self._topic]).get(self._topic)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._topic)
+        places = [partition_of_key(key, topic.partitions) for key in keys]
+        reads = self._read_on(sorted({*places}), topic.topic_id)
+        found = [reads[place].markers.get(key) for key, place in zip(keys, places, strict=True)]
+        searched = (topic.topic_id, topic.partitions)
+        lacking = [
+            index
+            for index, marker in enumerate(found)
+            if marker is None and self._searched.get(keys[index]) != searched
+        ]
+        if lacking:
+            reads = self._read_on(range(topic.partitions), topic.topic_id)
+        for index in lacking:
+            theirs = [each.markers[keys[index]] for each in reads.values() if keys[index] in each]
+            found[index] = max(theirs, key=lambda marker: marker.batch, default=None)
+            if not theirs:
+                self._searched[keys[index]] = searched
+        return found
+
+    def _read_on(self, numbers: Sequence[int], topic_id: Uuid) -> dict[int, _Read]:
+        """Read partitions to their ends, and return what is known of each."""
+        partitions = [TopicPartition(self._topic, number) for number in numbers]
+        ends = self._client.list_offsets(dict.fromkeys(partitions, LATEST), committed=True)
+        starts = self._client.list_offsets(dict.fromkeys(partitions, EARLIEST), committed=True)
+        reads = {}
+        for partition in partitions:
+            read = self._read.get(partition)
+            if read is None or read.topic_id != topic_id:
+                read = self._read[partition] = _Read(topic_id)
+            reads[partition.partition] = read
+            start, end = max(read.position, starts[partition]), ends[partition]
+            if start < end:
+                self._read_range(partition, read, start, end)
+        return reads
+
+    def _read_range(self, partition: TopicPartition, read: _Read, start: int, end: int) -> None:
         chunks = fetch_batches(self._client, partition, start, end, committed=True)
         for rows in record_batches(chunks, partition, ("key", "value"), start, end):
             keys, values = rows.column(0).to_pylist(), rows.column(1).to_pylist()

@@ -286,6 +286,8 @@ class ReplayMismatch(enum.Enum):
 
     FAIL = "fail"
     SKIP = "skip"
+    SKIP_FEWER = "skip-fewer"
+    """As ``skip`` if the replay has fewer rows; more rows would be lost, so they are an error."""
 
 
 class SinkOptions(msgspec.Struct, frozen=True):

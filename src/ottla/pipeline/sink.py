@@ -15,7 +15,13 @@ or a changed query cuts a micro-batch differently, skipping a task would lose ro
 another number of rows than was committed is an error (``onReplayMismatch``).
 
 ``atomicBatches`` uses one transaction for all tasks: they pass their encoded rows to the driver,
-which sends them; this is for small micro-batches and has a size limit.
+which sends them; this is for small micro-batches and has a size limit. Its marker is that of task
+-1. A query may change the option before a replay: a task also looks at the marker of task -1, and
+with ``atomicBatches`` a task that has committed its rows itself passes none to the driver.
+
+A marker of a later micro-batch means that the checkpoint is an old copy, and no marker at all of a
+task that has committed that it is in another topic. Both are errors: the rows that such a run would
+skip or repeat cannot be told from others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,9 +38,13 @@ from ottla.pipeline.encode import Region, encode_rows
 from ottla.pipeline.markers import Marker, Markers, marker_key, marker_record
 from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import Delivery, ReplayMismatch, SinkOptions
-from ottla.pipeline.produce import Fenced, ProduceOptions, RawProducer
+from ottla.pipeline.produce import TRANSACTION, Fenced, ProduceOptions, RawProducer
 from ottla.pipeline.rows import SinkRows, runs_of, sink_rows, timestamps_of
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.types import ZERO_UUID, TopicPartition
@@ -46,6 +56,8 @@ TRANSACTION_TIMEOUT_MS: Final = 5 * 60_000
 GATHERED_BYTES_MAX: Final = 64 << 20
 """Most bytes one task may pass to the driver with ``atomicBatches``."""
 _WHOLE_BATCH: Final = -1  # the task number of a transaction of all tasks
+_COMMITTING: Final = "PrepareCommit"  # states as Kafka names them
+_COMMITTED: Final = "CompleteCommit"
 
 Regions = dict[TopicPartition, list[Region]]
 
@@ -58,18 +70,52 @@ class RowsDiffer(RuntimeError):
     """A committed task was replayed with another number of rows."""
 
 
+class Outdated(RuntimeError):
+    """A later micro-batch of the query is written: the checkpoint of this run is an old copy."""
+
+
+class MarkersMissing(RuntimeError):
+    """A task has committed a micro-batch, but its marker is not in the marker topic."""
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """Encoded rows, and the number of rows that the task committed itself in an earlier attempt."""
+
+    regions: Regions
+    committed: int = 0
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the task."""
+        return _count(self.regions) + self.committed
+
+
 class Task(msgspec.Struct, frozen=True):
-    """The identity of a task: sink, number and micro-batch. A replay has the same values."""
+    """The identity of a task: sink, number and micro-batch. A replay has the same values.
+
+    ``query`` is the id of a query that has only this sink; the sink's id ends with it.
+    """
 
     sink_id: str
     number: int
     batch: int
+    query: str | None = None
 
     @property
     def transactional_id(self) -> str:
         """The transactional id of the task; it fences earlier attempts."""
         part = "all" if self.number == _WHOLE_BATCH else str(self.number)
         return f"ottla-sink-{self.sink_id}-{part}"
+
+    @property
+    def key(self) -> bytes:
+        """The key of the task's marker."""
+        return marker_key(self.sink_id, self.number)
+
+    @property
+    def of_all_tasks(self) -> "Task":
+        """The transaction of all tasks with ``atomicBatches``."""
+        return structs.replace(self, number=_WHOLE_BATCH)
 
 
 class SinkTask:
@@ -87,22 +133,27 @@ class SinkTask:
         Raises:
             BadRow: a row cannot become a record. Refused, NoBroker, Fenced: nothing was written
             or, with at-least-once, perhaps a part. RowsDiffer: the task was committed before with
-            another number of rows.
+            another number of rows. Outdated: a later micro-batch is written. MarkersMissing: the
+            marker of the task is not in the topic.
         """
         if self._options.delivery is Delivery.EXACTLY_ONCE:
-            self._write_once(self._encoded(batches))
+            self._write_once(map(Gathered, self._encoded(batches)))
             return
         producer = RawProducer(self._client, _produce_options(self._options, None))
         producer.open()
         for regions in self._encoded(batches):
             producer.send(regions)
 
-    def gather(self, batches: Iterable[pa.RecordBatch]) -> Regions:
-        """Encode all rows for the driver to send.
+    def gather(self, batches: Iterable[pa.RecordBatch]) -> Gathered:
+        """Encode all rows for the driver to send; none if this task has committed them itself.
 
         Raises:
-            BadRow: as `write`. TooLarge: the rows exceed `GATHERED_BYTES_MAX`.
+            BadRow: as `write`. TooLarge: the rows exceed `GATHERED_BYTES_MAX`. RowsDiffer,
+            Outdated, MarkersMissing: as `write`.
         """
+        own = self._own_marker()
+        if own is not None:
+            return Gathered({}, self._check_replay(own, map(Gathered, self._encoded(batches))))
         gathered: Regions = {}
         size = 0
         for regions in self._encoded(batches):
@@ -115,24 +166,39 @@ class SinkTask:
                     "lower maxOffsetsPerTrigger, raise the number of partitions, or "
                     "disable atomicBatches"
                 )
-        return gathered
+        return Gathered(gathered)
 
-    def _write_once(self, parts: Iterator[Regions]) -> None:
-        options = _produce_options(self._options, self._task.transactional_id)
-        producer = RawProducer(self._client, options)
-        markers = _markers_of(self._client, self._options.marker_topic)
-        key = marker_key(self._task.sink_id, self._task.number)
+    def _own_marker(self) -> Marker | None:
+        """Return the marker of this micro-batch if the task wrote it itself, without the driver.
+
+        It did so if ``atomicBatches`` was set since. An earlier attempt that may still be writing
+        is fenced; after a micro-batch of all tasks in one transaction there is none.
+        """
+        markers = self._markers()
+        whole = markers.newest(self._task.of_all_tasks.key)
+        if whole is None or whole.batch != self._task.batch - 1:
+            self._check_never_committed(markers)
+            self._fence(self._task)
+        own = markers.newest(self._task.key)
+        return own if self._is_done(own) else None
+
+    def _write_once(self, parts: Iterator[Gathered]) -> None:
+        markers, key = self._markers(), self._task.key
+        self._check_never_committed(markers)
+        producer = self._producer(self._task)
         producer.open()
-        last = markers.newest(key)
-        if last is not None and last.batch >= self._task.batch:
-            if last.batch == self._task.batch:
-                self._check_replay(last, parts)
+        last, whole = markers.newest_of([key, self._task.of_all_tasks.key])
+        if self._is_done(last):
+            assert last is not None
+            self._check_replay(last, parts)
+            return
+        if self._is_in_whole_batch(markers, whole):
             return
         rows = 0
         try:
-            for regions in parts:
-                producer.send(regions)
-                rows += _count(regions)
+            for part in parts:
+                producer.send(part.regions)
+                rows += part.rows
             done = Marker(self._task.batch, rows)
             producer.send({markers.place(key): [marker_record(key, done)]})
         except BaseException:
@@ -142,20 +208,106 @@ class SinkTask:
             raise
         producer.commit()
 
-    def _check_replay(self, committed: Marker, parts: Iterator[Regions]) -> None:
-        """Check that a replay has as many rows as were committed. Raises RowsDiffer."""
-        skip = self._options.on_replay_mismatch is ReplayMismatch.SKIP
-        if committed.rows is None or skip:
-            return
-        rows = sum(map(_count, parts))
-        if rows != committed.rows:
-            raise RowsDiffer(
-                f"sink {self._task.sink_id}: task {self._task.number} of micro-batch "
-                f"{committed.batch} was committed with {committed.rows} rows, but its replay has "
-                f"{rows}. If the query or its number of partitions was changed, change it back "
-                "until this micro-batch is finished. If the query is not deterministic, or records "
-                "have expired, onReplayMismatch=skip keeps the committed rows"
+    def _is_in_whole_batch(self, markers: Markers, whole: Marker | None) -> bool:
+        """Return whether a transaction of all tasks has written the rows of this task.
+
+        One that may still be open is fenced: it can only follow a micro-batch of that kind.
+        """
+        all_tasks = self._task.of_all_tasks
+        if self._task == all_tasks:
+            return False
+        if (-1 if whole is None else whole.batch) == self._task.batch - 1:
+            self._fence(all_tasks)
+            whole = markers.newest(all_tasks.key)
+        return self._is_done(whole)
+
+    def _is_done(self, marker: Marker | None) -> bool:
+        """Return whether a marker is that of this micro-batch. Raises Outdated."""
+        if marker is None or marker.batch < self._task.batch:
+            return False
+        if marker.batch > self._task.batch:
+            raise Outdated(
+                f"sink {self._task.sink_id}: micro-batch {marker.batch} is already written, and "
+                f"this run is at micro-batch {self._task.batch}. Its checkpoint is an old copy, or "
+                "another run of the query is ahead. Restore the newest checkpoint, or start with a "
+                "new one from the offsets up to which the topic is written"
             )
+        return True
+
+    def _check_never_committed(self, markers: Markers) -> None:
+        """Check that a task without a marker has not committed a micro-batch.
+
+        The transaction coordinator remembers the last transaction of a transactional id for
+        ``transactional.id.expiration.ms``; every transaction of a sink has a marker.
+
+        Raises:
+            MarkersMissing: it has.
+        """
+        if markers.has_read(self._task.key) or markers.newest(self._task.key) is not None:
+            return
+        if self._task.query is not None:
+            self._check_name(markers, self._task.query)
+        for task in {self._task, self._task.of_all_tasks}:
+            for _ in self._client.attempts():
+                state = _transaction_state(self._client, task.transactional_id)
+                if state != _COMMITTING:
+                    break
+            if state == _COMMITTED and markers.newest(task.key) is None:
+                raise MarkersMissing(
+                    f"sink {task.sink_id}: task {task.number} has committed a micro-batch, but "
+                    f"topic {self._options.marker_topic} has no marker of it. If markerTopic was "
+                    "changed, change it back. If the topic was deleted, start with a new "
+                    "checkpoint from the offsets up to which the rows are written"
+                )
+
+    def _check_name(self, markers: Markers, query: str) -> None:
+        """Check that the only sink of a query has not written under another ``sinkId``.
+
+        Raises:
+            MarkersMissing: it has.
+        """
+        for number in (self._task.number, _WHOLE_BATCH):
+            for name in markers.sinks_of(query, number) - {self._task.sink_id}:
+                before = name.removesuffix(query).removesuffix("-")
+                raise MarkersMissing(
+                    f"sink {self._task.sink_id}: this query has written as sink {name}. Set sinkId "
+                    + (f"back to {before!r}" if before else "no longer")
+                    + ", or start with a new checkpoint from the offsets up to which the rows are "
+                    "written"
+                )
+
+    def _fence(self, task: Task) -> None:
+        """End the transaction of an earlier attempt, which can then not commit, if there is one."""
+        if _transaction_state(self._client, task.transactional_id) is not None:
+            self._producer(task).open()
+
+    def _markers(self) -> Markers:
+        return _markers_of(self._client, self._options.marker_topic)
+
+    def _producer(self, task: Task) -> RawProducer:
+        return RawProducer(self._client, _produce_options(self._options, task.transactional_id))
+
+    def _check_replay(self, committed: Marker, parts: Iterator[Gathered]) -> int:
+        """Check that a replay has as many rows as were committed; return how many these are.
+
+        Raises:
+            RowsDiffer: it has not, and that is not allowed.
+        """
+        mismatch = self._options.on_replay_mismatch
+        if committed.rows is not None and mismatch is ReplayMismatch.SKIP:
+            return committed.rows
+        rows = sum(part.rows for part in parts)
+        if committed.rows is None or rows == committed.rows:
+            return rows
+        if rows < committed.rows and mismatch is ReplayMismatch.SKIP_FEWER:
+            return committed.rows
+        raise RowsDiffer(
+            f"sink {self._task.sink_id}: task {self._task.number} of micro-batch "
+            f"{committed.batch} was committed with {committed.rows} rows, but its replay has "
+            f"{rows}. If the query or its number of partitions was changed, change it back "
+            "until this micro-batch is finished. If the query is not deterministic, or records "
+            "have expired, onReplayMismatch=skip keeps the committed rows"
+        )
 
     def _encoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Regions]:
         for turn, batch in enumerate(batches, start=max(self._task.number, 0)):
@@ -190,10 +342,9 @@ class SinkTask:
         return self._client.topic(topic).partitions
 
 
-def write_gathered(options: SinkOptions, task: Task, parts: Iterable[Regions]) -> None:
+def write_gathered(options: SinkOptions, task: Task, parts: Iterable[Gathered]) -> None:
     """Write the encoded rows of all tasks in one transaction. Raises as `SinkTask.write`."""
-    whole = Task(task.sink_id, _WHOLE_BATCH, task.batch)
-    SinkTask(options, whole)._write_once(iter(parts))
+    SinkTask(options, task.of_all_tasks)._write_once(iter(parts))
 
 
 def prepare(options: SinkOptions) -> None:
@@ -220,6 +371,23 @@ def forget(options: SinkOptions, sink_id: str, tasks: int) -> None:
     for number in range(tasks):
         key = marker_key(sink_id, number)
         producer.send({markers.place(key): [marker_record(key, None)]})
+
+
+def _transaction_state(client: BrokerClient, transactional_id: str) -> str | None:
+    """Return the state of the last transaction of an id; None if the coordinator knows none.
+
+    Raises:
+        Refused: the request was rejected. NoBroker: no broker answers.
+    """
+    request = DescribeTransactionsRequest([transactional_id])
+    reply = client.call_coordinator(transactional_id, TRANSACTION, request)
+    assert isinstance(reply, DescribeTransactionsResponse)
+    (state,) = reply.transaction_states
+    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        return None
+    if state.error_code != ErrorCode.NONE:
+        raise Refused(state.error_code, transactional_id)
+    return state.transaction_state
 
 
 def _count(regions: Regions) -> int:

@@ -331,8 +331,8 @@ def _write_dead_letters(bad: DataFrame, job: TableJob) -> None:
     writer = writer.options(**job.security_options)
     writer = writer.option("topic", job.dead_letters).option("delivery", "exactly-once")
     # A task's dead letters are written once. A schema that was fixed before a replay leaves fewer
-    # bad records, and that must not fail the job.
-    writer = writer.option("onReplayMismatch", "skip")
+    # bad records, and that must not fail the job; more of them would be lost.
+    writer = writer.option("onReplayMismatch", "skip-fewer")
     writer = writer.option("keepTimestamps", "true")
     writer.option("sinkId", "dead-letters").save()
 

@@ -35,7 +35,15 @@ from pyspark.sql.types import (
 from ottla.pipeline.encode import Region
 from ottla.pipeline.option_values import OptionError
 from ottla.pipeline.options import Delivery, SinkOptions
-from ottla.pipeline.sink import Regions, SinkTask, Task, forget, prepare, write_gathered
+from ottla.pipeline.sink import (
+    Gathered,
+    Regions,
+    SinkTask,
+    Task,
+    forget,
+    prepare,
+    write_gathered,
+)
 from ottla.pipeline.sink_encoding import encode_batches
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.randomness import SystemRandom, draw_uuid
@@ -56,24 +64,25 @@ class Written(WriterCommitMessage):
     sink_id: str
     batch: int
     rows: list[tuple[str, int, int, bytes]] = field(default_factory=list)
+    committed: int = 0  # rows that the task has written itself, in an earlier attempt
 
     @classmethod
-    def gathered(cls, task: Task, regions: Regions) -> "Written":
+    def of_gathered(cls, task: Task, gathered: Gathered) -> "Written":
         """Create a message with encoded rows."""
         rows = [
             (partition.topic, partition.partition, region.count, bytes(region.data))
-            for partition, theirs in regions.items()
+            for partition, theirs in gathered.regions.items()
             for region in theirs
         ]
-        return cls(task.sink_id, task.batch, rows)
+        return cls(task.sink_id, task.batch, rows, gathered.committed)
 
-    def regions(self) -> Regions:
+    def gathered(self) -> Gathered:
         """Return the encoded rows."""
         found: Regions = {}
         for topic, number, count, data in self.rows:
             theirs = found.setdefault(TopicPartition(topic, number), [])
             theirs.append(Region(bytearray(data), count, 0))
-        return found
+        return Gathered(found, self.committed)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -132,7 +141,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "this version of Spark does not provide the query and batch to tasks; "
                 "exactly-once needs both: use Spark 4.3, or delivery=at-least-once"
             )
-        task = Task(_named(self._options, identity.query), identity.task, identity.batch)
+        sink_id, query = _named(self._options, identity.query), identity.query
+        task = Task(sink_id, identity.task, identity.batch, query)
         return _write(self._options, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -148,7 +158,7 @@ def _write(options: SinkOptions, task: Task, batches: Iterator[pa.RecordBatch]) 
     work = SinkTask(options, task)
     batches = encode_batches(batches, options.encoding, options.topic)
     if options.atomic_batches:
-        return Written.gathered(task, work.gather(batches))
+        return Written.of_gathered(task, work.gather(batches))
     work.write(batches)
     return Written(task.sink_id, task.batch)
 
@@ -157,7 +167,7 @@ def _commit_gathered(options: SinkOptions, messages: Sequence[WriterCommitMessag
     written = [each for each in messages if isinstance(each, Written)]
     if written:
         task = Task(written[0].sink_id, -1, written[0].batch)
-        write_gathered(options, task, (each.regions() for each in written))
+        write_gathered(options, task, (each.gathered() for each in written))
 
 
 def _named(options: SinkOptions, unique: str) -> str:
