@@ -124,7 +124,9 @@ def test_stream_is_started_again_if_a_process_did_not_start_in_time(
             if len(seen) <= failures:
                 raise StreamingQueryException(message)
 
-    monkeypatch.setattr(tables, "start_table", lambda spark, job: seen.append(job) or Query())
+    monkeypatch.setattr(
+        tables, "start_table", lambda spark, job, take_over: seen.append(job) or Query()
+    )
     job = parse_job({"topic": "t", "table": {"path": "x"}})
     if starts is None:
         with pytest.raises(StreamingQueryException):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from confluent_kafka import Producer
+from orders_table import SCHEMA, Table, orders
 from pyspark.errors import PySparkException, StreamingQueryException
 from registry_server import run_registry
 from source_cluster import SourceCluster
@@ -19,73 +21,19 @@ from typer.testing import CliRunner, Result
 from ottla.cli.app import app
 from ottla.pipeline.registry import framed
 from ottla.pipeline.runner import cause_of
-from ottla.pipeline.spark_compaction import SparkCompaction
-from ottla.pipeline.spark_files import SparkFiles
-from ottla.pipeline.table_job import BadJob, parse_job
-from ottla.pipeline.tables import load_job, newest_per_key, run_table
+from ottla.pipeline.small_files import Compaction
+from ottla.pipeline.spark_files import SparkFiles, spark_merge
+from ottla.pipeline.table_job import BadJob
+from ottla.pipeline.tables import load_job, newest_per_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-SCHEMA = "id bigint, amount double"
-
-
-class Table:
-    """A job of this test, and its table."""
-
-    def __init__(self, spark: "SparkSession", cluster: SourceCluster) -> None:
-        self._spark = spark
-        self._cluster = cluster
-        self.topic = cluster.create("source", 2)
-        self.dead = cluster.create("dead", 2)
-        self.path = cluster.tmp_path / "table"
-
-    def job(self, **changed: Any) -> Any:
-        declared: dict[str, Any] = {
-            "topic": self.topic,
-            "bootstrap": self._cluster.node.bootstrap,
-            "value": {"format": "json", "schema": SCHEMA},
-            "table": {"path": str(self.path), "partition_by": ["half"]},
-            "columns": {"half": "cast(id % 2 as int)"},
-            "required": ["id"],
-            "dead_letters": self.dead,
-            "source": {"maxOffsetsPerTrigger": 40},
-        }
-        return parse_job({**declared, **changed})
-
-    def run(self, **changed: Any) -> None:
-        run_table(self._spark, self.job(**changed))
-
-    @property
-    def ids(self) -> list[int]:
-        rows = self._spark.read.parquet(str(self.path)).select("id").collect()
-        return sorted(each["id"] for each in rows)
-
-    @property
-    def letters(self) -> dict[str, dict[str, str]]:
-        """The dead letters: value -> headers."""
-        found = {}
-        for row in self._cluster.rows(subscribe=self.dead, includeHeaders="true"):
-            message = {each["key"]: each["value"].decode() for each in row["headers"]}
-            assert row["value"] not in found, "dead letter written twice"
-            found[row["value"].decode()] = message
-        return found
-
-    def forget_last_commit(self) -> None:
-        commits = self.path.parent / "_checkpoints" / "table" / "commits"
-        last = max(commits.glob("[0-9]*"), key=lambda each: int(each.name))
-        last.unlink()
-        last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
-
 
 @pytest.fixture
 def table(spark: "SparkSession", cluster: SourceCluster) -> Table:
     return Table(spark, cluster)
-
-
-def orders(numbers: range) -> list[str]:
-    return [json.dumps({"id": each, "amount": each / 2}) for each in numbers]
 
 
 def test_rows_and_dead_letters_are_written_once_after_replays(cluster, table):
@@ -262,7 +210,8 @@ def test_small_files_of_any_file_system_are_merged_once_though_a_crash_interrupt
             spark.createDataFrame([(batch * 2 + half,)], "n int").coalesce(1).write.parquet(
                 str(place)
             )
-    merging = SparkCompaction(spark, f"file://{tmp_path}/table")
+    place = f"file://{tmp_path}/table"
+    merging = Compaction(SparkFiles(spark), place, spark_merge(spark))
     numbers = lambda: sorted(  # noqa: E731
         row["n"] for row in spark.read.parquet(str(tmp_path / "table")).collect()
     )
@@ -342,9 +291,9 @@ def ottla(spark, monkeypatch):
 
     monkeypatch.setattr("ottla.cli.pipeline_table.table_session", session)
 
-    def run(file: Path) -> Result:
+    def run(file: Path, *options: str) -> Result:
         words = ["pipeline", "table", str(file), "--set", "spark.jars=x.jar", "-o", "json"]
-        return CliRunner().invoke(app, words)
+        return CliRunner().invoke(app, [*words, *options])
 
     return run
 
@@ -402,6 +351,12 @@ def test_avro_job_is_loaded_from_yaml(spark, cluster, table, ottla):
     assert json.loads(done.stdout) == {"topic": table.topic, "table": str(table.path)}
     assert table.ids == list(range(20))
     assert spark.read.parquet(str(table.path)).columns == ["id", "amount", "place", "ottla_batch"]
+    shutil.rmtree(table.checkpoint)
+    refused = ottla(declared)
+    assert refused.exit_code == 1
+    assert "run once with --take-over" in refused.output
+    assert ottla(declared, "--take-over").exit_code == 0
+    assert len(table.ids) == 40, "nothing is overwritten"
 
 
 def test_invalid_declaration_is_rejected_before_the_job_starts(spark, table, tmp_path):

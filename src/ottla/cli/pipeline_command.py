@@ -372,6 +372,13 @@ def table(
             "--set", "-s", help="Spark setting, such as spark.jars.packages=...; may be repeated."
         ),
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Write a parquet table though another query has written it. Stop that one first.",
+        ),
+    ] = False,
     verbose: VerboseOption = False,
     output: OutputOption = None,
 ) -> None:
@@ -379,7 +386,8 @@ def table(
     from ottla.cli.pipeline_table import run_declared
 
     settings = parse_pairs(change, "--set")
-    answer(context, output, run_declared(file, master, settings, verbose=verbose))
+    row = run_declared(file, master, settings, take_over=take_over, verbose=verbose)
+    answer(context, output, row)
 
 
 @app.command("tables")

@@ -55,7 +55,12 @@ class TablesRequest(msgspec.Struct, frozen=True):
 
 
 def run_declared(
-    file: Path, master: str, settings: Mapping[str, str], *, verbose: bool = False
+    file: Path,
+    master: str,
+    settings: Mapping[str, str],
+    *,
+    take_over: bool = False,
+    verbose: bool = False,
 ) -> Row:
     """Run the table that a file declares, and return its declaration."""
     _check_spark()
@@ -78,7 +83,7 @@ def run_declared(
                 TemporaryDirectory(prefix="ottla-spark-") as home,
                 table_session(f"table {job.topic}", master, chosen, Path(home), log) as session,
             ):
-                run_table(session, job)
+                run_table(session, job, take_over=take_over)
         except KeyboardInterrupt:
             say("stopped; the next run continues from the last finished batch")
         except (BadJob, NoRuntime) as error:

@@ -1,6 +1,11 @@
 """Small files in any file system that Spark knows, through Hadoop's API in Spark's JVM."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ottla.pipeline.small_files import MergeRows
+from ottla.pipeline.table_files import Entry, LocalFiles, TableFiles, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,15 +54,15 @@ class SparkFiles:
         system.delete(place, False)
         system.rename(beside, place)
 
-    def children(self, path: str) -> list[tuple[str, bool]]:
-        """Return the name of each entry of a directory, and whether it is a directory."""
+    def children(self, path: str) -> list[Entry]:
+        """Return the entries of a directory, in the order of their names; none if there is none."""
         system, place = self._at(path)
         if not system.exists(place):
             return []
-        return [
-            (str(each.getPath().getName()), bool(each.isDirectory()))
+        return sorted(
+            Entry(str(each.getPath().getName()), bool(each.isDirectory()), int(each.getLen()))
             for each in system.listStatus(place)
-        ]
+        )
 
     def rename(self, path: str, target: str) -> bool:
         """Move a file or directory; False if the target exists or the source does not."""
@@ -74,3 +79,28 @@ class SparkFiles:
         """Delete a file, or a directory with its content; nothing if there is none."""
         system, place = self._at(path)
         system.delete(place, True)
+
+    def sync(self, path: str) -> None:
+        """Do nothing: these file systems make a file durable when it is closed."""
+
+
+def files_of(spark: "SparkSession", path: str) -> tuple[TableFiles, str]:
+    """Return the file system of a path, and the path there."""
+    local = local_path(path)
+    return (SparkFiles(spark), path) if local is None else (LocalFiles(), local)
+
+
+def spark_merge(spark: "SparkSession") -> MergeRows:
+    """Return the function that merges files of a table: Spark reads and writes them row by row."""
+
+    def merge_rows(sources: Sequence[str], directory: str) -> None:
+        rows = spark.read.option("mergeSchema", "true").parquet(*map(_qualified, sources))
+        rows.coalesce(1).write.mode("overwrite").parquet(_qualified(directory))
+
+    return merge_rows
+
+
+def _qualified(path: str) -> str:
+    """Return a path of this machine with its scheme: Spark may have another default."""
+    local = local_path(path)
+    return path if local is None else f"file:{Path(local).absolute()}"

@@ -1,13 +1,14 @@
 """The tables that a job writes: parquet, Delta and Iceberg behind one interface.
 
 `LakeTable.append` is exactly once: a replay of a micro-batch replaces or skips what its first
-attempt has written. Parquet files are in a directory per micro-batch, Delta stores the number with
-the commit (``txnVersion``), Iceberg in the summary of the snapshot. `LakeTable.merge` needs no
-number: merging the same rows again changes nothing.
+attempt has written. Parquet files are in a directory per micro-batch, Delta stores query and number
+with the commit (``txnAppId``, ``txnVersion``), Iceberg in the summary of the snapshot: several
+queries can write such a table, and a parquet table belongs to one (`table_owner`).
+`LakeTable.merge` needs no number: merging the same rows again changes nothing.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyspark.sql import functions as F
 
@@ -34,6 +35,10 @@ class LakeTable(Protocol):
 
     def is_written(self, query: str, batch: int) -> bool:
         """Return whether a micro-batch is in the table; False if that cannot be told."""
+        ...
+
+    def newest_batch(self, query: str) -> int | None:
+        """Return the last micro-batch of a query in the table; None if that cannot be told."""
         ...
 
     def append(self, rows: "DataFrame", query: str, batch: int) -> None:
@@ -81,8 +86,12 @@ class ParquetTable:
         """Return False: a replay replaces its files."""
         return False
 
+    def newest_batch(self, query: str) -> int | None:
+        """Return None: `table_owner` looks at the directories."""
+        return None
+
     def append(self, rows: "DataFrame", query: str, batch: int) -> None:
-        """Write the directories of this batch."""
+        """Write the directories of this batch; its number is that of `TableOwner.enter`."""
         numbered = rows.withColumn(BATCH_COLUMN, F.lit(batch).cast("bigint"))
         # Dynamic: replaces only directories of this batch, which exist only in a replay.
         writer = numbered.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
@@ -186,6 +195,19 @@ class DeltaTable(_SqlTable):
         """Return False: Delta itself skips a batch that it has."""
         return False
 
+    def newest_batch(self, query: str) -> int | None:
+        """Return the last version that Delta knows of the query."""
+        if self.schema() is None:
+            return None
+        detail = self._spark.sql(f"DESCRIBE DETAIL {self.target}").first()
+        assert detail is not None, "the table exists"
+        jvm: Any = self._spark._jvm
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            self._spark._jsparkSession, detail["location"]
+        )
+        version = log.unsafeVolatileSnapshot().transactions().get(query)
+        return int(version.get()) if version.isDefined() else None
+
     def append(self, rows: "DataFrame", query: str, batch: int) -> None:
         """Append with the number of the batch, which Delta compares with the last one."""
         self._save(rows, {"txnAppId": query, "txnVersion": str(batch)})
@@ -229,14 +251,25 @@ class IcebergTable(_SqlTable):
 
     def is_written(self, query: str, batch: int) -> bool:
         """Return whether a snapshot has the number of the batch."""
+        numbers = self._numbers(query)
+        return numbers is not None and not numbers.where(F.col("number") == batch).isEmpty()
+
+    def newest_batch(self, query: str) -> int | None:
+        """Return the highest number in the snapshots that have not expired."""
+        numbers = self._numbers(query)
+        newest = None if numbers is None else numbers.agg(F.max("number")).first()
+        return None if newest is None else newest[0]
+
+    def _numbers(self, query: str) -> "DataFrame | None":
+        """Return the micro-batches of a query; None if the table does not exist."""
         if not self._spark.catalog.tableExists(self._name):
-            return False
+            return None
         self._spark.catalog.refreshTable(self._name)  # a catalog may cache an old version
-        done = self._spark.table(f"{self._name}.snapshots").where(
-            (F.col("summary")[_QUERY_PROPERTY] == query)
-            & (F.col("summary")[_BATCH_PROPERTY] == str(batch))
+        summary = F.col("summary")
+        theirs = self._spark.table(f"{self._name}.snapshots").where(
+            summary[_QUERY_PROPERTY] == query
         )
-        return not done.isEmpty()
+        return theirs.select(summary[_BATCH_PROPERTY].cast("bigint").alias("number"))
 
     def append(self, rows: "DataFrame", query: str, batch: int) -> None:
         """Append unless the batch is there."""

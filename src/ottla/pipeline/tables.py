@@ -6,7 +6,8 @@
 
 The checkpoint of a stream numbers its micro-batches; a restart replays the last one under the same
 number. Output is named by that number, so a replay replaces the output of the first attempt (see
-`table_targets`); dead letters are written by the exactly-once sink.
+`table_targets`); dead letters are written by the exactly-once sink. A run that could not tell its
+own output from another's is rejected when it starts (`table_owner`, `table_record`).
 
 Records that cannot be decoded are written unchanged to the dead-letter topic, with headers for
 their origin and the reason. Without such a topic the first bad record fails the job.
@@ -14,9 +15,9 @@ their origin and the reason. Without such a topic the first bad record fails the
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
+import msgspec
 import pyspark
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -31,9 +32,8 @@ from ottla.pipeline.lakehouse import settings_for
 from ottla.pipeline.maintenance import is_due
 from ottla.pipeline.merge_plan import quoted
 from ottla.pipeline.schema_change import Misfit, aligned_names, compare, explained
-from ottla.pipeline.small_files import compact, recover
-from ottla.pipeline.spark_compaction import SparkCompaction
-from ottla.pipeline.spark_files import SparkFiles
+from ottla.pipeline.small_files import Compaction
+from ottla.pipeline.spark_files import SparkFiles, files_of, spark_merge
 from ottla.pipeline.spark_output import START_LIMIT, is_start_limit
 from ottla.pipeline.table_job import (
     CHANGE_COLUMN,
@@ -47,6 +47,8 @@ from ottla.pipeline.table_job import (
     TableJob,
     ValueFormat,
 )
+from ottla.pipeline.table_owner import Progress, TableOwner, check_newest, read_progress
+from ottla.pipeline.table_record import check_record, keep_record
 from ottla.pipeline.table_targets import LakeTable, target_of
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.ports import Clock
@@ -66,6 +68,8 @@ log: Final = logging.getLogger(__name__)
 START_ATTEMPTS: Final = 3
 _QUERY_ID: Final = "sql.streaming.queryId"
 AVAILABLE_NOW: Final = "available-now"
+LISTINGS_PER_MERGE: Final = 4
+"""How often the files of a parquet table are listed until a partition can have enough of them."""
 
 
 class MisfitColumns(ValueError):
@@ -92,24 +96,53 @@ def session_settings(jobs: Iterable[TableJob], given: Mapping[str, str]) -> dict
     return settings_for(formats, pyspark.__version__, given, warehouses)
 
 
-def start_table(spark: SparkSession, job: TableJob) -> StreamingQuery:
+def start_table(spark: SparkSession, job: TableJob, *, take_over: bool = False) -> StreamingQuery:
     """Start or resume the stream of a table.
 
+    ``take_over``: write a parquet table though it belongs to another query.
+
     Raises:
-        BadJob: the schema cannot be read or used, the trigger is invalid, or the session is one of
-            Spark Connect.
+        BadJob: the schema cannot be read or used, the trigger is invalid, the session is one of
+            Spark Connect, or the table is not that of the checkpoint (`table_owner`).
     """
     _check_session(spark)
     rows = spark.readStream.format("ottla").options(**job.source_options).load()
     columns = _table_columns(decode(rows, job), job)
-    if job.table.format is TableFormat.PARQUET:
-        _recover(spark, job)
-    writer = rows.writeStream.foreachBatch(_BatchWriter(job, columns, SystemClock()))
+    run = _check_table(spark, job, take_over=take_over)
+    writer = rows.writeStream.foreachBatch(_BatchWriter(job, columns, SystemClock(), run))
     writer = writer.option("checkpointLocation", job.checkpoint_path)
     writer = writer.queryName(f"table {job.table.name or job.table.path}")
     if job.trigger == AVAILABLE_NOW:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=job.trigger).start()
+
+
+class _Run(msgspec.Struct, frozen=True):
+    """What is known of a table when a run starts; ``owner`` only of a parquet table."""
+
+    progress: Progress
+    owner: TableOwner | None = None
+
+    def is_replay(self, batch: int) -> bool:
+        """Return whether an earlier run has begun the micro-batch."""
+        return self.progress.has_begun and batch == self.progress.batch
+
+
+def _check_table(spark: SparkSession, job: TableJob, *, take_over: bool) -> _Run:
+    """Check that the checkpoint is the one that the table was written with. Raises BadJob."""
+    progress = read_progress(*files_of(spark, job.checkpoint_path))
+    target = target_of(spark, job)
+    check_record(*files_of(spark, job.checkpoint_path), job, progress, target.schema)
+    if job.table.format is not TableFormat.PARQUET:
+        if progress.query is not None:
+            name = job.table.name or job.table.path or ""
+            check_newest(target.newest_batch(progress.query), progress, name)
+        return _Run(progress)
+    assert job.table.path is not None, "a parquet table has a path"
+    owner = TableOwner(*files_of(spark, job.table.path))
+    owner.check(progress, take_over=take_over)
+    _compaction(spark, job).recover()  # of a crash of this query
+    return _Run(progress, owner)
 
 
 def _check_session(spark: SparkSession) -> None:
@@ -121,8 +154,8 @@ def _check_session(spark: SparkSession) -> None:
         )
 
 
-def run_table(spark: SparkSession, job: TableJob) -> None:
-    """Update a table, once or until the query is stopped.
+def run_table(spark: SparkSession, job: TableJob, *, take_over: bool = False) -> None:
+    """Update a table, once or until the query is stopped; ``take_over`` as in `start_table`.
 
     A stream that ends because one of Spark's Python processes did not start in time is started
     again, a few times: the limit cannot be configured, and the checkpoint has the position.
@@ -131,7 +164,7 @@ def run_table(spark: SparkSession, job: TableJob) -> None:
         BadJob: as `start_table`. StreamingQueryException: the stream failed.
     """
     for attempt in range(START_ATTEMPTS):
-        query = start_table(spark, job)
+        query = start_table(spark, job, take_over=take_over)
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
@@ -148,10 +181,12 @@ def run_table(spark: SparkSession, job: TableJob) -> None:
 class _BatchWriter:
     """Writes the micro-batches of one run of a job."""
 
-    def __init__(self, job: TableJob, columns: list[str], clock: Clock) -> None:
+    def __init__(self, job: TableJob, columns: list[str], clock: Clock, run: _Run) -> None:
         self._job = job
+        self._run = run
         self._columns = columns
         self._clock = clock
+        self._is_recorded = False
         self._is_compared = False  # the columns of rows and table, once per run
         self._misfits: tuple[Misfit, ...] = ()
         self._table: StructType | None = None
@@ -159,7 +194,8 @@ class _BatchWriter:
     def __call__(self, rows: DataFrame, batch: int) -> None:
         job, query = self._job, _query_id(rows)
         target = target_of(rows.sparkSession, job)
-        if not target.is_written(query, batch):
+        number = self._enter(query, batch)
+        if not target.is_written(query, number):
             # Before the write: the newest micro-batch must be found until it is committed.
             self._maintain(rows.sparkSession, target)
         decoded = self._fitting(decode(rows, job), target).persist()
@@ -172,19 +208,39 @@ class _BatchWriter:
             good = decoded.where(F.col(REASON_COLUMN).isNull())
             good = good.where(F.col(CHANGE_COLUMN) != Change.NONE.value)
             if not good.isEmpty():
-                self._write(good, target, query, batch)
+                self._write(good, target, query, number)
         finally:
             decoded.unpersist()
-        if job.table.format is TableFormat.PARQUET:
+        if job.table.format is TableFormat.PARQUET and batch % _compaction_interval(job) == 0:
             # Only committed batches: this one may be replayed, earlier ones never are.
-            _compact(rows.sparkSession, job, batch)
+            _compaction(rows.sparkSession, job).compact(number, job.table.compact_files)
+
+    def _enter(self, query: str, batch: int) -> int:
+        """Return the number of a micro-batch in the table. Raises NotOwner."""
+        owner = self._run.owner
+        if owner is None:
+            return batch
+        number = owner.enter(query, batch)
+        if self._run.is_replay(batch):
+            # A changed job may put the rows into other partitions: these would not be replaced.
+            owner.remove(number)
+        return number
 
     def _write(self, good: DataFrame, target: LakeTable, query: str, batch: int) -> None:
+        self._record(good.sparkSession, has_rows=False)
         if self._job.mode.merges:
             newest = newest_per_key(good, self._job.key_columns)
             target.merge(newest.select(*self._columns, CHANGE_COLUMN), self._job.key_columns)
         else:
             target.append(_aligned(good.select(*self._columns), self._table), query, batch)
+        self._record(good.sparkSession, has_rows=True)
+        self._is_recorded = True
+
+    def _record(self, spark: SparkSession, *, has_rows: bool) -> None:
+        """Let the checkpoint remember the table, once per run."""
+        if not self._is_recorded:
+            place = files_of(spark, self._job.checkpoint_path)
+            keep_record(*place, self._job, has_rows=has_rows)
 
     def _fitting(self, decoded: DataFrame, target: LakeTable) -> DataFrame:
         """Let the table take the columns, and give rows that do not fit a reason.
@@ -274,25 +330,15 @@ def _aligned(rows: DataFrame, table: StructType | None) -> DataFrame:
     return rows.select(*found)
 
 
-def _compact(spark: SparkSession, job: TableJob, before: int) -> None:
+def _compaction(spark: SparkSession, job: TableJob) -> Compaction:
     path = job.table.path
     assert path is not None, "a parquet table has a path"
-    local, files_min = _local(path), job.table.compact_files
-    if local is not None:
-        compact(local, before, files_min)
-    else:
-        SparkCompaction(spark, path).compact(before, files_min)
+    return Compaction(*files_of(spark, path), spark_merge(spark))
 
 
-def _recover(spark: SparkSession, job: TableJob) -> None:
-    """Finish a merge of small files that a crash interrupted."""
-    path = job.table.path
-    assert path is not None, "a parquet table has a path"
-    local = _local(path)
-    if local is not None:
-        recover(local)
-    else:
-        SparkCompaction(spark, path).recover()
+def _compaction_interval(job: TableJob) -> int:
+    """Return after how many micro-batches the files are listed: each adds a file to a partition."""
+    return max(1, job.table.compact_files // LISTINGS_PER_MERGE)
 
 
 def _fail_on_bad_record(bad: DataFrame) -> None:
@@ -362,10 +408,3 @@ def _table_columns(decoded: DataFrame, job: TableJob) -> list[str]:
     if missing:
         raise BadJob(f"table.partition_by: there is no column {missing[0]!r} in {columns}")
     return columns
-
-
-def _local(path: str) -> Path | None:
-    """Return a local path; None for a path of another file system."""
-    if path.startswith("file:"):
-        return Path(path.removeprefix("file:").replace("//", "", 1))
-    return None if "://" in path else Path(path)

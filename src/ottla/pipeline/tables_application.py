@@ -266,7 +266,7 @@ def _ends(progress: Mapping[str, object]) -> Positions:
 def _checkpointed(spark: "SparkSession", job: TableJob) -> Positions:
     """Return the end offsets of the last finished micro-batch; empty if there is none."""
     files, root = SparkFiles(spark), job.checkpoint_path
-    numbers = [int(name) for name, _ in files.children(f"{root}/commits") if name.isdigit()]
+    numbers = [int(each.name) for each in files.children(f"{root}/commits") if each.name.isdigit()]
     text = files.read(f"{root}/offsets/{max(numbers)}") if numbers else None
     for line in (text or "").splitlines()[2:]:
         try:
