@@ -18,7 +18,20 @@ from ottla.testing import run_node
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).parent
-TOPICS = ("append", "evolve", "evolve-dead", "compaction", "upsert", "latest", "debezium")
+TOPICS = (
+    "append",
+    "evolve",
+    "evolve-dead",
+    "compaction",
+    "upsert",
+    "latest",
+    "debezium",
+    "writers",
+    "writers-2",
+    "lost",
+    "old",
+    "mode",
+)
 COMBINATIONS = {
     # name -> format, extra whose newest Spark is used
     "delta on Spark 4.2": ("delta", "delta"),
@@ -86,3 +99,23 @@ def test_latest_is_the_state_of_a_compacted_topic(found):
 
 def test_debezium_events_lead_to_the_rows_of_the_database(found):
     assert found["debezium"] == [[1, 1.5], [3, 3.0]]
+
+
+def test_two_queries_on_one_table_are_kept_apart(found):
+    assert found["writers"] == [[each] for each in range(10)]
+
+
+def test_lost_checkpoint_overwrites_nothing(found):
+    assert found["lost_checkpoint"] == [[each] for each in range(10)]
+
+
+def test_old_copy_of_a_checkpoint_is_rejected(found):
+    assert found["old_copy"] == {
+        "refused": True,
+        "rows": [[each] for each in range(10)],
+        "then": sorted(([each] for each in range(15)), key=lambda row: str(row[0])),
+    }
+
+
+def test_changed_mode_before_a_replay_is_rejected(found):
+    assert found["changed_mode"] == {"refused": True, "rows": [[each] for each in range(5)]}

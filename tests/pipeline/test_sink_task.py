@@ -397,3 +397,28 @@ def test_changed_sink_id_of_a_stream_is_rejected(node, topic, options, atomic):
     assert committed(node, topic) == ["a"]
     write(f"other-{query}", None)  # a second sink in foreachBatch
     assert committed(node, topic) == ["a", "a"]
+
+
+def test_marker_is_found_behind_the_open_transaction_of_another_sink(
+    node, topic, options, monkeypatch
+):
+    """A killed task leaves its transaction open, and others share the partition of its marker."""
+    once = options(delivery="exactly-once")
+    client = sink.client_for(once.client)
+    key = marker_key("behind", 0)
+    place = Markers(client, once.marker_topic).place(key)
+    killed = RawProducer(client, sink._produce_options(once, "killed"))
+    killed.open()
+    killed.send({place: [marker_record(key, Marker(8)), marker_record(b"killed/0", Marker(1))]})
+    aborted = RawProducer(client, sink._produce_options(once, "aborted"))
+    aborted.open()
+    aborted.send({place: [marker_record(key, Marker(9))]})
+    aborted.abort()
+    for _ in range(2):
+        SinkTask(once, Task("behind", 0, 7)).write(rows("a"))
+    monkeypatch.setattr(sink, "_markers", {})
+    SinkTask(once, Task("behind", 0, 7)).write(rows("a"))
+    SinkTask(once, Task("behind", 0, 8)).write(rows("b"))
+    killed.abort()
+    SinkTask(once, Task("behind", 0, 8)).write(rows("b"))
+    assert committed(node, topic) == ["a", "b"]

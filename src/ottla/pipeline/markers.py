@@ -15,7 +15,10 @@ rows. Older markers do not have ``rows``.
 A task's marker is in the partition of its key, or in another one if the topic has got more
 partitions since: a task without a marker at its place is looked for in all of them.
 
-Each worker process remembers its position in the topic and reads only newer records.
+Each worker process remembers its position in the topic and reads only newer records. A task that
+was killed leaves its transaction open, and consumers of committed records do not read behind it.
+Markers of other tasks in the same partition are therefore read up to the high watermark, and count
+if the commit of their transaction is there, too: the transactions of the task that asks have ended.
 """
 
 from collections.abc import Sequence
@@ -36,6 +39,9 @@ from ottla.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ottla.protocol.records.batch import batches
+from ottla.protocol.records.control import ControlType, read_control_type
+from ottla.protocol.records.reader import read_records
 from ottla.protocol.types import TopicPartition, Uuid
 
 PARTITIONS: Final = 8
@@ -61,9 +67,11 @@ class _Read(msgspec.Struct):
     topic_id: Uuid
     position: int = 0
     markers: dict[bytes, Marker] = msgspec.field(default_factory=dict)
+    behind: dict[bytes, Marker | None] = msgspec.field(default_factory=dict)
+    """Markers, set or removed, of committed transactions behind the last stable offset."""
 
-    def __contains__(self, key: bytes) -> bool:
-        return key in self.markers
+    def get(self, key: bytes) -> Marker | None:
+        return self.behind[key] if key in self.behind else self.markers.get(key)
 
 
 class Markers:
@@ -103,7 +111,7 @@ class Markers:
 
     def has_read(self, key: bytes) -> bool:
         """Return whether this process has seen a marker of the task, without a request."""
-        return any(key in read for read in self._read.values())
+        return any(read.get(key) is not None for read in self._read.values())
 
     def sinks_of(self, query: str, task: int) -> set[str]:
         """Return the sinks of a query that have a marker of a task, as far as they were read.
@@ -114,7 +122,7 @@ class Markers:
         return {
             key.decode().rpartition("/")[0]
             for read in self._read.values()
-            for key in read.markers
+            for key in {*read.markers, *read.behind}
             if key.endswith(end)
         }
 
@@ -134,7 +142,7 @@ class Markers:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self._topic)
         places = [partition_of_key(key, topic.partitions) for key in keys]
         reads = self._read_on(sorted({*places}), topic.topic_id)
-        found = [reads[place].markers.get(key) for key, place in zip(keys, places, strict=True)]
+        found = [reads[place].get(key) for key, place in zip(keys, places, strict=True)]
         searched = (topic.topic_id, topic.partitions)
         lacking = [
             index
@@ -144,7 +152,7 @@ class Markers:
         if lacking:
             reads = self._read_on(range(topic.partitions), topic.topic_id)
         for index in lacking:
-            theirs = [each.markers[keys[index]] for each in reads.values() if keys[index] in each]
+            theirs = [marker for each in reads.values() if (marker := each.get(keys[index]))]
             found[index] = max(theirs, key=lambda marker: marker.batch, default=None)
             if not theirs:
                 self._searched[keys[index]] = searched
@@ -154,6 +162,7 @@ class Markers:
         """Read partitions to their ends, and return what is known of each."""
         partitions = [TopicPartition(self._topic, number) for number in numbers]
         ends = self._client.list_offsets(dict.fromkeys(partitions, LATEST), committed=True)
+        highs = self._client.list_offsets(dict.fromkeys(partitions, LATEST), committed=False)
         starts = self._client.list_offsets(dict.fromkeys(partitions, EARLIEST), committed=True)
         reads = {}
         for partition in partitions:
@@ -164,6 +173,9 @@ class Markers:
             start, end = max(read.position, starts[partition]), ends[partition]
             if start < end:
                 self._read_range(partition, read, start, end)
+            read.behind = {}
+            if end < highs[partition]:
+                read.behind = self._committed(partition, end, highs[partition])
         return reads
 
     def _read_range(self, partition: TopicPartition, read: _Read, start: int, end: int) -> None:
@@ -176,6 +188,33 @@ class Markers:
                 else:
                     read.markers[key] = msgspec.json.decode(value, type=Marker)
         read.position = end
+
+    def _committed(
+        self, partition: TopicPartition, start: int, end: int
+    ) -> dict[bytes, Marker | None]:
+        """Return the markers of transactions that are committed in the offsets ``[start, end)``."""
+        found: dict[bytes, Marker | None] = {}
+        pending: dict[int, dict[bytes, Marker | None]] = {}
+        for chunk in fetch_batches(self._client, partition, start, end, committed=False):
+            for position, header in batches(chunk.data):
+                if header.next_offset <= start:
+                    continue
+                if header.is_control:
+                    theirs = pending.pop(header.producer_id, {})
+                    if read_control_type(chunk.data, position) is ControlType.COMMIT:
+                        found |= theirs
+                    continue
+                theirs = pending.setdefault(header.producer_id, {})
+                for record in read_records(chunk.data, position):
+                    if record.key is not None and record.offset >= start:
+                        theirs[record.key] = _decoded(record.value)
+                if not header.is_transactional:
+                    found |= pending.pop(header.producer_id)
+        return found
+
+
+def _decoded(value: bytes | None) -> Marker | None:
+    return None if value is None else msgspec.json.decode(value, type=Marker)
 
 
 def marker_key(sink_id: str, task: int) -> bytes:
