@@ -5,7 +5,7 @@
 The broker is ``ottla up``, a table job ``ottla pipeline table``, each a process group of its own.
 Killed are the driver with its processes, the broker, both at once, or the broker is paused for some
 seconds. After each fault a micro-batch must be committed within the limit: a stall is a failure,
-with the threads of the JVM and of Python in the log. The result is read without Spark: topics with
+with the threads of the JVM in the log. The result is read without Spark: topics with
 librdkafka, tables from their files and logs.
 """
 
@@ -34,8 +34,7 @@ PARTITIONS = 4
 BAD_EVERY = 13
 COMMAND = "from ottla.cli.app import app; app()"
 COPY = """
-import faulthandler, pathlib, signal, sys
-faulthandler.register(signal.SIGUSR1, all_threads=True)
+import pathlib, sys
 from ottla.pipeline.spark_home import use_installed_pyspark
 bootstrap, root = sys.argv[1], pathlib.Path(sys.argv[2])
 use_installed_pyspark(root / "home")
@@ -95,10 +94,16 @@ class Parts:
         (self.root / "job.json").write_text(json.dumps(job))
 
     def kill(self, process: subprocess.Popen[bytes] | None) -> None:
-        if process is not None:
+        """Kill a process with all that it has started, at once, and wait until they are gone."""
+        if process is None:
+            return
+        victims = descendants(process.pid)
+        for each in victims:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+                os.kill(each, signal.SIGKILL)
+        process.wait()
+        while any(is_alive(each) for each in victims):
+            time.sleep(0.01)
 
     def inject(self, fault: str, pause_s: float) -> None:
         if fault in ("driver", "both"):
@@ -107,9 +112,12 @@ class Parts:
             self.kill(self.broker)
             self.broker = self.start_broker()
         if fault == "pause":
-            os.killpg(self.broker.pid, signal.SIGSTOP)
+            paused = descendants(self.broker.pid)
+            for each in paused:
+                os.kill(each, signal.SIGSTOP)
             time.sleep(pause_s)
-            os.killpg(self.broker.pid, signal.SIGCONT)
+            for each in paused:
+                os.kill(each, signal.SIGCONT)
 
     def last_commit(self) -> int:
         commits = (self.root / "checkpoint" / "commits").glob("[0-9]*")
@@ -118,12 +126,30 @@ class Parts:
     def dump_threads(self) -> None:
         """Let the JVM and Python of the driver write their threads to the log."""
         assert self.driver is not None
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError, IndexError):
-                if int(stat.read_text().rpartition(")")[2].split()[2]) == self.driver.pid:
-                    name = (stat.parent / "comm").read_text().strip()
-                    if name == "java":
-                        os.kill(int(stat.parent.name), signal.SIGQUIT)
+        for each in descendants(self.driver.pid):
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{each}/comm").read_text().strip() == "java":
+                    os.kill(each, signal.SIGQUIT)
+
+
+def descendants(root: int) -> list[int]:
+    """Return a process and all that it and its children have started."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found = [root]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 class Feed(threading.Thread):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
+from registry_server import run_registry
 from source_cluster import SourceCluster, wait_until
 from source_table import Table
 from spark_session import kill_workers
@@ -47,7 +48,8 @@ class Copy:
         read = cluster.options(
             subscribe=self.source, startingOffsets="earliest", maxOffsetsPerTrigger=30
         )
-        write = sink_options(cluster, topic=self.copied, delivery="exactly-once", **options)
+        target = {"topic": self.copied, "delivery": "exactly-once", **options}
+        write = sink_options(cluster, **target)
         frame = self._spark.readStream.format("ottla").options(**read).load()
         writer = frame.selectExpr("value").writeStream.format("ottla").options(**write)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
@@ -223,3 +225,18 @@ def test_replay_with_changed_atomic_batches_writes_nothing_twice(cluster, copy, 
     progress = copy.run(atomicBatches=after)
     assert progress[0]["batchId"] == lost
     assert copy.values == list(range(120))
+
+
+def test_replay_with_changed_formats_and_partitions_writes_nothing_twice(cluster, copy):
+    """Markers depend neither on the target's partitions nor on how its records are encoded."""
+    cluster.produce(copy.source, range(20))
+    copy.run()
+    cluster.grow(copy.copied, 7)
+    settings = {"kafka.compression.type": "gzip", "kafka.batch.size": "1000"}
+    with run_registry() as registry:
+        formats = {"valueFormat": "avro", "schema.registry.url": registry.url}
+        for changed in (settings, formats, {"topic": cluster.create("other")}):
+            copy.delete_last_commit()
+            copy.run(**changed)
+            assert copy.values == list(range(20)), changed
+    assert cluster.values(subscribe=cluster.name("other")) == []
