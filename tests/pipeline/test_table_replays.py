@@ -20,8 +20,6 @@ from ottla.pipeline.table_owner import NotOwner
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture
 def table(spark: "SparkSession", cluster: SourceCluster) -> Table:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-
 @pytest.fixture
 def table(spark: "SparkSession", cluster: SourceCluster) -> Table:
     return Table(spark, cluster)
