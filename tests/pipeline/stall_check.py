@@ -31,6 +31,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 FAULTS = ("driver", "broker", "both", "pause")
 PARTITIONS = 4
+LIMIT_S = 180.0
+"""The longest time for a micro-batch; a driver needs 80 s to start if the load is 10 on 2 cores."""
 BAD_EVERY = 13
 COMMAND = "from ottla.cli.app import app; app()"
 COPY = """
@@ -333,7 +335,9 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=3600, help="stop killing after this time")
-    parser.add_argument("--limit", type=float, default=180, help="longest time for a micro-batch")
+    parser.add_argument(
+        "--limit", type=float, default=LIMIT_S, help="longest time for a micro-batch"
+    )
     parser.add_argument("--python", default=sys.executable, help="with a Spark for the flow")
     chosen = parser.parse_args()
     sys.exit(

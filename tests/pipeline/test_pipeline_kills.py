@@ -3,7 +3,10 @@
 ``make kills`` and the tests in `tests/conformance` kill more often, and write Delta and Iceberg.
 """
 
+import sys
+
 import pytest
+import stall_check
 from kills import CLUSTER, KINDS, LOCAL, Harness
 from spark_session import java_missing
 
@@ -39,3 +42,10 @@ def test_table_is_exact_though_worker_broker_and_driver_are_killed(tmp_path):
 @pytest.mark.parametrize("flow", ["topic", "parquet"])
 def test_stream_is_exact_after_many_kills(tmp_path, flow):
     check(tmp_path, flow, 25, KINDS, CLUSTER, 2)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("flow", ["topic", "parquet"])
+def test_stream_is_exact_and_does_not_stall_in_an_independent_check(flow):
+    assert stall_check.run(flow, 12, 5, sys.executable, stall_check.LIMIT_S, 1800)

@@ -61,11 +61,11 @@ def check_record(
     checkpoint: str,
     job: TableJob,
     progress: Progress,
-    schema: Callable[[], object | None],
+    exists: Callable[[], bool],
 ) -> None:
     """Check that a checkpoint was written with the table of a job.
 
-    ``schema`` returns None if the table does not exist.
+    ``exists`` returns whether the table is there.
 
     Raises:
         NotOwner: it was written with another one, or in a way that a replay must repeat.
@@ -92,7 +92,7 @@ def check_record(
             f"micro-batch {progress.batch} was begun in mode {before} and is not finished: in mode "
             f"{after} its rows could be written twice. Run the job once more in the old mode"
         )
-    if record.has_rows and schema() is None:
+    if record.has_rows and not exists():
         raise NotOwner(
             f"table {now.table} does not exist, and checkpoint {checkpoint} has written "
             f"{record.table}: the table would lack the rows up to here. Set table.path or "

@@ -35,6 +35,7 @@ from ottla.pipeline.schema_change import Misfit, aligned_names, compare, explain
 from ottla.pipeline.small_files import Compaction
 from ottla.pipeline.spark_files import SparkFiles, files_of, spark_merge
 from ottla.pipeline.spark_output import START_LIMIT, is_start_limit
+from ottla.pipeline.table_files import HIDDEN
 from ottla.pipeline.table_job import (
     CHANGE_COLUMN,
     HEADERS_COLUMN,
@@ -130,9 +131,9 @@ class _Run(msgspec.Struct, frozen=True):
 
 def _check_table(spark: SparkSession, job: TableJob, *, take_over: bool) -> _Run:
     """Check that the checkpoint is the one that the table was written with. Raises BadJob."""
-    progress = read_progress(*files_of(spark, job.checkpoint_path))
-    target = target_of(spark, job)
-    check_record(*files_of(spark, job.checkpoint_path), job, progress, target.schema)
+    place = files_of(spark, job.checkpoint_path)
+    progress, target = read_progress(*place), target_of(spark, job)
+    check_record(*place, job, progress, lambda: _exists(spark, job, target))
     if job.table.format is not TableFormat.PARQUET:
         if progress.query is not None:
             name = job.table.name or job.table.path or ""
@@ -143,6 +144,15 @@ def _check_table(spark: SparkSession, job: TableJob, *, take_over: bool) -> _Run
     owner.check(progress, take_over=take_over)
     _compaction(spark, job).recover()  # of a crash of this query
     return _Run(progress, owner)
+
+
+def _exists(spark: SparkSession, job: TableJob, target: LakeTable) -> bool:
+    """Return whether the table is there; a parquet table may have no rows, but is claimed."""
+    if job.table.format is TableFormat.PARQUET and job.table.path is not None:
+        files, path = files_of(spark, job.table.path)
+        if files.exists(f"{path.rstrip('/')}/{HIDDEN}"):
+            return True
+    return target.schema() is not None
 
 
 def _check_session(spark: SparkSession) -> None:
@@ -207,6 +217,7 @@ class _BatchWriter:
                 _write_dead_letters(bad, job)
             good = decoded.where(F.col(REASON_COLUMN).isNull())
             good = good.where(F.col(CHANGE_COLUMN) != Change.NONE.value)
+            self._remove_leftovers(batch, number)
             if not good.isEmpty():
                 self._write(good, target, query, number)
         finally:
@@ -218,13 +229,15 @@ class _BatchWriter:
     def _enter(self, query: str, batch: int) -> int:
         """Return the number of a micro-batch in the table. Raises NotOwner."""
         owner = self._run.owner
-        if owner is None:
-            return batch
-        number = owner.enter(query, batch)
-        if self._run.is_replay(batch):
-            # A changed job may put the rows into other partitions: these would not be replaced.
-            owner.remove(number)
-        return number
+        return batch if owner is None else owner.enter(query, batch)
+
+    def _remove_leftovers(self, batch: int, number: int) -> None:
+        """Remove what an earlier run has written of a micro-batch to a parquet table.
+
+        A changed job may put the rows into other partitions: the files would not be replaced.
+        """
+        if self._run.owner is not None and self._run.is_replay(batch):
+            self._run.owner.remove(number)
 
     def _write(self, good: DataFrame, target: LakeTable, query: str, batch: int) -> None:
         self._record(good.sparkSession, has_rows=False)
