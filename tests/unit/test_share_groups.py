@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.groups.machine import GroupMachine
+from ottla.coordinators.groups.offsets.rules import expire_offsets
 from ottla.coordinators.groups.service import Client
 from ottla.coordinators.groups.share import service as share_service
 from ottla.coordinators.groups.share.assignor import assign_shared
@@ -39,7 +40,7 @@ from ottla.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from ottla.protocol.types import LeaderEpoch, Uuid
+from ottla.protocol.types import LeaderEpoch, Millis, Uuid
 
 PAYMENTS = topic_id("payments")
 
@@ -194,6 +195,16 @@ def test_partitions_of_a_leaving_member_go_to_others() -> None:
 
     assert set(harness.group.members) == {"m2"}
     assert dict(harness.group.targets) == {"m2": harness.group.initialized}
+
+
+def test_empty_group_keeps_its_position_for_ever() -> None:
+    harness = Harness()
+    joined(harness, "m1")
+    harness.beat("m1", -1)
+    machine = harness.shard.machine
+    assert machine.groups["g"].is_empty()
+    later = Millis(harness.clock.now() + 10**12)
+    assert list(expire_offsets(machine.groups, machine.offsets, machine.settings, later)) == []
 
 
 def test_member_without_heartbeats_is_removed() -> None:

@@ -89,6 +89,10 @@ class Group(Protocol):
         """Whether a member reads the topic, so that its offsets are kept."""
         ...
 
+    def may_expire(self) -> bool:
+        """Whether the group is removed once it has neither members nor offsets."""
+        ...
+
     def expires_from(self, commit_timestamp: Millis) -> Millis | None:
         """Return when retention starts for an offset committed then; None: it never expires."""
         ...

@@ -186,6 +186,10 @@ class ClassicGroup(msgspec.Struct):
             return topic in self.subscribed
         return self.protocol_type_or_none == CONSUMER_PROTOCOL
 
+    def may_expire(self) -> bool:
+        """Allow it: nothing is left of a group without members and offsets."""
+        return True
+
     def expires_from(self, commit_timestamp: Millis) -> Millis | None:
         """Count from when the group became empty, or from the commit if it has no subscriptions."""
         if self.protocol_type_or_none is None:

@@ -131,6 +131,10 @@ class ExclusiveGroup(
         """Allow it at any time: offsets of topics that members read are checked apart."""
         return ErrorCode.NONE
 
+    def may_expire(self) -> bool:
+        """Allow it: nothing is left of a group without members and offsets."""
+        return True
+
     def expires_from(self, commit_timestamp: Millis) -> Millis | None:
         """Count retention from the commit; topics that members read are checked before."""
         return commit_timestamp

@@ -258,7 +258,7 @@ def expire_offsets(
 
     Kafka's conditions: no member reads the topic, no transaction is about to set the offset, and
     the retention time has passed since the group became empty, or since the commit if the group has
-    members or never had any.
+    members or never had any. Share groups stay until they are deleted.
     """
     for group_id in sorted(groups):
         group = groups[group_id]
@@ -270,7 +270,8 @@ def expire_offsets(
                 yield offset_tombstone(group_id, place)
             else:
                 is_bare = False
-        if is_bare and group.is_empty() and not offsets.has_open_transaction(group_id):
+        is_idle = group.is_empty() and not offsets.has_open_transaction(group_id)
+        if is_bare and is_idle and group.may_expire():
             yield from group.tombstones()
 
 

@@ -135,6 +135,10 @@ class ShareGroup(EpochGroup[ShareMember, Partitions], frozen=True):
         """Whether a member reads the topic."""
         return any(topic in member.topic_names for member in self.members.values())
 
+    def may_expire(self) -> bool:
+        """Never: its position is in the share state, and would be lost with it (as in Kafka)."""
+        return False
+
     def expires_from(self, commit_timestamp: Millis) -> Millis | None:
         """Never: there are no committed offsets."""
         return None
