@@ -132,7 +132,8 @@ def test_request_to_partition_not_led_here_is_rejected() -> None:
 
 def test_disabled_protocol_returns_unsupported_version() -> None:
     broker = Broker(is_served=False)
-    assert broker.beat().error_code == ErrorCode.UNSUPPORTED_VERSION
+    reply = broker.beat()
+    assert (reply.error_code, reply.error_message) == (ErrorCode.UNSUPPORTED_VERSION, None)
     broker = Broker()
     broker.image = image_with(t=2)
     assert broker.beat().error_code == ErrorCode.UNSUPPORTED_VERSION

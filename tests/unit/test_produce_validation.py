@@ -276,7 +276,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key(codec: Compression) -> 
     ]
     batch = memoryview(build_batch(records, compression=codec))
     assert checked(batch)
-    with pytest.raises(RecordsRejected, match="2 records") as reply:
+    with pytest.raises(RecordsRejected, match="2 record errors in total") as reply:
         checked(batch, is_compacted=True)
     assert reply.value.code is ErrorCode.INVALID_RECORD
     assert [each.batch_index for each in reply.value.errors] == [1, 3]

@@ -9,7 +9,7 @@ import msgspec
 
 from ottla.api.authorized_operations import GROUP_OPERATIONS
 from ottla.api.routes import Caller
-from ottla.protocol.faults import Fault, NotAuthorized, TopicNotAuthorized
+from ottla.protocol.faults import Fault, NotAuthorized, TopicNotAuthorized, UnsupportedVersion
 
 May: TypeAlias = Callable[[Caller, str], bool]
 """Whether a caller is authorized, by the name of the group, topic or transactional id."""
@@ -50,9 +50,13 @@ class GroupAccess(msgspec.Struct, frozen=True):
 
 
 def message_of(fault: Fault) -> str | None:
-    """Return the message of a refused heartbeat; as in Kafka, a denial has none."""
-    is_denial = isinstance(fault, NotAuthorized | TopicNotAuthorized)
-    return None if is_denial else str(fault)
+    """Return the message of a refused heartbeat.
+
+    As in Kafka, a denial has none, and neither has a protocol that is disabled: clients have a text
+    of their own for it.
+    """
+    is_silent = isinstance(fault, NotAuthorized | TopicNotAuthorized | UnsupportedVersion)
+    return None if is_silent else str(fault)
 
 
 ALLOW_ALL: Final = GroupAccess()

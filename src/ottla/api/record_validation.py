@@ -65,6 +65,9 @@ RECORD_ERRORS_MAX: Final = 1000
 ZSTD_VERSION_FIRST: Final = 7
 """The first version of Produce that may carry zstd."""
 
+# Kafka's words: tests and clients compare them.
+_REJECTED: Final = "One or more records have been rejected due to"
+
 _LENGTH_AT: Final = 8
 _CODEC_AT: Final = ATTRIBUTES_AT + 1  # the attributes' lower byte
 _LENGTH_MIN: Final = 14  # of the shortest message in any format
@@ -372,27 +375,28 @@ def _reject(header: BatchHeader, region: Buffer, rules: RecordRules, now: Millis
             timestamp = header.max_timestamp
             if not header.is_log_append_time:
                 timestamp = Millis(header.base_timestamp + spans.timestamp_deltas[index])
-            reason = _timestamp_error(header, timestamp, rules, now)
+            reason = _timestamp_error(header, index, timestamp, rules, now)
             has_bad_timestamp |= reason is not None
         if reason is not None:
             count += 1
             if len(errors) < RECORD_ERRORS_MAX:
                 errors.append(RecordError(index, reason))
     if has_bad_timestamp:
-        raise TimestampsRejected(f"{count} records were rejected, some for their timestamp", errors)
+        raise TimestampsRejected(f"{_REJECTED} invalid timestamp", errors)
     if errors:
-        raise RecordsRejected(f"{count} records were rejected", errors)
+        raise RecordsRejected(f"{_REJECTED} {count} record errors in total", errors)
 
 
 def _timestamp_error(
-    header: BatchHeader, timestamp: Millis, rules: RecordRules, now: Millis
+    header: BatchHeader, index: int, timestamp: Millis, rules: RecordRules, now: Millis
 ) -> str | None:
     if not rules.is_log_append_time and timestamp != NO_TIMESTAMP:
         if now - rules.before_ms_max <= timestamp <= now + rules.after_ms_max:
             return None
         return (
-            f"Timestamp {timestamp} is not between {now - rules.before_ms_max} "
-            f"and {now + rules.after_ms_max}."
+            f"Timestamp {timestamp} of message with offset {header.base_offset + index} is out of "
+            f"range. The timestamp should be within [{now - rules.before_ms_max}, "
+            f"{now + rules.after_ms_max}]"
         )
     if header.is_log_append_time:
         return "A producer must not set the timestamp type LogAppendTime."
