@@ -43,7 +43,7 @@ def main() -> None:
         check=True,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )
-    sys.stdout.write(f"{ROOT / 'build' / 'site' / 'README.html'}\n")
+    sys.stdout.write(f"{ROOT / 'build' / 'site' / 'index.html'}\n")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ def build() -> "subprocess.CompletedProcess[str]":
 def test_site_is_built_with_search() -> None:
     done = build()
     assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.splitlines()[-1]).exists()
     site = ROOT / "build" / "site"
     assert (site / "docs" / "backup.html").exists()
     assert "quorum" in (site / "search" / "search_index.json").read_text()

@@ -1,5 +1,6 @@
 """The pytest fixtures in a project that has ottla installed."""
 
+import inspect
 import subprocess
 import sys
 import time
@@ -10,7 +11,8 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from tests.patience import SECONDS_MAX
 
-from ottla.testing import Cluster, KafkaContainer
+from ottla.testing import Cluster, KafkaContainer, run_cluster
+from ottla.testing.plugin import OPTIONS
 
 PROJECT = """
 import socket
@@ -228,3 +230,42 @@ def test_plugin_is_installed_and_loads_no_node_until_used() -> None:
         "assert loaded == ['ottla.testing', 'ottla.testing.plugin'], loaded\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+WRONG_PROJECT = """
+import pytest
+
+
+@pytest.mark.ottla(procesess=True)
+def test_misspelt_option(ottla_node):
+    pass
+
+
+@pytest.mark.ottla(config={"num.partition": 5})
+def test_misspelt_setting(ottla_node):
+    pass
+
+
+@pytest.mark.ottla(nodes=99)
+def test_too_many_nodes(ottla_cluster):
+    pass
+"""
+
+
+def test_wrong_marker_fails_with_a_sentence_and_no_frames(tmp_path: Path) -> None:
+    (tmp_path / "test_project.py").write_text(WRONG_PROJECT)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=SECONDS_MAX,
+    )
+    assert "has no option 'procesess'; did you mean 'processes'?" in done.stdout
+    assert "did you mean num.partitions" in done.stdout
+    assert "99 nodes, 16 at most" in done.stdout
+    assert "plugin.py" not in done.stdout and "cluster.py" not in done.stdout, done.stdout
+
+
+def test_options_of_the_marker_are_those_of_a_cluster() -> None:
+    assert set(OPTIONS) == set(inspect.signature(run_cluster).parameters)

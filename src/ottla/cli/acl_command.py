@@ -4,20 +4,30 @@ from typing import Annotated
 
 import typer
 
+from ottla.cli.acl_explaining import explain_decision
 from ottla.cli.acl_options import (
     BadAclOptions,
     Entries,
     Pattern,
     Resources,
     acls_of,
+    check_principal,
     filters_of,
+    operation_of,
 )
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.rendering import Row
 from ottla.cli.session import with_cluster
 from ottla.client.admin_security import create_acls, delete_acls, list_acls
 from ottla.client.cluster import Cluster
-from ottla.security.acl import Acl, AclOperation, PatternType, PermissionType, ResourceType
+from ottla.security.acl import (
+    Acl,
+    AclOperation,
+    PatternType,
+    PermissionType,
+    ResourceType,
+    Subject,
+)
 
 app = typer.Typer(help="List, add and remove ACLs.", no_args_is_help=True, add_completion=False)
 
@@ -137,6 +147,46 @@ def show(  # noqa: PLR0913 - one per option of Kafka's tool
 
     rows = [_row(each) for each in sorted(with_cluster(bootstrap, work), key=_key)]
     answer(context, output, rows, empty="no access control entries match")
+
+
+@app.command("check")
+def check(  # noqa: PLR0913 - one per kind of resource
+    context: typer.Context,
+    *,
+    principal: Annotated[str, typer.Option("--principal", help="Principal to check: User:NAME.")],
+    operation: Annotated[str, typer.Option("--operation", help="Operation: read, write, ...")],
+    host: Annotated[str, typer.Option("--host", help="Address of the client.")] = "127.0.0.1",
+    topic: TopicOption = None,
+    group: GroupOption = None,
+    transactional_id: TransactionalOption = None,
+    delegation_token: TokenOption = None,
+    user_principal: UserOption = None,
+    cluster: ClusterOption = False,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Explain whether a principal may do something, and which entry decides; exit 1: denied."""
+    resources = _resources(
+        topic, group, transactional_id, delegation_token, user_principal, cluster
+    ).named()
+    if len(resources) != 1:
+        raise typer.BadParameter("name one resource: --topic, --group, --cluster, ...")
+    try:
+        asked = operation_of(operation)
+        check_principal(principal)
+    except BadAclOptions as error:
+        raise typer.BadParameter(str(error)) from error
+    every = filters_of(Resources(), Entries(), Pattern.ANY)[0]
+    acls = with_cluster(bootstrap, lambda brokers: list_acls(brokers, every))
+    found = explain_decision(acls, Subject(principal, host), asked, resources[0])
+    row: Row = {
+        "allowed": found.is_allowed,
+        "reason": found.reason,
+        "entry": None if found.entry is None else _row(found.entry),
+    }
+    answer(context, output, row)
+    if not found.is_allowed:
+        raise typer.Exit(1)
 
 
 @app.command("remove")

@@ -79,7 +79,7 @@ class Entries(msgspec.Struct, frozen=True, kw_only=True):
             if hosts and not principals:
                 raise BadAclOptions(f"--{word}-host needs --{word}-principal")
             for principal in principals:
-                _check_principal(principal)
+                check_principal(principal)
             found += [(permission, *each) for each in product(principals, hosts or [WILDCARD])]
         return found
 
@@ -171,7 +171,8 @@ def _has_host(entries: Entries, permission: PermissionType) -> bool:
     return bool(entries.allow_hosts if is_allow else entries.deny_hosts)
 
 
-def _check_principal(text: str) -> None:
+def check_principal(text: str) -> None:
+    """Check that a principal is written TYPE:NAME. Raises `BadAclOptions`."""
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
         raise BadAclOptions(f"{text!r} must be a principal such as User:alice")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.cli.cluster_state import ClusterState
+from ottla.cli.counting import plural
 from ottla.client.admin_quorum import DescribedQuorum
 from ottla.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from ottla.protocol.types import Millis
@@ -101,7 +102,7 @@ def _broker_problems(state: ClusterState) -> Iterator[Problem]:
             yield Problem(subject, "is fenced: it does not serve clients")
         elif reason is not None:
             count = led[broker.broker_id]
-            partitions = "1 partition" if count == 1 else f"{count} partitions"
+            partitions = plural(count, "partition")
             at = f"{broker.host}:{broker.port}"
             yield Problem(subject, f"does not answer at {at} ({reason}); it leads {partitions}")
 

@@ -19,9 +19,10 @@ log of its nodes.
 """
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
     from ottla.testing.node_logs import NodeLogs
 
 MARKER = "ottla"
+OPTIONS: Final = (
+    *("nodes", "processes", "config", "directory", "controllers", "environment", "access"),
+    *("security", "tiering"),
+)
+"""The arguments of `ottla.testing.cluster.run_cluster`."""
 _CLUSTERS: "pytest.StashKey[list[tuple[Cluster, NodeLogs]]]" = pytest.StashKey()
 
 
@@ -50,8 +56,18 @@ def _asked(request: pytest.FixtureRequest) -> dict[str, Any]:
     if marker is None:
         return {}
     if len(marker.args) > 1:
-        raise pytest.UsageError(f"@pytest.mark.{MARKER} takes one positional argument: nodes")
+        _fail(f"@pytest.mark.{MARKER} takes one positional argument: nodes")
+    for name in marker.kwargs:
+        if name not in OPTIONS:
+            near = get_close_matches(name, OPTIONS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(OPTIONS)}"
+            _fail(f"@pytest.mark.{MARKER} has no option {name!r}; {hint}")
     return {**dict(zip(("nodes",), marker.args, strict=False)), **marker.kwargs}
+
+
+def _fail(message: str) -> NoReturn:
+    """Fail the test by a message alone: frames of the plugin do not help its author."""
+    pytest.fail(message, pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -71,9 +87,14 @@ def pytest_runtest_makereport(
 def _run(request: pytest.FixtureRequest, **asked: Any) -> "Iterator[Cluster]":  # noqa: ANN401
     """Run a cluster for a test, and remember it for the report."""
     from ottla.testing.cluster import run_cluster
+    from ottla.testing.hosts import NodeFailed
     from ottla.testing.node_logs import keep_logs
 
-    with keep_logs() as logs, run_cluster(**asked) as cluster:
+    with keep_logs() as logs, ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(run_cluster(**asked))
+        except (ValueError, TypeError, NodeFailed, OSError) as error:
+            _fail(f"the cluster of this test did not start: {error}")
         request.node.stash.setdefault(_CLUSTERS, []).append((cluster, logs))
         yield cluster
 
