@@ -78,7 +78,7 @@ def parse_envelope(line: bytes) -> Message:
     """Parse a JSON envelope. Raises `BadInput`."""
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"not JSON: {line[:80]!r} ({error})") from error
     if not isinstance(found, dict):
         raise BadInput(f"not a JSON object: {line[:80]!r}")

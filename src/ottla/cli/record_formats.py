@@ -185,7 +185,7 @@ def _checked_json(line: bytes) -> bytes:
 def _parsed(line: bytes) -> object:
     try:
         return json.loads(line, parse_constant=_reject_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from error
 
 

@@ -26,8 +26,10 @@ from typing import Any, Final, TypeAlias
 
 import fastavro
 import pyarrow as pa
+from fastavro.read import LOGICAL_READERS
 
 from ottla.pipeline.bad_schema import BadSchema as BadSchema
+from ottla.pipeline.schema_bounds import check_avro
 
 Json: TypeAlias = Any
 
@@ -50,15 +52,32 @@ _LOGICAL: Final = {
 # Logical types that are read as their underlying type (a string or a number).
 _PLAIN: Final = frozenset({"uuid", "time-millis", "time-micros", "duration"})
 FRAME_BYTES: Final = 5
+DECIMAL_BYTES_MAX: Final = 4096
+"""A column has 38 digits in 16 bytes; the time to convert a decimal grows with its square."""
+_DECIMAL: Final = "bytes-decimal"
+_read_decimal: Final = LOGICAL_READERS[_DECIMAL]
+
+
+def _read_bounded_decimal(data: bytes, *schemas: Json) -> Json:
+    if len(data) > DECIMAL_BYTES_MAX:
+        raise ValueError(f"a decimal of {len(data)} bytes")
+    return _read_decimal(data, *schemas)
+
+
+LOGICAL_READERS[_DECIMAL] = _read_bounded_decimal
 
 
 class AvroValues:
     """Reads values of one schema."""
 
     def __init__(self, text: str, *, framed: bool = False) -> None:
+        named: dict[str, Any] = {}
         try:
             declared = without_plain(json.loads(text))
-            self._schema = fastavro.parse_schema(declared)
+            self._schema = fastavro.parse_schema(declared, named_schemas=named)
+            check_avro(self._schema, named)
+        except BadSchema:
+            raise
         except Exception as error:  # fastavro raises nearly anything for an invalid schema
             raise BadSchema(f"not an Avro schema: {error!r}") from error
         self._framed = framed
@@ -92,7 +111,12 @@ class AvroValues:
 
 def avro_type(declared: Json) -> pa.DataType:
     """Return the type of a column for a schema. Raises BadSchema."""
-    return _column(declared, {}, ())
+    try:
+        return _column(declared, {}, ())
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        if isinstance(error, BadSchema):
+            raise
+        raise BadSchema(f"not an Avro schema: {error!r}") from error
 
 
 def without_plain(declared: Json) -> Json:

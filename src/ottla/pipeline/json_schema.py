@@ -13,12 +13,14 @@ anything else (several types, no type)      string: the JSON text
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from ottla.pipeline.avro_values import BadSchema
+from ottla.pipeline.schema_bounds import FieldCount
 
 Json: TypeAlias = Any
 
@@ -37,43 +39,44 @@ def json_columns(declared: Json) -> pa.Schema:
     Raises:
         BadSchema: it is not, or a reference cannot be resolved or is recursive.
     """
-    kind = _type(declared, declared, 0)
+    kind = _type(declared, declared, 0, FieldCount())
     if not pa.types.is_struct(kind):
         raise BadSchema("the outermost type of a JSON Schema must be an object with properties")
     return pa.schema(list(kind))
 
 
-def _type(declared: Json, root: Json, depth: int) -> pa.DataType:
+def _type(declared: Json, root: Json, depth: int, count: FieldCount) -> pa.DataType:
+    count.add(depth)
     if depth > _DEPTH_MAX:
         raise BadSchema("the schema is recursive, or nested too deeply")
     if not isinstance(declared, Mapping):
         return pa.string()
     if "$ref" in declared:
-        return _type(_referenced(str(declared["$ref"]), root), root, depth + 1)
+        return _type(_referenced(str(declared["$ref"]), root), root, depth + 1, count)
     for word in ("oneOf", "anyOf"):
         if word in declared:
             others = [each for each in declared[word] if each != {"type": "null"}]
-            return _type(others[0], root, depth + 1) if len(others) == 1 else pa.string()
+            return _type(others[0], root, depth + 1, count) if len(others) == 1 else pa.string()
     kind = declared.get("type")
     if isinstance(kind, list):
         others = [each for each in kind if each != "null"]
         kind = others[0] if len(others) == 1 else None
     if kind == "object":
-        return _object(declared, root, depth)
+        return _object(declared, root, depth, count)
     if kind == "array":
-        return pa.list_(_type(declared.get("items"), root, depth + 1))
+        return pa.list_(_type(declared.get("items"), root, depth + 1, count))
     return _SCALAR.get(str(kind), pa.string())
 
 
-def _object(declared: Mapping[str, Json], root: Json, depth: int) -> pa.DataType:
+def _object(declared: Mapping[str, Json], root: Json, depth: int, count: FieldCount) -> pa.DataType:
     properties = declared.get("properties")
     if properties:
         return pa.struct(
-            [(name, _type(each, root, depth + 1)) for name, each in properties.items()]
+            [(name, _type(each, root, depth + 1, count)) for name, each in properties.items()]
         )
     more = declared.get("additionalProperties")
     if isinstance(more, Mapping):
-        return pa.map_(pa.string(), _type(more, root, depth + 1))
+        return pa.map_(pa.string(), _type(more, root, depth + 1, count))
     return pa.string()
 
 
@@ -112,7 +115,7 @@ def _fitted(value: Json, kind: pa.DataType, path: str) -> Any:  # noqa: ANN401, 
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if pa.types.is_floating(kind) and is_number:
         return float(value)
-    if pa.types.is_integer(kind) and is_number and value == int(value):
+    if pa.types.is_integer(kind) and is_number and math.isfinite(value) and value == int(value):
         return int(value)
     if pa.types.is_boolean(kind) and isinstance(value, bool):
         return value

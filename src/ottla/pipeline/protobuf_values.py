@@ -20,6 +20,7 @@ An unset field with presence (a message, ``optional``) is null; any other unset 
 default, as in Protobuf's own readers.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, TypeAlias
@@ -30,6 +31,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from ottla.pipeline.avro_values import FRAME_BYTES, BadSchema
+from ottla.pipeline.schema_bounds import FieldCount
 
 Datum: TypeAlias = Any
 """The value of a field, of any Protobuf type."""
@@ -50,6 +52,7 @@ _SCALAR: Final = {
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _INT64_MAX: Final = 2**63 - 1
 _INDEXES_MAX: Final = 64
+_GOOGLE_FILE: Final = re.compile(r"google/protobuf/(compiler/)?[a-z_]+\.proto")
 
 
 class ProtobufValues:
@@ -69,7 +72,7 @@ class ProtobufValues:
             raise BadSchema(f"not a set of Protobuf descriptors: {error}") from error
         self._class = message_factory.GetMessageClass(self._descriptor)
         self._framed = framed
-        self.columns = pa.schema(list(_struct(self._descriptor, ())))
+        self.columns = pa.schema(list(_Columns().struct(self._descriptor, ())))
 
     def __reduce__(self) -> tuple[object, ...]:
         # Message classes cannot be pickled: each worker builds its own.
@@ -141,7 +144,7 @@ def descriptor_set(files: Mapping[str, bytes]) -> bytes:
 def _google_file(name: str) -> descriptor_pb2.FileDescriptorProto:
     """Return one of the files that come with Protobuf. Raises BadSchema."""
     module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
-    if not name.startswith("google/protobuf/"):
+    if _GOOGLE_FILE.fullmatch(name) is None:
         raise BadSchema(f"the schema imports {name}, which is not among its references")
     try:
         descriptor = import_module(module).DESCRIPTOR
@@ -190,31 +193,39 @@ def _varint(value: bytes, position: int) -> tuple[int, int]:
 # -- columns -----------------------------------------------------------------
 
 
-def _struct(descriptor: Descriptor, path: tuple[str, ...]) -> pa.StructType:
-    if descriptor.full_name in path:
-        raise BadSchema(f"{descriptor.full_name} is recursive: {' > '.join(path)}")
-    inside = (*path, descriptor.full_name)
-    return pa.struct([pa.field(each.name, _column(each, inside)) for each in descriptor.fields])
+class _Columns:
+    """Makes the columns of a descriptor; a message that several fields have is expanded in each."""
 
+    def __init__(self) -> None:
+        self._count = FieldCount()
 
-def _column(field: FieldDescriptor, path: tuple[str, ...]) -> pa.DataType:
-    if _is_map(field):
-        key, value = (field.message_type.fields_by_name[each] for each in ("key", "value"))
-        return pa.map_(_single(key, path), _single(value, path))
-    one = _single(field, path)
-    return pa.list_(one) if field.is_repeated else one
+    def struct(self, descriptor: Descriptor, path: tuple[str, ...]) -> pa.StructType:
+        """Return the type of a message inside of those in ``path``. Raises BadSchema."""
+        if descriptor.full_name in path:
+            raise BadSchema(f"{descriptor.full_name} is recursive: {' > '.join(path)}")
+        inside = (*path, descriptor.full_name)
+        return pa.struct(
+            [pa.field(each.name, self._column(each, inside)) for each in descriptor.fields]
+        )
 
+    def _column(self, field: FieldDescriptor, path: tuple[str, ...]) -> pa.DataType:
+        self._count.add(len(path))
+        if _is_map(field):
+            key, value = (field.message_type.fields_by_name[each] for each in ("key", "value"))
+            return pa.map_(self._single(key, path), self._single(value, path))
+        one = self._single(field, path)
+        return pa.list_(one) if field.is_repeated else one
 
-def _single(field: FieldDescriptor, path: tuple[str, ...]) -> pa.DataType:
-    if field.message_type is not None:
-        if field.message_type.full_name == _TIMESTAMP:
-            return pa.timestamp("us", "UTC")
-        return _struct(field.message_type, path)
-    if field.type in _INT32:
-        return pa.int32()
-    if field.type == FieldDescriptor.TYPE_BYTES:
-        return pa.binary()
-    return _SCALAR.get(field.cpp_type, pa.string())
+    def _single(self, field: FieldDescriptor, path: tuple[str, ...]) -> pa.DataType:
+        if field.message_type is not None:
+            if field.message_type.full_name == _TIMESTAMP:
+                return pa.timestamp("us", "UTC")
+            return self.struct(field.message_type, path)
+        if field.type in _INT32:
+            return pa.int32()
+        if field.type == FieldDescriptor.TYPE_BYTES:
+            return pa.binary()
+        return _SCALAR.get(field.cpp_type, pa.string())
 
 
 def _is_map(field: FieldDescriptor) -> bool:

@@ -31,6 +31,7 @@ from ottla.pipeline.registry import (
     registry_for,
     schema_id,
 )
+from ottla.pipeline.schema_bounds import check_avro
 
 Json: TypeAlias = Any
 WRITERS_MAX: Final = 200
@@ -137,8 +138,9 @@ def _avro_schema(schema: RegisteredSchema, registry: Registry) -> tuple[Json, Js
             fastavro.parse_schema(without_plain(json.loads(text)), named_schemas=named)
         declared = without_plain(json.loads(schema.text))
         parsed = fastavro.parse_schema(declared, named_schemas=named)
+        check_avro(parsed, named)
         whole = fastavro.schema.expand_schema(parsed) if schema.references else declared
-    except UnknownSchema:
+    except (UnknownSchema, BadSchema):
         raise
     except Exception as error:  # fastavro raises nearly anything for an invalid schema
         raise BadSchema(f"not an Avro schema: {error!r}") from error
@@ -160,7 +162,7 @@ class _Json:
     def _decode(self, value: bytes) -> dict[str, Any]:
         try:
             found = json.loads(value[FRAME_BYTES:])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"not JSON: {error}") from error
         if not isinstance(found, dict):
             raise ValueError(f"not an object of JSON but {type(found).__name__}")  # noqa: TRY004
@@ -170,7 +172,7 @@ class _Json:
 def _loaded(text: str) -> Json:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadSchema(f"not a JSON Schema: {error}") from error
 
 

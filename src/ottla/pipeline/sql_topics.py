@@ -210,7 +210,7 @@ def _is_text(value: bytes) -> bool:
 def _is_json(value: bytes) -> bool:
     try:
         json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

@@ -32,6 +32,8 @@ VIEW_COLUMNS: Final = (
     "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
 )  # fmt: skip
 _TAKEN: Final = frozenset(each.lower() for each in SOURCE_COLUMNS)
+SAMPLED_FIELDS_MAX: Final = 2000
+"""Columns that are made of sampled records; other fields are in ``value``."""
 _BLANKS: Final = "' ' || chr(9) || chr(10) || chr(13)"
 _INTEGERS: Final = frozenset({"UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT"})
 
@@ -207,11 +209,19 @@ def _error(part: Part, topic: str, reason: str) -> str:
 
 
 def sampled_fields(structure: str) -> tuple[tuple[str, str], ...] | None:
-    """Return the fields of JSON's ``json_group_structure``; None if the values are no objects."""
+    """Return the fields of JSON's ``json_group_structure``; None if the values are no objects.
+
+    Of names that differ in their case only, the first is a column; the others are in ``value``.
+    """
     found = json.loads(structure)
     if not isinstance(found, Mapping) or not found:
         return None
-    return tuple((name, _sampled_type(kind)) for name, kind in found.items())
+    fields: dict[str, tuple[str, str]] = {}
+    for name, kind in found.items():
+        # DuckDB's names differ by more than their case, and are not empty.
+        if name and len(fields) < SAMPLED_FIELDS_MAX:
+            fields.setdefault(name.lower(), (name, _sampled_type(kind)))
+    return tuple(fields.values()) or None
 
 
 def _sampled_type(kind: object) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyspark.sql import functions as F
 
 from ottla.pipeline.maintenance import statements
-from ottla.pipeline.merge_plan import merge_statement, quoted_table
+from ottla.pipeline.merge_plan import merge_statement, quoted, quoted_table
 from ottla.pipeline.schema_change import SchemaChange, alterations
 from ottla.pipeline.table_job import BATCH_COLUMN, CHANGE_COLUMN, TableFormat, TableJob
 
@@ -173,7 +173,11 @@ class DeltaTable(_SqlTable):
     def target(self) -> str:
         """The table for SQL."""
         table = self._job.table
-        return f"delta.`{table.path}`" if table.name is None else quoted_table(table.name)
+        return (
+            quoted_table(table.name)
+            if table.name is not None
+            else f"delta.{quoted(str(table.path))}"
+        )
 
     def schema(self) -> "StructType | None":
         """Return its columns."""

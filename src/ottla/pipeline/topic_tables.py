@@ -34,7 +34,9 @@ CATALOG: Final = "lake"
 """The Iceberg catalog below the warehouse directory."""
 NAMESPACE: Final = "topics"
 _KEY_COLUMN: Final = re.compile(
-    r"\s*`?(?P<name>[A-Za-z_]\w*)`?\s+(?P<type>[A-Za-z][\w(), ]*?)\s*\Z"
+    r"\s*`?(?P<name>[A-Za-z_]\w*)`?\s+"
+    r"(?P<type>[A-Za-z]\w*(\s*\(\s*[0-9]+\s*(,\s*[0-9]+\s*)?\))?)\s*\Z",
+    re.ASCII,
 )
 _NOT_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
 
