@@ -5,7 +5,8 @@ read. Start with `log.py` (one log) and `log_dir.py` (one directory of ``log.dir
 are in `producer_state.py`, `leader_epochs.py`, `retention.py` and `compaction.py`.
 
 One log
-    log                      append, read, truncate, roll, flush
+    log                      read, truncate, roll, flush
+    log_appends              append as the leader, or what the leader sends
     log_tail                 the append path of a log (compiled)
     log_config               the settings of a log
     append                   checks before a batch is appended
