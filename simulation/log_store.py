@@ -13,7 +13,7 @@ from ottla.runtime.ports import Committer
 from ottla.storage.checkpoints import read_offsets, write_offsets
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_recovery import LogCheckpoint
+from ottla.storage.log_evidence import LogCheckpoint
 from simulation.simulation import Ports
 
 DIRECTORY = "/data"

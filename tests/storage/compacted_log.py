@@ -13,7 +13,7 @@ from ottla.storage.batch_cleaner import CleanStats
 from ottla.storage.cleaner import CleaningRound, CleanResult, Memory, dirty_part
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_recovery import LogCheckpoint
+from ottla.storage.log_evidence import LogCheckpoint
 from simulation.disk import SimDisk
 
 SECRET = bytes(range(16))

@@ -12,7 +12,7 @@ from ottla.runtime.ports import Disk
 from ottla.storage.append import Appended
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_recovery import LogCheckpoint
+from ottla.storage.log_evidence import LogCheckpoint
 from simulation.disk import SimDisk
 
 DIRECTORY = "/data/orders-0"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Record
 from ottla.storage.cleaner import Memory
-from ottla.storage.log_recovery import LogCheckpoint
+from ottla.storage.log_evidence import LogCheckpoint
 from simulation.disk import SimCrash
 
 pytestmark = pytest.mark.engine

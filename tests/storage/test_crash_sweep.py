@@ -29,7 +29,7 @@ from ottla.runtime.ports import OpenMode
 from ottla.storage.checkpoints import read_offsets, write_offsets
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_recovery import LogCheckpoint
+from ottla.storage.log_evidence import LogCheckpoint
 from simulation.disk import SimCrash, SimDisk
 from simulation.platter import Keep
 
@@ -71,8 +71,10 @@ class Run:
                 is_clean=is_clean,
                 recovery_point=points.get(ORDERS, 0),
                 log_start_offset=starts.get(ORDERS, 0),
+                keeps_inventory=True,
             ),
         )
+        assert self.log.report.missing == [], "a crash removes nothing that was durable"
 
     # -- steps -------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from ottla.protocol.records.writer import Producer
 from ottla.runtime.disk import RealDisk
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_recovery import LogCheckpoint
+from ottla.storage.log_evidence import LogCheckpoint
 from simulation.disk import SimDisk
 from simulation.platter import Keep
 

@@ -21,7 +21,7 @@ from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_recovery import LogCheckpoint
+from ottla.storage.log_evidence import LogCheckpoint
 from ottla.storage.read import TRIMMED_BYTES_MIN
 from ottla.storage.scrub import DamagedRange
 from simulation.disk import SimDisk

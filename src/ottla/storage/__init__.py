@@ -12,6 +12,9 @@ One log
     append                   checks before a batch is appended
     read                     find records by offset or timestamp
     log_recovery             open a log after a clean stop or a crash
+    log_evidence             what is known of a log besides its segments
+    inventory                ``segment-inventory``: what the log is known to hold
+    epoch_check              compare leader epochs with batches
     log_maintenance          delete old segments by retention
     retention                which segments to delete
     flushing                 which files to sync

@@ -1,5 +1,8 @@
 """The known damaged ranges of one log; no reader is sent a byte of them.
 
+A damaged range is a range of bytes of a segment. A missing range is a range of offsets whose
+segments are gone or incomplete: whatever is left of them is not read, either.
+
 Kept in memory only. After a restart the scrubber has to find them again; a broker that left the
 ISR because of them checks its log first (`replication.repair_loop`).
 """
@@ -8,6 +11,7 @@ from collections.abc import Iterator
 
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.types import Offset
+from ottla.storage.inventory import MissingRange, merge_ranges
 from ottla.storage.read import Slice
 from ottla.storage.scrub import DamagedRange
 from ottla.storage.segment import Segment
@@ -17,14 +21,41 @@ from ottla.storage.segments import Segments
 class DamagedRanges:
     """Damaged ranges by segment. False while none is known: a healthy read checks only that."""
 
-    __slots__ = ("_dismissed", "_known")
+    __slots__ = ("_dismissed", "_known", "_missing")
 
     def __init__(self) -> None:
         self._known: list[tuple[Segment, DamagedRange]] = []
         self._dismissed: list[tuple[Segment, DamagedRange]] = []
+        self._missing: list[MissingRange] = []
 
     def __bool__(self) -> bool:
-        return bool(self._known)
+        return bool(self._known or self._missing)
+
+    @property
+    def missing(self) -> tuple[MissingRange, ...]:
+        """The missing ranges, in order."""
+        return tuple(self._missing)
+
+    def add_missing(self, missing: MissingRange) -> bool:
+        """Add a missing range; False if all of it is known already."""
+        if any(each.start <= missing.start and missing.end <= each.end for each in self._missing):
+            return False
+        self._missing = merge_ranges([*self._missing, missing])
+        return True
+
+    def remove_missing(self, missing: MissingRange) -> None:
+        """Forget a missing range that is repaired, or that no replica has."""
+        self._missing = [each for each in self._missing if each != missing]
+
+    def check(self, offset: Offset) -> None:
+        """Raise if ``offset`` is in a missing range.
+
+        Raises:
+            CorruptBatch: it is.
+        """
+        for each in self._missing:
+            if each.start <= offset < each.end:
+                raise CorruptBatch(f"{each.path}: {each.reason}")
 
     def __iter__(self) -> Iterator[tuple[Segment, DamagedRange]]:
         return iter(tuple(self._known))
@@ -59,6 +90,11 @@ class DamagedRanges:
         A range that a truncation cut in two is forgotten, too: other bytes will follow there.
         """
         live = set(segments)
+        self._missing = [
+            each._replace(start=max(each.start, log_start))
+            for each in self._missing
+            if log_start < each.end <= log_end
+        ]
         self._dismissed = [each for each in self._dismissed if each[0] in live]
         self._known = [
             (segment, damage)
@@ -72,6 +108,8 @@ class DamagedRanges:
         Raises:
             CorruptBatch: the slice begins in a damaged range.
         """
+        if found.length:
+            self.check(found.base_offset)
         end = found.position + found.length
         for segment, damage in self._known:
             if segment.file is not found.file or damage.end <= found.position:

@@ -31,7 +31,8 @@ from ottla.storage.flushing import FlushPlan, Unsynced, creation_of
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.log_appends import LogAppends
 from ottla.storage.log_config import LogConfig
-from ottla.storage.log_recovery import LogCheckpoint, LogLoader
+from ottla.storage.log_evidence import LogCheckpoint
+from ottla.storage.log_recovery import LogLoader
 from ottla.storage.log_tail import NO_BATCH
 from ottla.storage.producer_replay import collect_aborted, replay
 from ottla.storage.producer_snapshot_format import encode as encode_producers
@@ -100,6 +101,9 @@ class Log(LogAppends):
         self.epochs = loaded.epochs
         self.report = loaded.report
         self.damaged_ranges = DamagedRanges()
+        self._inventory = loaded.inventory
+        self._inventory.begin(self._segments.active)
+        self._lost_end = FIRST  # the log was once longer, and other replicas may have that
         self._schedule_removal(loaded.dropped)
         if self._recovery_point < self.log_end_offset:
             self.has_unsynced_roll = True
@@ -271,6 +275,8 @@ class Log(LogAppends):
             self._is_created_durably = True
             self._recovery_point = max(self._recovery_point, plan.upto)
             self.has_unsynced_roll = self._segments.active.base_offset > self._recovery_point
+            if self._inventory.noted_end < self._segments.active.base_offset:
+                self._note_sealed()
 
     def flush(self) -> None:
         """Sync now, blocking; for shutdown. After one failure it never succeeds."""
@@ -279,6 +285,50 @@ class Log(LogAppends):
             for file in plan.files:
                 file.sync()
         self.flushed(plan)
+
+    # -- the inventory ---------------------------------------------------------
+
+    def _note_sealed(self) -> None:
+        """Add the segments that were sealed and made durable to the inventory."""
+        with self._health:
+            if self._inventory.note_sealed(
+                self._segments, self._recovery_point, may_have_gap=self._config.is_compacted
+            ):
+                self._write_inventory(is_synced=False)
+
+    def _write_inventory(self, log_end: Offset | None = None, *, is_synced: bool = True) -> None:
+        """Write the inventory; before anything that it names is removed, it must be durable."""
+        if self.is_end_lost:
+            log_end = self._lost_end
+        with self._health:
+            entries = self.epochs.entries
+            self._inventory.write(self._log_start, entries, log_end, is_synced=is_synced)
+
+    @property
+    def is_end_lost(self) -> bool:
+        """Whether the log is shorter than it once was, and has not grown to that end again."""
+        return self._lost_end > self.log_end_offset
+
+    def expect_missing(self) -> None:
+        """Remember what this replica has lost: other replicas have it.
+
+        The log starts where it once did. Missing ranges cannot be read until they are repaired.
+        """
+        report = self.report
+        self._lost_end = report.known_end
+        self._log_start = min(self._log_start, report.known_start)
+        for each in report.missing:
+            self.damaged_ranges.add_missing(each)
+        self._write_inventory()
+
+    def accept_losses(self) -> None:
+        """Go on with what is left: no other replica has the rest."""
+        self._lost_end = FIRST
+        for each in self.report.missing:
+            self._inventory.forget_range(each.start, each.end)
+        self.epochs.truncate_from_start(self._log_start)
+        self._write_epochs()
+        self._write_inventory()
 
     # -- read ----------------------------------------------------------------
 
@@ -301,6 +351,8 @@ class Log(LogAppends):
             raise OffsetOutOfRange(
                 f"{self.directory}: {offset} is not in {self._log_start}..{self.log_end_offset}"
             )
+        if self.damaged_ranges:
+            self.damaged_ranges.check(offset)
         if offset < self._segments.first.base_offset:
             start = self.local_log_start_offset
             raise OffsetMovedToTieredStorage(f"{self.directory}: {offset} is before {start}")
@@ -369,6 +421,10 @@ class Log(LogAppends):
             self.truncate_fully_and_start_at(offset)
             return True
         self._unsynced.truncated()
+        self._inventory.forget_from(offset)
+        self._lost_end = FIRST  # the leader's log decides now
+        self._log_start = min(self._log_start, offset)
+        self._write_inventory()
         gone = self._segments.above(offset)
         with self._health:
             self._remove_segments(reversed(gone))
@@ -384,6 +440,10 @@ class Log(LogAppends):
         """
         self._health.check()
         self._unsynced.truncated()
+        self._inventory.forget_from(FIRST)
+        self._lost_end = FIRST
+        self._log_start = offset if log_start is None else min(log_start, offset)
+        self._write_inventory()
         gone = list(self._segments)
         now = self._clock.now()
         with self._health:
@@ -401,7 +461,6 @@ class Log(LogAppends):
         self.epochs.clear()
         self._write_epochs()
         self.log_end_offset = self._high_watermark = self._recovery_point = offset
-        self._log_start = offset if log_start is None else min(log_start, offset)
         self.remote_end = Offset(0)
         self.producers.clear(offset)
 
@@ -452,6 +511,9 @@ class Log(LogAppends):
         self.producers.on_log_start(offset)
         if self.epochs.truncate_from_start(offset):
             self._write_epochs()
+        self._inventory.forget_below(offset)
+        self._write_inventory()
+        self.forget_removed_damage()
         return True
 
     def _check_replicated(self, offset: Offset) -> None:
@@ -476,8 +538,9 @@ class Log(LogAppends):
         self._check_replicated(upto)
         if gone[-1] is self._segments.active:
             self._roll(self.log_end_offset, self._clock.now())
-        if not self._config.is_copied:
-            self.advance_log_start(upto)
+        self._inventory.forget(bases)
+        if self._config.is_copied or not self.advance_log_start(upto):
+            self._write_inventory()
         with self._health:
             self._remove_segments(gone)
             self._snapshots.remove_at(bases)
@@ -489,10 +552,16 @@ class Log(LogAppends):
         ``fresh`` are ``.cleaned``, sealed and synced; see `Segments.replace`.
         """
         self._health.check()
+        self._inventory.forget(base_offsets)
+        self._write_inventory()
         with self._health:
             self._schedule_removal(self._segments.replace(fresh, set(base_offsets)))
             kept = {segment.base_offset for segment in fresh}
             self._snapshots.remove_at(base for base in base_offsets if base not in kept)
+            for segment in fresh:
+                following = self._segments.end_of(segment, self.log_end_offset)
+                self._inventory.note(segment, following, may_have_gap=True)
+        self._write_inventory(is_synced=False)
 
     def _remove_segments(self, segments: Iterable[Segment]) -> None:
         for segment in list(segments):
@@ -529,14 +598,23 @@ class Log(LogAppends):
                 self._unsynced.add_segment(self._segments.active)
                 self._unsynced.add_names(*taken)
                 self.flush()
+                self._write_closed()
         finally:
             self._segments.close()
             self.deleted_segments.close()
             self._health.failure = self._health.failure or "closed"
 
+    def _write_closed(self) -> None:
+        """Write an inventory of all segments, with the newest one as it stays."""
+        with self._health:
+            self._inventory.note(self._segments.active, self.log_end_offset, may_have_gap=True)
+        self._write_inventory(self.log_end_offset)
+
     def _is_as_opened(self) -> bool:
         """Whether the files are durable and complete as they are; so for every idle log."""
         if not self._opened_end == self.log_end_offset == self._recovery_point:
+            return False
+        if not self._inventory.is_closed_at(self.log_end_offset):
             return False
         return self._unsynced.is_untouched and self._snapshots.has(self.producers.map_end_offset)
 

@@ -33,7 +33,7 @@ from ottla.storage.log_dir_checkpoints import (
     Checkpoints,
     CheckpointWrite,
 )
-from ottla.storage.log_recovery import LogCheckpoint
+from ottla.storage.log_evidence import LogCheckpoint
 from ottla.storage.meta_properties import MetaProperties, MetaPropertiesRefused
 from ottla.storage.partition_metadata import (
     CorruptPartitionMetadata,
@@ -218,6 +218,7 @@ class LogDirectory:
                 log_start_offset=read.log_starts.get(partition, Offset(0)),
                 high_watermark=read.high_watermarks.get(partition, Offset(0)),
                 is_future=kind is DirectoryKind.FUTURE,
+                keeps_inventory=True,
             )
             hosted = self._try_open(name, config_of(partition), checkpoint, report)
             if hosted is not None:
@@ -300,7 +301,8 @@ class LogDirectory:
                 disk.make_dirs(directory)
                 write_topic_id(disk, directory, topic_id)
         try:
-            hosted = self._open_log(name, config, LogCheckpoint(is_new=is_new), topic_id)
+            checkpoint = LogCheckpoint(is_new=is_new, keeps_inventory=True)
+            hosted = self._open_log(name, config, checkpoint, topic_id)
         except StorageFailed as error:
             self.fail(error.reason)
             raise
@@ -418,7 +420,10 @@ class LogDirectory:
         assert future.log_end_offset == source.log_end_offset, partition
         name, end = format_name(partition), source.log_end_offset
         checkpoint = LogCheckpoint(
-            is_clean=True, recovery_point=end, log_start_offset=source.log_start_offset
+            is_clean=True,
+            recovery_point=end,
+            log_start_offset=source.log_start_offset,
+            keeps_inventory=True,
         )
         try:
             future.close()

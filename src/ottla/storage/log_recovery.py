@@ -25,11 +25,20 @@ from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.atomic_file import TEMPORARY_SUFFIX
 from ottla.runtime.ports import OpenMode
 from ottla.storage.append import marker_of
-from ottla.storage.checkpoints import CorruptCheckpoint, read_epochs, write_epochs
+from ottla.storage.checkpoints import LEADER_EPOCH, CorruptCheckpoint, read_epochs, write_epochs
+from ottla.storage.epoch_check import are_epochs_true
 from ottla.storage.files import INDEXES, FileName, Kind, LogFiles, State, parse_name
+from ottla.storage.inventory import (
+    FoundSegment,
+    LogInventory,
+    MissingRange,
+    epochs_crc,
+    read_inventory,
+)
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.log_config import LogConfig
-from ottla.storage.producer_replay import apply_batch, note_aborted, replay
+from ottla.storage.log_evidence import LogCheckpoint, LogEvidence
+from ottla.storage.producer_replay import apply_batch, note_aborted, rebuild_txn_index, replay
 from ottla.storage.producer_snapshots import Snapshots
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.scan import StoredBatch, cause, whole_batches
@@ -39,31 +48,6 @@ from ottla.storage.set_aside import set_bytes_aside, set_file_aside
 
 _NOTHING: Final = Offset(0)
 _PIECE_BYTES: Final = 1 << 20
-
-
-class LogCheckpoint(msgspec.Struct, frozen=True):
-    """What the checkpoints of a log directory say about one log.
-
-    ``is_clean``: the log was closed, and the directory marked clean afterwards.
-    ``recovery_point``: everything below is synced. ``log_start_offset`` may be ahead of the first
-    segment. ``high_watermark``: everything below was acknowledged. ``is_future``: a copy that is
-    being moved to this directory, so whatever it lacks is copied again and nothing is lost.
-    ``is_new``: the directory was created just now, and nothing in it needs to be durable yet.
-    """
-
-    is_clean: bool = False
-    recovery_point: Offset = _NOTHING
-    log_start_offset: Offset = _NOTHING
-    high_watermark: Offset = _NOTHING
-    is_future: bool = False
-    is_new: bool = False
-
-    @property
-    def reached(self) -> Offset:
-        """The end up to which the log is known to have existed."""
-        if self.is_future:
-            return _NOTHING
-        return max(self.recovery_point, self.high_watermark, self.log_start_offset)
 
 
 class Cut(NamedTuple):
@@ -106,6 +90,11 @@ class RecoveryReport(msgspec.Struct):
     segments_dropped: list[Offset] = msgspec.field(default_factory=list)
     files_removed: list[str] = msgspec.field(default_factory=list)
     swaps_completed: list[Offset] = msgspec.field(default_factory=list)
+    # What the log once had inside its range, and where it began: other replicas may have it.
+    missing: list[MissingRange] = msgspec.field(default_factory=list)
+    known_start: Offset = _NOTHING
+    known_end: Offset = _NOTHING
+    rebuilt: list[str] = msgspec.field(default_factory=list)  # files made again from batches
 
     @property
     def is_loss(self) -> bool:
@@ -146,6 +135,8 @@ class LogLoader:
         self.log_end = Offset(0)
         self.recovery_point = checkpoint.recovery_point
         self._has_gaps = False  # seen in the batches that were checked
+        self._evidence = LogEvidence(checkpoint, None, None)
+        self.inventory = LogInventory(files, None, is_kept=checkpoint.keeps_inventory)
 
     def load(self) -> None:
         """Clean up the files and determine the log's state."""
@@ -153,17 +144,20 @@ class LogLoader:
             self._create()
             return
         self._open_segments(self._clean_up_files(self._list()))
-        stored = self._load_epochs()
+        stored = self._load_evidence()
         self._find_end()
+        self.report.known_start = self.log_start
         if not len(self.segments):
-            self._begin_at(self._checkpoint.log_start_offset)
+            self._begin_at(self.log_start)
         if not self._config.is_tiered:  # else what precedes the first segment is in remote storage
             self.log_start = max(self.log_start, self.segments.first.base_offset)
-        self._settle_epochs(stored)
+        self._find_missing()
+        self._settle_epochs(stored if self._are_epochs_true(stored) else ())
         if stored and self._config.is_tiered and self.epochs.entries:
             # The checkpoint of the start is written now and then, the epochs whenever it advances.
             self.log_start = max(self.log_start, self.epochs.entries[0].start_offset)
         self._load_producers()
+        self._check_aborted()
         self._close_files()
 
     def _close_files(self) -> None:
@@ -312,29 +306,83 @@ class LogLoader:
         taken = [name.offset for name in names if name.kind is Kind.SNAPSHOT]
         self.snapshots = Snapshots(self._files, taken)
 
+    # -- what the log once had -------------------------------------------------
+
+    def _load_evidence(self) -> tuple[EpochEntry, ...]:
+        """Read what the log is known to have held; return the checkpointed leader epochs."""
+        files, checkpoint = self._files, self._checkpoint
+        with suppress(CorruptCheckpoint):
+            self.epochs = LeaderEpochs(read_epochs(files.disk, files.directory))
+        stored = self.epochs.entries
+        if checkpoint.keeps_inventory:
+            found = read_inventory(files.disk, files.directory)
+            self.inventory = LogInventory(files, found, is_kept=True)
+            start = stored[0].start_offset if stored else None
+            self._evidence = LogEvidence(checkpoint, found, start)
+        return stored
+
+    def _find_missing(self) -> None:
+        """Find the ranges that the log once had and that its files lack."""
+        evidence, directory = self._evidence, self._files.directory
+        present = [FoundSegment(each.base_offset, each.size) for each in self.segments]
+        self.report.missing = evidence.missing(
+            present, self.report.known_start, directory, is_tiered=self._config.is_tiered
+        )
+        self.report.losses += [
+            Loss(each.start, each.end, each.path, 0, 0, each.reason) for each in self.report.missing
+        ]
+        self.report.known_end = max(self.log_end, evidence.reached)
+
+    def _are_epochs_true(self, stored: tuple[EpochEntry, ...]) -> bool:
+        """Whether the checkpoint of the epochs is as it was written, or agrees with the batches."""
+        if not self._checkpoint.keeps_inventory or not stored:
+            return True
+        found = self._evidence.inventory
+        if found is not None and found.epochs_crc == epochs_crc(stored):
+            return True
+        if are_epochs_true(stored, self.segments, self.log_end):
+            return True
+        self.report.rebuilt.append(f"{self._files.directory}/{LEADER_EPOCH}")
+        return False
+
+    def _check_aborted(self) -> None:
+        """Rebuild the index of aborted transactions where it is not as it was written."""
+        found = self._evidence.inventory
+        entries = {} if found is None else {entry.base_offset: entry for entry in found.segments}
+        for segment in self.segments:
+            entry = entries.get(segment.base_offset)
+            is_checked = segment.base_offset in self.report.segments_checked
+            if entry is None or is_checked or entry.size != segment.size:
+                continue
+            if not segment.txn_index.is_as(entry.aborted_bytes, entry.aborted_crc):
+                self.report.rebuilt.append(segment.txn_index.path)
+                rebuild_txn_index(segment, self.segments, self.snapshots)
+
     # -- the end of the log --------------------------------------------------
 
     def _find_end(self) -> None:
+        checkpoint, evidence = self._checkpoint, self._evidence
         if not len(self.segments):
-            if self._checkpoint.reached > self._checkpoint.log_start_offset:
-                place, start = (
-                    _FileRange(self._files.directory, 0),
-                    self._checkpoint.log_start_offset,
-                )
-                self._lose(start, place, "all segments are missing", [])
+            self.log_start = evidence.start(None, _NOTHING)
+            if evidence.reached > self.log_start:
+                place = _FileRange(self._files.directory, 0)
+                self._lose(self.log_start, place, "all segments are missing", [])
             return
-        if self._checkpoint.is_clean:
+        active = self.segments.active
+        if not checkpoint.is_clean:
+            # Begin with the last synced record: its segment may have been sealed after that,
+            # and its reserved space not been released.
+            self._recover_from(Offset(max(0, checkpoint.recovery_point - 1)))
+        elif not evidence.is_as_closed(FoundSegment(active.base_offset, active.size)):
+            self._recover_from(active.base_offset)
+        else:
             try:
-                self.log_end = self.segments.active.next_offset()
+                self.log_end = active.next_offset()
                 self.recovery_point = self.log_end
             except (CorruptBatch, UnsupportedMagic):
                 # Marked clean but damaged: trust the file.
-                self._recover_from(self.segments.active.base_offset)
-        else:
-            # Begin with the last synced record: its segment may have been sealed after that,
-            # and its reserved space not been released.
-            self._recover_from(Offset(max(0, self._checkpoint.recovery_point - 1)))
-        start = self._checkpoint.log_start_offset
+                self._recover_from(active.base_offset)
+        start = self.log_start = evidence.start(self.segments.first.base_offset, self.log_end)
         if self.log_end < start:
             end, reason = self.log_end, f"the log start checkpoint says {start}"
             place = _FileRange(self._files.directory, 0)
@@ -343,10 +391,17 @@ class LogLoader:
 
     def _note_missing_end(self) -> None:
         """Report that the log is shorter than it was, if no damage has shown it already."""
-        if self.log_end < self._checkpoint.reached and not self.report.losses:
+        if self.log_end < self._reached and not self.report.losses:
             segment = self.segments.active
             reason = f"the log ends at offset {self.log_end}: its end is missing"
             self._lose(self.log_end, _FileRange(segment.path, segment.size), reason, [])
+
+    @property
+    def _reached(self) -> Offset:
+        """The end up to which the log is known to have existed."""
+        if self._checkpoint.is_future:
+            return _NOTHING
+        return max(self._evidence.reached, self.log_start)
 
     def _begin_at(self, offset: Offset) -> None:
         """Create an empty log."""
@@ -435,7 +490,7 @@ class LogLoader:
 
         Space that was reserved and never written is not a loss.
         """
-        known = max(end, self._checkpoint.reached)
+        known = max(end, self._reached)
         length = place.length + sum(segment.size for segment in later)
         if known == end and not later and self._is_unwritten(place):
             return
@@ -491,12 +546,6 @@ class LogLoader:
 
     # -- epochs and producers ------------------------------------------------
 
-    def _load_epochs(self) -> tuple[EpochEntry, ...]:
-        """Return what the checkpoint says; nothing if there is none, or if it is damaged."""
-        with suppress(CorruptCheckpoint):
-            self.epochs = LeaderEpochs(read_epochs(self._files.disk, self._files.directory))
-        return self.epochs.entries
-
     def _settle_epochs(self, stored: tuple[EpochEntry, ...]) -> None:
         """Cut the epochs to the log, or rebuild them from its batches."""
         if not stored:
@@ -505,7 +554,8 @@ class LogLoader:
                 for found in segment.batches_from(0):
                     self._assign(found.header.leader_epoch, found.header.base_offset)
         self.epochs.truncate_from_end(self.log_end)
-        self.epochs.truncate_from_start(self.log_start)
+        # Where the first segments are missing, the epochs still show where the log began.
+        self.epochs.truncate_from_start(min(self.log_start, self.report.known_start))
         if self.epochs.entries == stored:
             return
         # Epochs without a batch are dropped on every start, and need not leave the file.

@@ -105,7 +105,7 @@ def collect_aborted(
         try:
             aborted, is_complete = segment.txn_index.collect(start, upto)
         except CorruptIndex:
-            _rebuild_txn_index(segment, segments, snapshots)
+            rebuild_txn_index(segment, segments, snapshots)
             aborted, is_complete = segment.txn_index.collect(start, upto)
         found += aborted
         if is_complete:
@@ -113,7 +113,7 @@ def collect_aborted(
     return found
 
 
-def _rebuild_txn_index(segment: Segment, segments: Segments, snapshots: Snapshots) -> None:
+def rebuild_txn_index(segment: Segment, segments: Segments, snapshots: Snapshots) -> None:
     """Replay a segment from the newest snapshot before it, and index aborted transactions."""
     producers = ProducerState()
     producers.clear(segments.first.base_offset)

@@ -13,10 +13,13 @@ once: readers need it to skip aborted records.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from ottla.protocol.types import Offset, ProducerId
+from ottla.runtime.atomic_file import read_file
 from ottla.runtime.ports import Disk, OpenMode
 
 VERSION: Final = 0
@@ -41,11 +44,12 @@ class AbortedTxn(NamedTuple):
 class TransactionIndex:
     """Aborted transactions of one segment. Disk failures are ``OSError``; nothing is synced."""
 
-    __slots__ = ("_disk", "_size", "base_offset", "path")
+    __slots__ = ("_crc", "_disk", "_size", "base_offset", "path")
 
     def __init__(self, disk: Disk, path: str, base_offset: Offset, *, exists: bool) -> None:
         self._disk = disk
         self._size: int | None = None if exists else 0
+        self._crc: int | None = None if exists else 0  # of all entries; None: not known
         self.path = path
         self.base_offset = base_offset
 
@@ -59,10 +63,11 @@ class TransactionIndex:
         size = self._length()
         file = self._disk.open(self.path, OpenMode.CREATE)
         try:
-            file.pwrite(_ENTRY.pack(VERSION, *txn), size)
+            file.pwrite(entry := _ENTRY.pack(VERSION, *txn), size)
         finally:
             file.close()
         self._size = size + ENTRY_BYTES
+        self._crc = None if self._crc is None else crc32(entry, self._crc)
 
     def collect(self, start: Offset, upto: Offset) -> tuple[list[AbortedTxn], bool]:
         """Return those that overlap ``[start, upto)``, and whether later segments have no more.
@@ -89,11 +94,17 @@ class TransactionIndex:
             return
         if size % ENTRY_BYTES:
             raise CorruptIndex(f"{self.path}: {size} bytes are not a whole number of entries")
-        file = self._disk.open(self.path, OpenMode.READ)
+        try:
+            file = self._disk.open(self.path, OpenMode.READ)
+        except FileNotFoundError as error:
+            raise CorruptIndex(f"{self.path}: is missing") from error
         try:
             before = self.base_offset - 1
             for position in range(0, size, _BLOCK_BYTES):
-                data = file.pread(min(_BLOCK_BYTES, size - position), position)
+                length = min(_BLOCK_BYTES, size - position)
+                data = file.pread(length, position)
+                if len(data) != length:
+                    raise CorruptIndex(f"{self.path}: is shorter than {size} bytes")
                 for version, *fields in _ENTRY.iter_unpack(data):
                     txn = AbortedTxn(*fields)
                     self._check(version, txn, before)
@@ -106,15 +117,48 @@ class TransactionIndex:
         """Return the bytes of the file."""
         return b"" if self.is_empty else self._disk.read(self.path)
 
+    def digest(self) -> tuple[int, int]:
+        """Return the length of the entries and their CRC-32, for `is_as`.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if self._crc is None:
+            self._crc = crc32(self.contents())
+        return self._length(), self._crc
+
+    def is_as(self, size: int, crc: int) -> bool:
+        """Whether the file has this length and CRC-32; remembers them if so.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        data = read_file(self._disk, self.path) or b""
+        if (len(data), crc32(data)) != (size, crc):
+            return False
+        self._size, self._crc = size, crc
+        return True
+
+    def is_intact(self) -> bool:
+        """Whether the file is as it was written, as far as that is known."""
+        return self._crc is None or self.is_as(self._length(), self._crc)
+
     def truncate_to(self, offset: Offset) -> None:
-        """Drop transactions whose marker is at or above ``offset``."""
-        kept = sum(txn.last_offset < offset for txn in self.entries())
-        self._cut(kept * ENTRY_BYTES)
+        """Drop transactions whose marker is at or above ``offset``.
+
+        A corrupt file stays as it is: the next reader has it rebuilt.
+        """
+        with suppress(CorruptIndex):
+            kept = sum(txn.last_offset < offset for txn in self.entries())
+            self._cut(kept * ENTRY_BYTES)
 
     def reset(self) -> None:
-        """Remove all entries."""
-        if self._size != 0:
-            self._cut(0)
+        """Remove all entries, whatever the file is."""
+        with suppress(FileNotFoundError):
+            if self._size != 0:
+                self._size = None
+                self._cut(0)
+        self._size = self._crc = 0
 
     def _check(self, version: int, txn: AbortedTxn, before: int) -> None:
         if version != VERSION or txn.last_offset <= before or txn.first_offset > txn.last_offset:
@@ -129,6 +173,7 @@ class TransactionIndex:
         finally:
             file.close()
         self._size = size
+        self._crc = None if size else 0
 
     def _length(self) -> int:
         if self._size is None:
