@@ -1,4 +1,4 @@
-"""What a log has lost is told from what it has deleted: `segment-inventory` and other evidence."""
+"""A log tells what it has lost from what it has deleted: `segment-inventory` and other evidence."""
 
 from collections.abc import Callable
 

@@ -98,10 +98,12 @@ def build_replica_manager(
     if cleaning is not None:
         services.append(cleaning)
     scrubbing, repairs = None, ReplicaRepair(host, dial)
+    host.repairer = repairs
+    services.append(repairs)
     if config.log_scrub_enable:
-        scrubbing = LogScrubber(host, _scrub_settings(config), repairs.found)
-        host.scrubber, host.repairer, repairs.verify = scrubbing, repairs, scrubbing.verify
-        services += [repairs, scrubbing]
+        scrubbing = LogScrubber(host, _scrub_settings(config), repairs.found, repairs.found_missing)
+        host.scrubber, repairs.verify = scrubbing, scrubbing.verify
+        services.append(scrubbing)
     tiering = _tiering(context, host)
     if tiering is not None:
         services += tiering.services

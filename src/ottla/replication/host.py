@@ -13,6 +13,7 @@ import msgspec
 
 from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.registrations import BrokerRegistration
+from ottla.metadata.topics import PartitionRegistration
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import (
@@ -94,6 +95,14 @@ class Repairer(Protocol):
         """Whether the controller must not be notified yet of a replica's directory."""
         ...
 
+    def opened(self, partition: Partition, registration: PartitionRegistration) -> None:
+        """Repair a replica whose log has lost records, before it leads or follows."""
+        ...
+
+    def created(self, partition: Partition, registration: PartitionRegistration) -> None:
+        """Ask the other replicas before a replica without a log leads a partition that had one."""
+        ...
+
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one broker. ``static`` are the texts of its configuration file."""
@@ -155,6 +164,7 @@ class Host:
         self._on_cut: list[Callable[[Partition], None]] = []
         self._on_gone: list[Callable[[Partition], None]] = []
         self._on_repaired: list[Callable[[Partition], None]] = []
+        self._on_released: list[Callable[[Partition], None]] = []
         self._on_moved: list[Callable[[Partition, LogDirectory], None]] = []
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         self.recovery = RecoveryLosses()
@@ -254,6 +264,16 @@ class Host:
     def repaired(self, partition: Partition) -> None:
         """Notify that a log has no known damage any more."""
         for callback in self._on_repaired:
+            callback(partition)
+
+    def on_released(self, callback: Callable[[Partition], None]) -> None:
+        """Call back whenever a replica that was held may lead and follow."""
+        self._on_released.append(callback)
+
+    def release(self, partition: Partition) -> None:
+        """Let a replica that was held lead and follow."""
+        partition.is_held = False
+        for callback in self._on_released:
             callback(partition)
 
     def notify_truncated(self, partition: Partition) -> None:

@@ -97,6 +97,8 @@ class Partition(AppendingPartition):
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.is_leader = False
+        # It lost records, and neither leads nor follows until it has asked the other replicas.
+        self.is_held = False
         self.offline: StorageFailed | None = None
         self.is_closed = False
         self._leading = Leadership(host.node_id)
@@ -535,6 +537,9 @@ class Partition(AppendingPartition):
         self.replicas = registration.replicas
         self.partition_epoch = registration.partition_epoch
         self.leader_id = NodeId(registration.leader)
+        if self.is_held:
+            self._leading.isr = Isr(registration.isr)
+            return False  # the leader epoch begins once it is released
         if registration.leader == self._node_id:
             self._lead(registration, is_new_epoch, was_leader)
         else:

@@ -20,7 +20,6 @@ other records may be needed. The damaged batches are still never sent.
 """
 
 import asyncio
-import enum
 import logging
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -28,17 +27,19 @@ from typing import Final
 
 import msgspec
 
-from ottla.metadata.topics import DIRECTORY_LOST
-from ottla.protocol.errors import ErrorCode
+from ottla.metadata.topics import DIRECTORY_LOST, PartitionRegistration
 from ottla.protocol.faults import CorruptBatch, Fault, StorageFailed, UnsupportedMagic
-from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from ottla.protocol.types import Millis, Offset
+from ottla.protocol.types import NO_LEADER, Millis, Offset
 from ottla.replication.event_wait import wait_or_timeout
 from ottla.replication.fetcher_loop import BrokerConnection, Connect
 from ottla.replication.host import Host
 from ottla.replication.partition import Partition
-from ottla.replication.repair_sources import order_sources, should_leave_isr, sound_batches
+from ottla.replication.repair_fetch import OtherLength, Outcome, UnusableCopy, fetch_batches
+from ottla.replication.repair_sources import may_be_elected, order_sources, should_leave_isr
+from ottla.replication.restore import ReplicaRestore
+from ottla.storage.files import OFFSET_MAX
 from ottla.storage.flushing import PathSync
+from ottla.storage.inventory import MissingRange
 from ottla.storage.scrub import Cursor, DamagedRange, Part, scrub_step
 from ottla.storage.segment import Segment
 
@@ -50,19 +51,8 @@ RETRY_MS_MAX: Final = 60_000
 # without it, too; so after that the repair continues.
 LEAVE_ISR_MS_MAX: Final = 10_000
 POLL_MS: Final = 50
-FETCH_BYTES: Final = 1 << 20
 # A larger range is fetched twice: once to check that it fits, once to be written.
 KEPT_BYTES_MAX: Final = 16 << 20
-TIMEOUT_MS: Final = 30_000
-
-
-class Outcome(enum.Enum):
-    """The result of an attempt to repair one damaged range."""
-
-    REPAIRED = "repaired"
-    GONE = "the damaged range is no longer part of the log"
-    NO_SOUND_COPY = "no replica has a sound copy"
-    NOT_REACHED = "a replica could not be reached"
 
 
 class RepairCounts(msgspec.Struct):
@@ -82,12 +72,6 @@ class _Repair(msgspec.Struct):
     has_no_source: bool = False  # no replica has a sound copy, as far as known
 
 
-class UnusableCopy(Fault):
-    """A replica that has the offsets but whose bytes cannot replace the damaged ones."""
-
-    code = ErrorCode.CORRUPT_MESSAGE
-
-
 class ReplicaRepair:
     """Service: repairs the reported damage, one partition at a time, until cancelled.
 
@@ -101,6 +85,7 @@ class ReplicaRepair:
         self.verify: Callable[[Partition, Callable[[], None]], None] | None = None
         self._host = host
         self._connect = connect
+        self._restore = ReplicaRestore(host, connect)
         self._repairs: dict[Partition, _Repair] = {}
         self._verifying: set[Partition] = set()
         self._changed = asyncio.Event()
@@ -123,6 +108,42 @@ class ReplicaRepair:
             partition, segment.path, damage.position, damage.end - damage.position,
             damage.offset, damage.offset_end - 1, damage.cause, _action(partition),
         )  # fmt: skip
+        self._schedule(partition)
+
+    def found_missing(self, partition: Partition, missing: MissingRange) -> None:
+        """Record a range of offsets that the log lacks; does nothing if it is known already."""
+        if len(partition.replicas) == 1 or not partition.log.damaged_ranges.add_missing(missing):
+            return
+        self.counts.found += 1
+        log.error("records missing partition=%s file=%s offsets=%d..%d cause=%s action=%s",
+                  partition, missing.path, missing.start, missing.end - 1, missing.reason,
+                  _action(partition))  # fmt: skip
+        self._schedule(partition)
+
+    def opened(self, partition: Partition, registration: PartitionRegistration) -> None:
+        """Repair a replica that has lost records before it was opened; it is held until then.
+
+        One that has only lost its end fetches it again from the leader, unless it may lead itself.
+        """
+        own = self._host.node_id
+        missing = partition.log.damaged_ranges.missing
+        self.counts.found += len(missing)
+        if missing or may_be_elected(own, registration):
+            self._hold(partition, registration)
+
+    def created(self, partition: Partition, registration: PartitionRegistration) -> None:
+        """Hold a replica whose log was not found, if it may lead: how much it had is not known."""
+        if may_be_elected(self._host.node_id, registration):
+            partition.log.expect_end(Offset(OFFSET_MAX))
+            self._hold(partition, registration)
+
+    def _hold(self, partition: Partition, registration: PartitionRegistration) -> None:
+        own = self._host.node_id
+        partition.is_held = True
+        self._schedule(partition)
+        self._repairs[partition].is_out = registration.directory(own) == DIRECTORY_LOST
+
+    def _schedule(self, partition: Partition) -> None:
         self._repairs.setdefault(partition, _Repair(Millis(0))).due = Millis(0)
         self._changed.set()
 
@@ -133,7 +154,8 @@ class ReplicaRepair:
         first.
         """
         repair = self._repairs.get(partition)
-        if (repair is not None and repair.is_out) or partition in self._verifying:
+        is_out = repair is not None and repair.is_out
+        if is_out or partition.is_held or partition in self._verifying:
             return True
         at = partition.registration
         is_lost = at is not None and at.directory(self._host.node_id) == DIRECTORY_LOST
@@ -190,7 +212,7 @@ class ReplicaRepair:
             self._host.repaired(partition)
             log.info("replica repaired partition=%s", partition)
             return
-        if partition.leader_id < 0 or repair.has_no_source:
+        if (partition.leader_id < 0 and not partition.is_held) or repair.has_no_source:
             # There is no leader, or no sound copy: the sound records here may be needed.
             self._rejoin(partition, repair)
         repair.due = Millis(self._host.clock.monotonic() + repair.retry_ms)
@@ -199,13 +221,32 @@ class ReplicaRepair:
     async def _repair(self, partition: Partition, repair: _Repair) -> bool:
         """Repair every damaged range of a partition; False when one is left."""
         await self._leave_isr(partition, repair)
-        outcomes = [
-            await self._repair_one(partition, segment, damage)
-            for segment, damage in partition.log.damaged_ranges
-        ]
+        ranges = partition.log.damaged_ranges
+        outcomes = [await self._repair_one(partition, *each) for each in ranges]
+        outcomes += [await self._restore.restore(partition, each) for each in ranges.missing]
+        is_alone = partition.leader_id in (self._host.node_id, NO_LEADER)
+        if partition.is_held and partition.log.is_end_lost:
+            restore = self._restore_end if is_alone else self._restore.measure_end
+            outcomes.append(await restore(partition))
         repair.has_no_source = Outcome.NO_SOUND_COPY in outcomes
         partition.log.forget_removed_damage()
-        return not partition.log.damaged_ranges
+        if Outcome.NOT_REACHED not in outcomes and partition.is_held:
+            self._host.release(partition)
+        is_whole = not partition.log.damaged_ranges and not partition.log.is_end_lost
+        return is_whole and not partition.is_held
+
+    async def _restore_end(self, partition: Partition) -> Outcome:
+        """Ask the other replicas for the end of the log; go on without it if none has it."""
+        outcome = await self._restore.restore_end(partition)
+        if outcome is Outcome.GONE:
+            log.error("records lost partition=%s offsets=%d on cause=no replica has them",
+                      partition, partition.log.log_end_offset)  # fmt: skip
+            partition.log.accept_end()
+        elif outcome is Outcome.NOT_REACHED:
+            log.error("partition has no leader partition=%s cause=this replica lost its records "
+                      "from offset %d on action=start a broker of %s, which may have them",
+                      partition, partition.log.log_end_offset, partition.replicas)  # fmt: skip
+        return outcome
 
     # -- the ISR ---------------------------------------------------------------
 
@@ -219,7 +260,7 @@ class ReplicaRepair:
             host.report_lost(partition)
         until = host.clock.monotonic() + LEAVE_ISR_MS_MAX
         while host.clock.monotonic() < until and self._may_leave(partition):
-            if host.node_id not in partition.isr and not partition.is_leader:
+            if host.node_id not in partition.isr and partition.leader_id != host.node_id:
                 return
             await asyncio.sleep(POLL_MS / 1000)
 
@@ -248,6 +289,11 @@ class ReplicaRepair:
                 is_there = await self._repair_from(broker, partition, segment, damage)
             except StorageFailed:
                 raise
+            except OtherLength as fault:
+                self._replace_segment(partition, segment, damage)
+                log.warning("segment is fetched whole partition=%s file=%s reason=%s",
+                            partition, segment.path, fault)  # fmt: skip
+                return Outcome.GONE
             except (CorruptBatch, UnsupportedMagic, UnusableCopy) as fault:
                 log.warning("replica has no usable copy partition=%s broker=%d reason=%s",
                             partition, broker, fault)  # fmt: skip
@@ -258,6 +304,22 @@ class ReplicaRepair:
             else:
                 return Outcome.REPAIRED if is_there else Outcome.GONE
         return outcome
+
+    def _replace_segment(
+        self, partition: Partition, segment: Segment, damage: DamagedRange
+    ) -> None:
+        """Have all of a segment restored whose damaged batches have another length elsewhere."""
+        replica = partition.log
+        if not self._is_known(partition, segment, damage):
+            return
+        if segment is replica.segments[-1]:
+            replica.roll()
+        bases = (each.base_offset for each in replica.segments)
+        end = min(base for base in bases if base > segment.base_offset)
+        replica.damaged_ranges.remove(segment, damage)
+        start = max(segment.base_offset, replica.log_start_offset)
+        missing = MissingRange(start, end, segment.path, damage.cause)
+        replica.damaged_ranges.add_missing(missing)
 
     async def _repair_from(
         self, broker: int, partition: Partition, segment: Segment, damage: DamagedRange
@@ -278,7 +340,7 @@ class ReplicaRepair:
                 return True
             position = damage.position
             async for batch in (
-                self._fetch(connection, partition, damage) if kept is None else _each(kept)
+                _batches(connection, partition, damage) if kept is None else _each(kept)
             ):
                 if not self._write(partition, segment, damage, position, batch):
                     return False
@@ -292,12 +354,12 @@ class ReplicaRepair:
     ) -> list[bytes] | None:
         """Fetch the range and check its size; return it unless it is too large to be kept."""
         kept, size = [], 0
-        async for batch in self._fetch(connection, partition, damage):
+        async for batch in _batches(connection, partition, damage):
             size += len(batch)
             if size <= KEPT_BYTES_MAX:
                 kept.append(batch)
         if size != damage.end - damage.position:
-            raise UnusableCopy(f"{size} bytes instead of {damage.end - damage.position}")
+            raise OtherLength(f"{size} bytes instead of {damage.end - damage.position}")
         return kept if size <= KEPT_BYTES_MAX else None
 
     def _is_same(self, segment: Segment, damage: DamagedRange, batches: list[bytes]) -> bool:
@@ -358,53 +420,12 @@ class ReplicaRepair:
                  damage.offset, damage.offset_end - 1)  # fmt: skip
         return True
 
-    # -- other replicas --------------------------------------------------------
 
-    async def _fetch(
-        self, connection: BrokerConnection, partition: Partition, damage: DamagedRange
-    ) -> AsyncIterator[bytes]:
-        """Yield sound batches of the damaged offsets.
-
-        Raises:
-            CorruptBatch, UnsupportedMagic, UnusableCopy: the replica has no sound copy.
-        """
-        offset, is_last = damage.offset, False
-        while not is_last:
-            records = await self._fetch_at(connection, partition, offset)
-            piece = sound_batches(records, offset, damage.offset_end)
-            if not piece.batches and not piece.is_last:
-                raise UnusableCopy(f"no records at offset {offset}")
-            for batch in piece.batches:
-                yield bytes(batch)
-            offset, is_last = piece.expected, piece.is_last
-
-    async def _fetch_at(
-        self, connection: BrokerConnection, partition: Partition, offset: Offset
-    ) -> bytes:
-        """Fetch as a consumer: any replica answers, and no leader counts it as progress."""
-        asked = FetchPartition(
-            partition=partition.index, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
-        )
-        topic = FetchTopic(partition.topic, partition.topic_id, [asked])
-        request = FetchRequest(
-            replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, topics=[topic]
-        )
-        response = await connection.send(request, timeout_ms=TIMEOUT_MS)
-        assert isinstance(response, FetchResponse)
-        for row in (each for topic in response.responses for each in topic.partitions):
-            error = ErrorCode(row.error_code)
-            if error in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.OFFSET_OUT_OF_RANGE):
-                raise UnusableCopy(f"offset {offset}: {error.name}")
-            if error is not ErrorCode.NONE:
-                raise ReplicaNotAnswering(f"offset {offset}: {error.name}")
-            return bytes(row.records or b"")
-        raise ReplicaNotAnswering(f"offset {offset}: no answer")
-
-
-class ReplicaNotAnswering(Fault):
-    """A replica that cannot answer now; retried later."""
-
-    code = ErrorCode.REPLICA_NOT_AVAILABLE
+def _batches(
+    connection: BrokerConnection, partition: Partition, damage: DamagedRange
+) -> AsyncIterator[bytes]:
+    """Yield sound batches of the damaged offsets, in the order of their offsets."""
+    return fetch_batches(connection, partition, damage.offset, damage.offset_end)
 
 
 async def _each(batches: list[bytes]) -> AsyncIterator[bytes]:

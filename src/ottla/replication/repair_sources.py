@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ottla.metadata.topics import PartitionRegistration
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import batches, is_crc_valid
-from ottla.protocol.types import Buffer, Offset
+from ottla.protocol.types import NO_LEADER, Buffer, Offset
 
 
 def order_sources(
@@ -30,6 +31,13 @@ def should_leave_isr(
     if leader == own:
         return any(each != own and is_alive(each) for each in isr)
     return leader >= 0
+
+
+def may_be_elected(own: int, registration: PartitionRegistration) -> bool:
+    """Whether a replica leads, or the controller may elect it without asking how complete it is."""
+    at = registration
+    candidates = (*at.isr, *at.elr, *at.last_known_elr)
+    return at.leader in (own, NO_LEADER) or own in candidates
 
 
 class Piece(NamedTuple):

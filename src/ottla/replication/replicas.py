@@ -110,10 +110,12 @@ class Replicas:
         self._partitions = host.partitions
         self._settings: dict[str, TopicSettings] = {}
         self._is_started = False
+        self._is_starting = True  # until everything in the first image is hosted
         self._pending = PendingReplicas()
         self._budget = 0  # what the current image or slice may still cost
         self._leaving: list[LeavingLog] = []
         self.deleted_logs: deque[DeletedLog] = deque()
+        host.on_released(self._released)
 
     # -- start -----------------------------------------------------------------
 
@@ -126,7 +128,7 @@ class Replicas:
         while True:
             self.host_pending()
             if not self._pending and not is_ready:
-                is_ready = True
+                is_ready, self._is_starting = True, False
                 ready()
             await self._pending.wait()
             await asyncio.sleep(0)
@@ -335,9 +337,9 @@ class Replicas:
         name = TopicPartition(topic.name, index)
         self._partitions.forget_offline(name)
         settings = self._settings_of(topic.name)
-        found = self._find_log(name, topic.id) or self._make_log(
-            name, topic.id, registration, settings.log
-        )
+        found = self._find_log(name, topic.id)
+        is_found = found is not None
+        found = found or self._make_log(name, topic.id, registration, settings.log)
         if found is None:
             fault = StorageFailed("log.dirs", f"{name} is in an offline directory")
             self._partitions.note_offline(name, fault)
@@ -346,7 +348,39 @@ class Replicas:
         hosted.log.configure(settings.log)
         partition = Partition(name, topic.id, directory, hosted.log, settings.topic, self._host)
         self._partitions.add(partition)
+        self._settle_losses(partition, registration, is_found=is_found)
         return partition
+
+    def _settle_losses(
+        self, partition: Partition, registration: PartitionRegistration, *, is_found: bool
+    ) -> None:
+        """Have what a log has lost fetched from other replicas, or go on without it.
+
+        A partition that had leaders before this start, and has no log now, has lost all of it.
+        """
+        partition_log, repairer = partition.log, self._host.repairer
+        report = partition_log.report
+        is_shared = len(registration.replicas) > 1 and repairer is not None
+        if not is_found and self._is_starting and registration.leader_epoch > 0:
+            if repairer is not None and is_shared:
+                repairer.created(partition, registration)
+            return
+        if not report.missing and report.known_end <= partition_log.log_end_offset:
+            return
+        with DirectoryWork(self._host, partition.directory):
+            if not is_shared or repairer is None:
+                partition_log.accept_losses()
+                return
+            partition_log.expect_missing()
+            repairer.opened(partition, registration)
+
+    def _released(self, partition: Partition) -> None:
+        """Let a partition that was held lead or follow, by the newest image."""
+        topic = self._host.image.topics.by_id.get(partition.topic_id)
+        registration = None if topic is None else topic.partitions.get(partition.index)
+        if topic is None or registration is None or partition.is_closed:
+            return
+        self._host_one(topic, partition.index, registration)
 
     def _find_log(
         self, name: TopicPartition, topic_id: Uuid

@@ -23,6 +23,7 @@ from ottla.protocol.types import Millis, Offset, TopicPartition
 from ottla.replication.event_wait import wait_or_timeout
 from ottla.replication.host import Host
 from ottla.replication.partition import Partition
+from ottla.storage.inventory import MissingRange
 from ottla.storage.log import Log
 from ottla.storage.scrub import Cursor, DamagedRange, Part, Window, scrub_step
 from ottla.storage.scrub_plan import ScrubPlan
@@ -39,6 +40,8 @@ SUSPECT_WINDOWS_MAX: Final = 8
 
 # Called with each damaged range: partition, segment, range.
 Found = Callable[[Partition, Segment, DamagedRange], None]
+# Called with each range of offsets that the log lacks.
+FoundMissing = Callable[[Partition, MissingRange], None]
 
 
 class ScrubSettings(msgspec.Struct, frozen=True):
@@ -62,10 +65,17 @@ class LogScrubber:
 
     name = "log-scrubber"
 
-    def __init__(self, host: Host, settings: ScrubSettings, found: Found) -> None:
+    def __init__(
+        self,
+        host: Host,
+        settings: ScrubSettings,
+        found: Found,
+        found_missing: FoundMissing = lambda *_: None,
+    ) -> None:
         self._host = host
         self._settings = settings
         self._found = found
+        self._found_missing = found_missing
         first_ms = min(settings.interval_ms, FIRST_PASS_MS_MAX)
         first_at = Millis(host.clock.monotonic() + first_ms)
         self._plan = ScrubPlan(settings.interval_ms, first_at)
@@ -177,7 +187,7 @@ class LogScrubber:
         current = _Current(partition, checked, segment, part)
         try:
             found = segment.find(offset)
-        except (CorruptBatch, UnsupportedMagic):
+        except (CorruptBatch, UnsupportedMagic, FileNotFoundError):
             found = None
         except OSError as error:
             self._host.storage_failed(partition.directory, str(error))
@@ -197,14 +207,47 @@ class LogScrubber:
 
     async def _check(self, current: _Current, cursor: Cursor | None) -> bool:
         """Check a segment from ``cursor`` on; False when it is no longer part of the log."""
+        if not current.segment.size:
+            self._check_end(current, current.segment.base_offset)
+            return self._is_current(current)
+        is_damaged = False
         while cursor is not None:
             window = await self._step(current, cursor)
             if window is None:
                 break
             if window.damage is not None:
+                is_damaged = True
                 self._report(current, window.damage)
+            if window.offset_end is not None and not is_damaged:
+                self._check_end(current, window.offset_end)
             cursor = window.cursor
         return self._is_current(current)
+
+    def _check_end(self, current: _Current, end: Offset) -> None:
+        """Check that a sealed segment reaches the next one, and its index of aborted transactions.
+
+        A segment that was cut at the border of two batches has only valid batches.
+        """
+        checked, segment = current.log, current.segment
+        if segment is checked.segments[-1]:
+            return
+        if checked.is_hole_after(segment, end):
+            self._report_missing(current, f"the segment ends at offset {end}")
+        elif checked.check_aborted(segment):
+            log.warning("transaction index rebuilt partition=%s file=%s",
+                        current.partition, segment.txn_index.path)  # fmt: skip
+
+    def _report_missing(self, current: _Current, reason: str) -> None:
+        """Report that the offsets of a segment are not all there."""
+        checked, segment = current.log, current.segment
+        if segment is checked.segments[-1]:
+            checked.roll()
+        bases = (each.base_offset for each in checked.segments)
+        end = min((base for base in bases if base > segment.base_offset), default=None)
+        start = max(segment.base_offset, checked.log_start_offset)
+        if end is not None and start < end:
+            missing = MissingRange(start, end, segment.path, reason)
+            self._found_missing(current.partition, missing)
 
     async def _step(self, current: _Current, cursor: Cursor) -> Window | None:
         """Check one window at the allowed rate; None at the end, or if the log has changed."""
@@ -215,6 +258,8 @@ class LogScrubber:
         try:
             window = await worker.run(step)
         except FileNotFoundError:
+            if self._is_current(current):
+                self._report_missing(current, "the segment is missing")
             return None
         except OSError as error:
             self._read_failed(current.partition, error)

@@ -7,6 +7,7 @@ are in `producer_state.py`, `leader_epochs.py`, `retention.py` and `compaction.p
 One log
     log                      read, truncate, roll, flush
     log_appends              append as the leader, or what the leader sends
+    log_losses               what a log has lost, and its repair
     log_tail                 the append path of a log (compiled)
     log_config               the settings of a log
     append                   checks before a batch is appended
@@ -63,5 +64,6 @@ Damage
     scrub_plan               which log to scrub next
     scrub_spans              the parts of a log to scrub
     damaged_ranges           known damaged ranges, which are never sent
+    range_restore            write batches of another replica in place of missing ones
     set_aside                keep damaged bytes for the operator
 """

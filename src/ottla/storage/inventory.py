@@ -149,7 +149,7 @@ def find_missing(
 
 def _was_active(inventory: Inventory, entry: SegmentEntry) -> bool:
     """Whether a segment was the newest one of a closed log, so that it may have grown since."""
-    return inventory.log_end is not None and entry == inventory.segments[-1]
+    return entry.end_offset == inventory.log_end and entry == inventory.segments[-1]
 
 
 def merge_ranges(ranges: Iterable[MissingRange]) -> list[MissingRange]:
@@ -186,10 +186,20 @@ class LogInventory:
         """The path of the file."""
         return f"{self._files.directory}/{FILE_NAME}"
 
-    def begin(self, active: Segment) -> None:
-        """Begin to append to the newest segment: it is added again once it is sealed."""
+    def begin(self, active: Segment, log_end: Offset) -> bool:
+        """Begin to append to the newest segment: it is added again once it is sealed.
+
+        True if the file must be written before that: recovery has cut off what it names, or the
+        newest segment was sealed.
+        """
+        before = len(self._entries)
+        self.forget_from(log_end)
+        is_cut = len(self._entries) < before
+        newest = self._entries.get(active.base_offset)
+        was_sealed = newest is not None and newest.end_offset != self._closed_at
         self.forget([active.base_offset])
         self.noted_end = min(self.noted_end, active.base_offset)
+        return is_cut or was_sealed
 
     def entry(self, segment: Segment) -> SegmentEntry | None:
         """Return what is known of a segment; None before it is sealed and durable."""

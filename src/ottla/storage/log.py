@@ -29,15 +29,16 @@ from ottla.storage.disk_health import DiskHealth
 from ottla.storage.files import LogFiles
 from ottla.storage.flushing import FlushPlan, Unsynced, creation_of
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
-from ottla.storage.log_appends import LogAppends
 from ottla.storage.log_config import LogConfig
 from ottla.storage.log_evidence import LogCheckpoint
+from ottla.storage.log_losses import LogLosses
 from ottla.storage.log_recovery import LogLoader
 from ottla.storage.log_tail import NO_BATCH
 from ottla.storage.producer_replay import collect_aborted, replay
 from ottla.storage.producer_snapshot_format import encode as encode_producers
 from ottla.storage.producer_state import ProducerEntry, ProducerState
 from ottla.storage.read import (
+    CorruptStoredBatch,
     Slice,
     SliceRequest,
     TimestampedOffset,
@@ -62,7 +63,7 @@ class TierHistory(NamedTuple):
     producers: tuple[ProducerEntry, ...]
 
 
-class Log(LogAppends):
+class Log(LogLosses):
     """A log in ``directory``. Open one with `Log.open`."""
 
     log_end_offset: Offset
@@ -102,7 +103,6 @@ class Log(LogAppends):
         self.report = loaded.report
         self.damaged_ranges = DamagedRanges()
         self._inventory = loaded.inventory
-        self._inventory.begin(self._segments.active)
         self._lost_end = FIRST  # the log was once longer, and other replicas may have that
         self._schedule_removal(loaded.dropped)
         if self._recovery_point < self.log_end_offset:
@@ -111,6 +111,8 @@ class Log(LogAppends):
                 self._unsynced.add_segment(segment)
             self._unsynced.add_names(f"{files.directory}/{LEADER_EPOCH}")
         self.producers.on_high_watermark(self._high_watermark)
+        if self._inventory.begin(self._segments.active, self.log_end_offset):
+            self._write_inventory()
 
     @classmethod
     def open(
@@ -286,50 +288,6 @@ class Log(LogAppends):
                 file.sync()
         self.flushed(plan)
 
-    # -- the inventory ---------------------------------------------------------
-
-    def _note_sealed(self) -> None:
-        """Add the segments that were sealed and made durable to the inventory."""
-        with self._health:
-            if self._inventory.note_sealed(
-                self._segments, self._recovery_point, may_have_gap=self._config.is_compacted
-            ):
-                self._write_inventory(is_synced=False)
-
-    def _write_inventory(self, log_end: Offset | None = None, *, is_synced: bool = True) -> None:
-        """Write the inventory; before anything that it names is removed, it must be durable."""
-        if self.is_end_lost:
-            log_end = self._lost_end
-        with self._health:
-            entries = self.epochs.entries
-            self._inventory.write(self._log_start, entries, log_end, is_synced=is_synced)
-
-    @property
-    def is_end_lost(self) -> bool:
-        """Whether the log is shorter than it once was, and has not grown to that end again."""
-        return self._lost_end > self.log_end_offset
-
-    def expect_missing(self) -> None:
-        """Remember what this replica has lost: other replicas have it.
-
-        The log starts where it once did. Missing ranges cannot be read until they are repaired.
-        """
-        report = self.report
-        self._lost_end = report.known_end
-        self._log_start = min(self._log_start, report.known_start)
-        for each in report.missing:
-            self.damaged_ranges.add_missing(each)
-        self._write_inventory()
-
-    def accept_losses(self) -> None:
-        """Go on with what is left: no other replica has the rest."""
-        self._lost_end = FIRST
-        for each in self.report.missing:
-            self._inventory.forget_range(each.start, each.end)
-        self.epochs.truncate_from_start(self._log_start)
-        self._write_epochs()
-        self._write_inventory()
-
     # -- read ----------------------------------------------------------------
 
     def read(
@@ -360,7 +318,10 @@ class Log(LogAppends):
         with self._health:
             if offset >= wanted.upto:
                 return empty_slice(self._segments, offset)
-            found = find_slice(self._segments, wanted, self.log_end_offset)
+            try:
+                found = find_slice(self._segments, wanted, self.log_end_offset)
+            except FileNotFoundError as error:  # the scrubber has it fetched again
+                raise CorruptStoredBatch(f"{self.directory}: {error}", offset) from error
             return self.damaged_ranges.clip(found) if self.damaged_ranges else found
 
     def offset_for_timestamp(self, timestamp: Millis) -> TimestampedOffset | None:
@@ -558,10 +519,7 @@ class Log(LogAppends):
             self._schedule_removal(self._segments.replace(fresh, set(base_offsets)))
             kept = {segment.base_offset for segment in fresh}
             self._snapshots.remove_at(base for base in base_offsets if base not in kept)
-            for segment in fresh:
-                following = self._segments.end_of(segment, self.log_end_offset)
-                self._inventory.note(segment, following, may_have_gap=True)
-        self._write_inventory(is_synced=False)
+        self._note_again(fresh)
 
     def _remove_segments(self, segments: Iterable[Segment]) -> None:
         for segment in list(segments):
@@ -614,9 +572,9 @@ class Log(LogAppends):
         """Whether the files are durable and complete as they are; so for every idle log."""
         if not self._opened_end == self.log_end_offset == self._recovery_point:
             return False
-        if not self._inventory.is_closed_at(self.log_end_offset):
-            return False
-        return self._unsynced.is_untouched and self._snapshots.has(self.producers.map_end_offset)
+        is_noted = self._inventory.is_closed_at(self.log_end_offset)
+        is_synced = self._unsynced.is_untouched and is_noted
+        return is_synced and self._snapshots.has(self.producers.map_end_offset)
 
     def _undo(self, segment: Segment, before: int, error: OSError) -> StorageFailed:
         """Fail after a write that may have left part of a batch, and remove that part."""

@@ -94,6 +94,8 @@ class RecoveryReport(msgspec.Struct):
     missing: list[MissingRange] = msgspec.field(default_factory=list)
     known_start: Offset = _NOTHING
     known_end: Offset = _NOTHING
+    # The producers were read from batches among which some are missing.
+    has_partial_producers: bool = False
     rebuilt: list[str] = msgspec.field(default_factory=list)  # files made again from batches
 
     @property
@@ -156,8 +158,8 @@ class LogLoader:
         if stored and self._config.is_tiered and self.epochs.entries:
             # The checkpoint of the start is written now and then, the epochs whenever it advances.
             self.log_start = max(self.log_start, self.epochs.entries[0].start_offset)
-        self._load_producers()
         self._check_aborted()
+        self._load_producers()
         self._close_files()
 
     def _close_files(self) -> None:
@@ -580,6 +582,11 @@ class LogLoader:
         if not self.report.segments_checked:
             self.producers.clear(self.segments.first.base_offset)
             self.snapshots.load(self.producers, self.log_end, self._now)
+        replayed_from = self.producers.map_end_offset
+        if self.report.segments_checked:
+            replayed_from = self.segments.first.base_offset
+        missing = self.report.missing
+        self.report.has_partial_producers = any(each.end > replayed_from for each in missing)
         if self.producers.map_end_offset < self.log_end:
             replay(self.producers, self.segments, self.log_end)
         self.snapshots.remove_strays(self.segments.base_offsets)

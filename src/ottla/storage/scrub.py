@@ -70,11 +70,15 @@ class Cursor(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The result of one step: the next cursor (None at the end), bytes read, damage found."""
+    """The result of one step: the next cursor (None at the end), bytes read, damage found.
+
+    ``offset_end``: the offset after the last batch, at the end of a part without damage there.
+    """
 
     cursor: Cursor | None
     size: int
     damage: DamagedRange | None = None
+    offset_end: Offset | None = None
 
 
 def check_window(file: File, cursor: Cursor, part: Part) -> Window:
@@ -103,7 +107,9 @@ def check_window(file: File, cursor: Cursor, part: Part) -> Window:
         before = cursor._replace(before=None)
         position = cursor.position + header.size
         cursor = Cursor(position, header.next_offset, header.leader_epoch, before)
-    return Window(None if cursor.position >= part.end else cursor, len(data))
+    if cursor.position >= part.end:
+        return Window(None, len(data), offset_end=cursor.offset)
+    return Window(cursor, len(data))
 
 
 def _find_cause(

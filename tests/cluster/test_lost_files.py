@@ -1,0 +1,145 @@
+"""Files of one replica are lost: the others keep their records, and the replica gets them back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from pathlib import Path
+
+import pytest
+from test_damaged_replicas import COUNT, OFTEN, SELDOM, VALUE, ScrubbedCluster, fetch, scrubbed
+from test_replication_in_process import eventually, leader_of, produce, values
+
+from ottla.protocol.errors import ErrorCode
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def on_a_loop(scenario: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run a test on its own event loop."""
+
+    @wraps(scenario)
+    def test(**fixtures: object) -> None:
+        asyncio.run(scenario(**fixtures))
+
+    return test
+
+
+def shorten(path: Path, length: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(length)
+
+
+def first_segment(directory: Path) -> Path:
+    return directory / f"{0:020d}.log"
+
+
+def second_segment(directory: Path) -> Path:
+    return sorted(directory.glob("*.log"))[1]
+
+
+def wrong_log_start(directory: Path) -> None:
+    checkpoint = directory.parent / "log-start-offset-checkpoint"
+    checkpoint.write_bytes(b"0\n1\norders 0 99999\n")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "log start beyond the end": wrong_log_start,
+    "first segment removed": lambda directory: first_segment(directory).unlink(),
+    "sealed segment removed": lambda directory: second_segment(directory).unlink(),
+    "sealed segment emptied": lambda directory: shorten(second_segment(directory), 0),
+    "sealed segment cut in a batch": lambda directory: shorten(second_segment(directory), 9000),
+    "all segments removed": lambda directory: [each.unlink() for each in directory.glob("*.log")],
+}
+
+
+def has_all(cluster: ScrubbedCluster, node_id: int, count: int = COUNT) -> bool:
+    partition = cluster.partition(node_id)
+    replica = partition.log
+    if replica.damaged_ranges or replica.log_start_offset or replica.log_end_offset < count:
+        return False
+    return values(partition)[:COUNT] == [VALUE] * COUNT
+
+
+async def lead_with(cluster: ScrubbedCluster, node_id: int) -> None:
+    """Stop the other leaders until a node leads; start them again."""
+    stopped = []
+    while leader_of(cluster) != node_id:
+        await eventually(lambda: leader_of(cluster) > 0)
+        leader = leader_of(cluster)
+        if leader == node_id:
+            break
+        assert leader != 1, "the controller stays"
+        await cluster.stop(leader)
+        stopped.append(leader)
+    for each in stopped:
+        await cluster.start(each)
+    await eventually(lambda: cluster.isr() == {1, 2, 3})
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@on_a_loop
+async def test_replica_that_lost_files_gets_them_back_before_it_leads(
+    tmp_path: Path, damage: str
+) -> None:
+    async with scrubbed(tmp_path, *SELDOM) as cluster:
+        victim = 3 if leader_of(cluster) != 3 else 2
+        directory = Path(cluster.partition(victim).log.directory)
+        await cluster.stop(victim)
+        DAMAGES[damage](directory)
+        await cluster.start(victim)
+        assert await produce(cluster, b"meanwhile") is ErrorCode.NONE
+
+        await eventually(lambda: cluster.isr() == {1, 2, 3})
+        await eventually(lambda: has_all(cluster, victim, COUNT + 1))
+        # The others have not deleted anything, whichever replica led meanwhile.
+        assert all(has_all(cluster, node_id) for node_id in (1, 2, 3))
+        for offset in range(COUNT):
+            error, records = await fetch(cluster.nodes[victim], offset)
+            assert error is ErrorCode.NONE
+            assert records
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@on_a_loop
+async def test_last_replica_in_sync_asks_the_others_before_it_leads(
+    tmp_path: Path, damage: str
+) -> None:
+    """The replicas that are behind would delete or truncate what they have."""
+    async with scrubbed(tmp_path, *SELDOM) as cluster:
+        victim = 3
+        for other in (2,):
+            await cluster.stop(other)
+        await eventually(lambda: cluster.isr() == {1, 3})
+        # Node 1 is the controller: it leaves the ISR when its replica's directory is lost.
+        cluster.nodes[1]._parts.broker.replica_manager.host.report_lost(cluster.partition(1))
+        await eventually(lambda: cluster.isr() == {victim})
+        assert await produce(cluster, b"only here", acks=1) is ErrorCode.NONE
+        directory = Path(cluster.partition(victim).log.directory)
+        await cluster.stop(victim)
+        DAMAGES[damage](directory)
+        await cluster.start(victim)
+        await cluster.start(2)
+
+        await eventually(lambda: leader_of(cluster) > 0)
+        await eventually(lambda: has_all(cluster, victim))
+        assert has_all(cluster, 1)
+        assert has_all(cluster, 2)
+
+
+@pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
+@on_a_loop
+async def test_sealed_segment_lost_on_a_running_node_is_fetched_again(
+    tmp_path: Path, damage: str
+) -> None:
+    async with scrubbed(tmp_path, *OFTEN) as cluster:
+        victim = leader_of(cluster)
+        path = cluster.old_segment(victim)
+        if damage == "removed":
+            path.unlink()
+        else:
+            shorten(path, 0 if damage == "emptied" else 9000)
+        await eventually(lambda: cluster.counts(victim).found > 0)
+        await eventually(lambda: has_all(cluster, victim) and path.exists())
+        await eventually(lambda: cluster.isr() == {1, 2, 3})
+        good = cluster.files(leader_of(cluster))
+        assert b"".join(cluster.files(victim).values()) == b"".join(good.values())
