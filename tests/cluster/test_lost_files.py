@@ -11,8 +11,6 @@ from test_replication_in_process import eventually, leader_of, produce, values
 
 from ottla.protocol.errors import ErrorCode
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def on_a_loop(scenario: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Run a test on its own event loop."""

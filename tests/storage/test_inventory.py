@@ -18,6 +18,7 @@ from log_fixtures import (
 )
 from test_recovery import SIZE, path_of, put
 
+from ottla.cli.log_verify import verify
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import OpenMode
@@ -349,3 +350,36 @@ def test_missing_ranges_of_neighbours_are_joined() -> None:
     (only,) = find_missing(inventory, present, Offset(15), "/d")
     assert (only.start, only.end) == (15, 30)
     assert find_missing(inventory, present, Offset(30), "/d") == []
+
+
+# -- ottla log verify --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_inventory", [True, False])
+@pytest.mark.parametrize("damage", ["removed", "emptied", "cut at a batch"])
+def test_verify_finds_a_hole(damage: str, has_inventory: bool) -> None:
+    disk, _ = closed_log()
+    assert list(verify(disk, DIRECTORY)) == []
+    bases = segment_bases(open_again(disk))
+    if not has_inventory:
+        disk.remove(INVENTORY)
+    DAMAGES[damage](disk, path_of(bases[1], Kind.LOG))
+    if damage == "removed":
+        for kind in (Kind.OFFSET_INDEX, Kind.TIME_INDEX):
+            disk.remove(path_of(bases[1], kind))
+    problems = list(verify(disk, DIRECTORY))
+    assert any("missing" in each.problem or "instead of" in each.problem for each in problems)
+
+
+@pytest.mark.parametrize("damage", ["removed", "emptied", "flipped"])
+def test_verify_finds_a_changed_transaction_index(damage: str) -> None:
+    disk, _, bases = log_with_aborts()
+    assert list(verify(disk, DIRECTORY)) == []
+    path = path_of(bases[0], Kind.TXN_INDEX)
+    if damage == "removed":
+        disk.remove(path)
+    elif damage == "emptied":
+        shorten(disk, path, 0)
+    else:
+        flip(disk, path)
+    assert path in [each.path for each in verify(disk, DIRECTORY)]

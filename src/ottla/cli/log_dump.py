@@ -26,7 +26,13 @@ from ottla.protocol.schema import SECRET_FIELDS, Message
 from ottla.protocol.types import Offset
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.ports import Disk, OpenMode
-from ottla.storage import checkpoints, meta_properties, partition_metadata, producer_snapshot_format
+from ottla.storage import (
+    checkpoints,
+    inventory,
+    meta_properties,
+    partition_metadata,
+    producer_snapshot_format,
+)
 from ottla.storage.files import Kind, parse_name
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.scan import whole_batches
@@ -213,6 +219,14 @@ def _epochs(data: bytes) -> list[Row]:
     return [{"epoch": each.epoch, "start_offset": each.start_offset} for each in found]
 
 
+def _inventory(data: bytes) -> list[Row]:
+    found = inventory.decode(data)
+    if found is None:
+        raise checkpoints.CorruptCheckpoint("the CRC does not match, or the version is unknown")
+    head: Row = {"log_start": found.log_start, "known_end": found.log_end}
+    return [head, *(dict(entry._asdict()) for entry in found.segments)]
+
+
 def _meta(data: bytes) -> list[Row]:
     meta = meta_properties.decode(data)
     directory = None if meta.directory_id is None else uuid_text(meta.directory_id)
@@ -241,6 +255,7 @@ _TEXTS: Final[dict[str, Callable[[bytes], list[Row]]]] = {
     checkpoints.LOG_START: _offsets,
     checkpoints.CLEANER: _offsets,
     checkpoints.LEADER_EPOCH: _epochs,
+    inventory.FILE_NAME: _inventory,
     "meta.properties": _meta,
     "partition.metadata": _partition,
     "quorum-state": _quorum,

@@ -7,7 +7,7 @@ log, segments must follow each other and the leader epochs agree with the batche
 the last batch of the last segment are preallocated space, not a problem.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -20,12 +20,13 @@ from ottla.protocol.types import LeaderEpoch, Offset
 from ottla.runtime.ports import Disk, File, OpenMode
 from ottla.storage.checkpoints import LEADER_EPOCH, CorruptCheckpoint, read_epochs
 from ottla.storage.files import FileName, Kind, State, file_name, parse_name
+from ottla.storage.inventory import FoundSegment, find_missing, read_inventory
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.offset_index import OffsetIndex
 from ottla.storage.partition_names import parse_name as parse_directory
 from ottla.storage.scan import StoredBatch, whole_batches
 from ottla.storage.time_index import TimeIndex
-from ottla.storage.transaction_index import CorruptIndex
+from ottla.storage.transaction_index import CorruptIndex, TransactionIndex
 
 _UNBOUNDED: Final = 2**31 - 1
 _ZERO_CHUNK: Final = 1 << 20
@@ -149,14 +150,16 @@ def verify_partition(
         if each is not None and each.kind is Kind.LOG and each.state is State.LIVE
     ]
     before: _Segment | None = None
-    epochs = _Epochs(disk, directory)
+    epochs, chain = _Epochs(disk, directory), _Chain(disk, directory)
     yield from epochs.findings
+    yield from chain.missing(disk, live)
     for at, each in enumerate(live):
         path = f"{directory}/{file_name(each.offset, Kind.LOG)}"
         segment = _verify_segment(disk, path, each, verified, is_last=at + 1 == len(live))
         if before is not None and before.next_offset > segment.base:
             segment.tell(f"offset {segment.base}", f"{before.path} goes on to {before.next_offset}")
         epochs.check(segment, LeaderEpoch(-1 if before is None else before.epoch))
+        chain.check(disk, segment, before)
         yield from segment.findings
         before = segment
     for name, parsed in found:
@@ -357,3 +360,58 @@ class _Epochs:
             if epoch not in starts:
                 where, what = f"offset {header.base_offset}", f"leader epoch {epoch} is not in it"
                 segment.tell(where, what, self._path)
+
+
+# -- segments that are missing, or end too early -------------------------------------
+
+
+class _Chain:
+    """The inventory of a log, compared with its segments."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._directory = directory
+        self._inventory = read_inventory(disk, directory)
+        entries = () if self._inventory is None else self._inventory.segments
+        self._entries = {entry.base_offset: entry for entry in entries}
+        self._has_gaps = False  # compaction has removed records
+
+    def missing(self, disk: Disk, live: Sequence[FileName]) -> Iterator[LogProblem]:
+        """Yield the segments that the log once had and that are gone, or have another length."""
+        if self._inventory is None or not live:
+            return
+        present = [
+            FoundSegment(each.offset, disk.size(f"{self._directory}/{file_name(*each)}"))
+            for each in live
+        ]
+        start = self._inventory.log_start
+        for each in find_missing(self._inventory, present, start, self._directory):
+            where = f"offsets {each.start} to {each.end - 1}"
+            yield LogProblem(each.path, where, each.reason)
+
+    def check(self, disk: Disk, segment: _Segment, before: _Segment | None) -> None:
+        """Report a hole before a segment, and an index of aborted transactions that changed."""
+        if before is not None and before.next_offset < segment.base and not self._is_gap(before):
+            where = f"offset {before.next_offset}"
+            segment.tell(where, f"is missing; the next segment begins at {segment.base}")
+        self._has_gaps |= _has_gaps(segment)
+        entry = self._entries.get(segment.base)
+        if entry is None or segment.is_last:
+            return
+        path = segment.path.removesuffix(Kind.LOG.value) + Kind.TXN_INDEX.value
+        index = TransactionIndex(disk, path, segment.base, exists=True)
+        if not index.is_as(entry.aborted_bytes, entry.aborted_crc):
+            segment.tell("", "is not as it was written; it is rebuilt when the log is opened", path)
+
+    def _is_gap(self, before: _Segment) -> bool:
+        """Whether compaction explains that a segment ends before the next one begins."""
+        entry = self._entries.get(before.base)
+        return self._has_gaps if entry is None else entry.end_offset == before.next_offset
+
+
+def _has_gaps(segment: _Segment) -> bool:
+    expected: int = segment.base
+    for header, _ in segment.batches.values():
+        if header.base_offset > expected or header.records_count <= header.last_offset_delta:
+            return True
+        expected = header.next_offset
+    return False
