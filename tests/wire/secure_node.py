@@ -61,9 +61,16 @@ class SecureNode:
         return path
 
     def loaded(self) -> Loaded:
+        return load(self.settings())
+
+    def write_settings(self) -> Path:
+        """Write the settings file of a node in its own process."""
+        return self._write("server.properties", self.settings().encode())
+
+    def settings(self) -> str:
+        """Return the settings of the node, as a properties file."""
         listeners = ",".join(f"{name}://localhost:{port}" for name, port in self.ports.items())
-        return load(
-            f"""
+        return f"""
 process.roles=broker,controller
 node.id=1
 listeners={listeners}
@@ -102,24 +109,27 @@ connection.failed.authentication.delay.ms=50
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4
 group.initial.rebalance.delay.ms=0
-"""
-            + "\n".join(self.extra)
-        )
+""" + "\n".join(self.extra)
 
     def start(self) -> OneNode:
-        loaded, random = self.loaded(), SystemRandom()
-        if not (self.root / "data").exists():
-            users = [
-                f"{mechanism}=[name={user},password={user}-secret]"
-                for user in ("alice", "node")
-                for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
-            ]
-            options = FormatOptions(
-                cluster_id=CLUSTER, quorum=Quorum(is_standalone=True), scram=tuple(users)
-            )
-            plan = plan_format(loaded, options, random)
-            format_node(RealDisk(), random, SystemClock().now(), plan)
-        return OneNode(loaded)
+        self.format()
+        return OneNode(self.loaded())
+
+    def format(self) -> None:
+        """Format the data directory, with the users ``alice`` and ``node``, if it is new."""
+        if (self.root / "data").exists():
+            return
+        users = [
+            f"{mechanism}=[name={user},password={user}-secret]"
+            for user in ("alice", "node")
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+        ]
+        options = FormatOptions(
+            cluster_id=CLUSTER, quorum=Quorum(is_standalone=True), scram=tuple(users)
+        )
+        random = SystemRandom()
+        plan = plan_format(self.loaded(), options, random)
+        format_node(RealDisk(), random, SystemClock().now(), plan)
 
     def token(self, subject: str = "alice", *, seconds: int = 300, audience: str = "kafka") -> str:
         claims = {"sub": subject, "aud": audience, "exp": int(time.time()) + seconds}

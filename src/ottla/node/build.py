@@ -16,7 +16,12 @@ from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import Publisher
 from ottla.metadata.snapshot_policy import SnapshotLimits
 from ottla.node.broker_parts import BrokerInputs, BrokerParts, build_broker_parts
-from ottla.node.connection_limits import ConnectionLimits, limits_of, request_memory_max
+from ottla.node.connection_limits import (
+    ConnectionLimits,
+    anonymous_memory,
+    limits_of,
+    request_memory_max,
+)
 from ottla.node.context import NodeContext
 from ottla.node.controller_channel import (
     CONNECT_MS_MAX,
@@ -164,9 +169,11 @@ def _otlp_and_shared(context: NodeContext) -> "tuple[OtlpExporter | None, Shared
 
 def _shared(context: NodeContext, tracer: "RequestTracer | None") -> SharedResources:
     """Return the limits, memory and counters that all servers of the node share."""
+    memory = RequestMemory(request_memory_max(context.loaded))
     return SharedResources(
         admission=Admission(limits_of(context.loaded)),
-        memory=RequestMemory(request_memory_max(context.loaded)),
+        memory=memory,
+        anonymous_memory=anonymous_memory(memory, context.ports.memory_bytes),
         events=context.meters.requests,
         close_hooks=context.close_hooks,
         release_memory=context.ports.release_memory,

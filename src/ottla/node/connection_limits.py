@@ -35,11 +35,15 @@ from ottla.server.admission import Admission, AdmissionLimits, plain_ip
 from ottla.server.deadlines import Deadlines
 from ottla.server.listener import ServerSettings
 from ottla.server.listener_context import ConnectionLimits as PerConnection
+from ottla.server.request_memory import RequestMemory
 
 log = logging.getLogger(__name__)
 
 NO_BOUND: Final = 2**31 - 1
 """Kafka's default where there is no limit."""
+
+ANONYMOUS_MEMORY_DIVISOR: Final = 4
+"""The part of the machine's memory that large requests of clients without a login may hold."""
 
 CONNECTIONS: Final = "max.connections"
 RATE: Final = "max.connection.creation.rate"
@@ -78,6 +82,17 @@ def request_memory_max(loaded: Loaded) -> int | None:
     """Return ``queued.max.request.bytes``; None where there is no limit."""
     bytes_max = loaded.broker.queued_max_request_bytes
     return bytes_max if bytes_max > 0 else None
+
+
+def anonymous_memory(memory: RequestMemory, machine_bytes: int | None) -> RequestMemory:
+    """Return the limit on large requests of clients that do not log in.
+
+    It is ``queued.max.request.bytes`` where that is set, else a quarter of the machine's memory:
+    without a login anybody can send the first megabytes of a frame on any number of connections.
+    """
+    if memory.bytes_max is not None or machine_bytes is None:
+        return memory
+    return RequestMemory(machine_bytes // ANONYMOUS_MEMORY_DIVISOR)
 
 
 def limits_of(loaded: Loaded, image: Image = EMPTY) -> AdmissionLimits:

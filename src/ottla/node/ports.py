@@ -11,6 +11,7 @@ from ottla.runtime.allocator import release_free_memory
 from ottla.runtime.clock import SystemClock, stopwatch, thread_cpu_s
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.group_commit import GroupCommit
+from ottla.runtime.machine_memory import machine_memory_bytes
 from ottla.runtime.network import TcpNetwork, TcpSettings
 from ottla.runtime.ports import Address, Clock, Committer, Disk, Network, Random, Worker
 from ottla.runtime.randomness import SystemRandom
@@ -32,6 +33,8 @@ class NodePorts(msgspec.Struct, frozen=True, kw_only=True):
     worker: Worker = InlineWorker()
     release_memory: Callable[[], Awaitable[None]] | None = None
     """Returns free memory to the operating system; None where there is nothing to do."""
+    memory_bytes: int | None = None
+    """The memory of the machine or container; None leaves anonymous clients without a bound."""
     stopwatch: Callable[[], float] = no_stopwatch
     """Measures request time; the default measures none, so that a simulation is deterministic."""
     thread_cpu_s: Callable[[], float] = no_stopwatch
@@ -54,6 +57,7 @@ def system_ports(
         bind=network.bind,
         worker=ThreadWorker("worker"),
         release_memory=partial(ThreadWorker("memory").run, release_free_memory),
+        memory_bytes=machine_memory_bytes(),
         stopwatch=stopwatch,
         thread_cpu_s=thread_cpu_s,
         sockets=sockets or {},

@@ -173,6 +173,7 @@ class AcceptedSocket(asyncio.Protocol):
             await loop.connect_accepted_socket(lambda: connection, detached, ssl=tls, **limits)
         except Exception as error:
             detached.close()
+            connection.discard()
             if second is not None and (alert := alert_of(error)):
                 await _send_alert(second, alert)
             raise

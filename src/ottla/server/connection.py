@@ -19,13 +19,14 @@ from ottla.protocol.frames import LENGTH_SIZE
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Address
 from ottla.security.principal import CertificateRefused
+from ottla.server.closed_transport import CLOSED_TRANSPORT
 from ottla.server.connection_state import FrameEvent, FrameState, Lifecycle, LifecycleEvent
 from ottla.server.deadlines import Activity
 from ottla.server.dispatch import Outgoing, printable
 from ottla.server.fair_scheduler import BACKLOG_MEMORY_S, FAST_REQUESTS_PER_CLOCK_READ, SLICE_S
 from ottla.server.frame_memory import FrameMemory
 from ottla.server.listener_context import ListenerContext
-from ottla.server.receive_buffer import ReceiveBuffer
+from ottla.server.receive_buffer import BUFFER_BYTES, FIRST_BYTES, ReceiveBuffer
 from ottla.server.request_runner import KEY_AND_VERSION, RequestRunner
 from ottla.server.send_queue import SendQueue, SendQueueEvents, send_queue_for
 
@@ -42,6 +43,10 @@ _AUTHENTICATING: Final = Lifecycle.AUTHENTICATING
 _DRAINING: Final = Lifecycle.DRAINING
 _FINISHING: Final = Lifecycle.FINISHING
 _CLOSED: Final = Lifecycle.CLOSED
+
+
+def _already_ended(connection: "Connection", reason: str) -> None:
+    """Take the place of ``on_end`` once it was called."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -159,7 +164,11 @@ class Connection(asyncio.BufferedProtocol):
         self._send_queue.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release all that the connection holds; requests that do more than wait run on."""
+        """Release all that the connection holds; requests that do more than wait run on.
+
+        References to this object are dropped, too: it is freed now, not when the garbage collector
+        runs, which counts objects and not the megabytes of a receive buffer.
+        """
         self._state.advance(LifecycleEvent.LOST)
         if exc is not None and self._reason == "by peer":
             self._reason = f"error: {exc}"
@@ -167,9 +176,10 @@ class Connection(asyncio.BufferedProtocol):
         for timer in (self._unmute_timer, self._abort_timer):
             if timer is not None:
                 timer.cancel()
-        self._memory.close()
-        self._requests.close()
-        self._on_end(self, self._reason)
+        self._unmute_timer = self._abort_timer = self._deferred = None
+        on_end = self._on_end
+        self.discard()
+        on_end(self, self._reason)
 
     # -- called by the listener -------------------------------------------------
 
@@ -193,6 +203,14 @@ class Connection(asyncio.BufferedProtocol):
             ),
             login_ends_at=self._requests.login_ends_at,
         )
+
+    def discard(self) -> None:
+        """Release what a connection holds that is not served, such as after a failed handshake."""
+        self._memory.close()
+        self._requests.close()
+        self._received.close()
+        self._transport = CLOSED_TRANSPORT
+        self._on_end = _already_ended
 
     def release_buffer(self) -> None:
         """Release the receive buffer of an idle connection."""
@@ -378,9 +396,12 @@ class Connection(asyncio.BufferedProtocol):
     def _request_memory(self) -> None:
         """Ask for memory before the buffer grows to a large frame; if denied, stop reading."""
         received, memory = self._received, self._memory
-        if memory.is_granted or not received.wants_memory:
+        # Before the login only the first buffer is free.
+        is_login = self._state.lifecycle is _AUTHENTICATING
+        free_bytes = FIRST_BYTES if is_login else BUFFER_BYTES
+        if memory.is_granted or not received.wants_memory(free_bytes):
             return
-        if not memory.request(received.frame_size):
+        if not memory.request(received.frame_size, self._requests.memory_limit):
             self._state.on_frames(FrameEvent.MEMORY_DENIED)
 
     def _memory_freed(self) -> None:

@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 BUFFER_IDLE_MS: Final = 10_000
 # Connections checked at once, before the event loop runs other callbacks.
 SWEPT_PER_TURN: Final = 500
+# Memory that the large frames of all connections before their login may hold. The frames of a login
+# have a few KiB; the request that crosses the limit is still granted.
+LOGIN_BYTES_MAX: Final = 32 * 1024 * 1024
 # How long it may take to send the error replies of a drain that timed out.
 REFUSAL_S: Final = 0.5
 
@@ -89,11 +92,16 @@ class ServerSettings(msgspec.Struct, frozen=True):
 class SharedResources(msgspec.Struct, frozen=True):
     """Objects that the servers of one node share.
 
-    ``release_memory`` returns free memory to the operating system, off the event loop.
+    ``release_memory`` returns free memory to the operating system, off the event loop. Without
+    ``anonymous_memory`` the limit of clients that do not log in is ``memory``, too.
     """
 
     admission: Admission = msgspec.field(default_factory=lambda: Admission(AdmissionLimits()))
     memory: RequestMemory = msgspec.field(default_factory=RequestMemory)
+    anonymous_memory: RequestMemory | None = None
+    login_memory: RequestMemory = msgspec.field(
+        default_factory=lambda: RequestMemory(LOGIN_BYTES_MAX)
+    )
     events: ServerEvents = msgspec.field(default_factory=NoEvents)
     close_hooks: ConnectionCloseHooks = msgspec.field(default_factory=ConnectionCloseHooks)
     scheduler: FairScheduler = msgspec.field(default_factory=FairScheduler)
@@ -218,6 +226,8 @@ class Server:
         context = ListenerContext(
             dispatcher=dispatcher,
             memory=shared.memory,
+            anonymous_memory=shared.anonymous_memory or shared.memory,
+            login_memory=shared.login_memory,
             limits=self._settings.connection,
             clock=self._clock,
             events=shared.events,

@@ -44,7 +44,11 @@ class Tasks(Protocol):
 
 
 class ListenerContext(msgspec.Struct, frozen=True):
-    """Objects that all connections of one listener share."""
+    """Objects that all connections of one listener share.
+
+    The memory of large frames counts for one of three limits: ``login_memory`` before a login,
+    ``anonymous_memory`` on a listener that asks for none, and ``memory`` after a login.
+    """
 
     dispatcher: Dispatcher
     memory: RequestMemory
@@ -60,6 +64,8 @@ class ListenerContext(msgspec.Struct, frozen=True):
     throttling: Throttling = msgspec.field(default_factory=Throttling)
     tracer: "RequestTracer | None" = None
     """Samples requests; None if none are traced."""
+    anonymous_memory: RequestMemory = msgspec.field(default_factory=RequestMemory)
+    login_memory: RequestMemory = msgspec.field(default_factory=RequestMemory)
 
     @property
     def name(self) -> str:

@@ -7,11 +7,12 @@ import msgspec
 from ottla.api.replies import LaterReply, Result, is_file, length_of
 from ottla.api.routes import Caller
 from ottla.server.dispatch import Call, Outgoing
+from ottla.server.frame_memory import Grant
 from ottla.server.reply_order import ReplySlot
 
 
 class PendingRequest(msgspec.Struct, eq=False):
-    """A request whose handler has not finished. ``granted`` is memory to give back, in bytes.
+    """A request whose handler has not finished. ``granted`` is memory to give back.
 
     ``since`` is when the request was read, in the loop's time. ``is_long``: the reply may be large
     and is encoded in steps. ``size`` is that of the frame. ``spent_s`` is the time that the request
@@ -21,7 +22,7 @@ class PendingRequest(msgspec.Struct, eq=False):
     call: Call
     caller: Caller
     slot: ReplySlot[Outgoing]
-    granted: int
+    granted: Grant
     since: float
     is_long: bool = False
     size: int = 0

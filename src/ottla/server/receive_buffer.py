@@ -77,10 +77,9 @@ class ReceiveBuffer:
         """The size of the current frame with its length field; 4 until the length is known."""
         return self._need
 
-    @property
-    def wants_memory(self) -> bool:
-        """Say whether the current frame exceeds the standard buffer and is incomplete."""
-        return self._need > BUFFER_BYTES and self._end - self._start < self._need
+    def wants_memory(self, free_bytes: int) -> bool:
+        """Say whether the current frame exceeds ``free_bytes`` and is incomplete."""
+        return self._need > free_bytes and self._end - self._start < self._need
 
     def room(self) -> memoryview:
         """Return the free space to write received bytes into; never empty."""
@@ -157,6 +156,13 @@ class ReceiveBuffer:
         self._standard = FIRST_BYTES
         if len(self._buffer) > self._end - self._start:
             self._replace(0)
+
+    def close(self) -> None:
+        """Free the buffer of a closed connection. Views that were handed over stay valid."""
+        self._start = self._end = 0
+        self._need = LENGTH_SIZE
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
 
     def _make_room(self) -> None:
         pending = self._end - self._start

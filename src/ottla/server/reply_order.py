@@ -55,6 +55,11 @@ class ReplyOrder(msgspec.Struct, Generic[T]):
         slot.is_complete = True
         return True
 
+    def clear(self) -> None:
+        """Drop all slots: the connection has closed, and no reply can be sent."""
+        self.slots.clear()
+        self.bytes = 0
+
     def due(self) -> Iterator[T]:
         """Remove and yield the replies that may be sent now, in order."""
         while self.slots and self.slots[0].is_complete:

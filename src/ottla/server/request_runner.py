@@ -37,11 +37,12 @@ from ottla.runtime.ports import Address
 from ottla.server.connection_state import ConnectionState, FrameEvent, Lifecycle, LifecycleEvent
 from ottla.server.dispatch import Call, Outgoing, token_frame
 from ottla.server.fair_scheduler import Done
-from ottla.server.frame_memory import FrameMemory
+from ottla.server.frame_memory import NO_GRANT, FrameMemory
 from ottla.server.listener_context import ListenerContext
 from ottla.server.pending_request import PendingRequest, held
 from ottla.server.receive_buffer import ReceiveBuffer
 from ottla.server.reply_order import ReplyOrder, ReplySlot
+from ottla.server.request_memory import RequestMemory
 from ottla.server.throttling import metered, metered_await
 
 if TYPE_CHECKING:
@@ -84,6 +85,28 @@ class RequestOwner(Protocol):
         ...
 
 
+class _ClosedOwner:
+    """`RequestOwner` in place of a closed connection, so that its requests do not keep it alive."""
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Drop the reply."""
+
+    def send_at_once(self, outgoing: Outgoing) -> None:
+        """Drop the reply."""
+
+    def serve_frames(self) -> None:
+        """Do nothing: there are no more frames."""
+
+    def end(self, reason: str) -> None:
+        """Do nothing: the connection is closed."""
+
+    def reject(self, fault: ProtocolFault, head: memoryview | None) -> None:
+        """Do nothing: the connection is closed."""
+
+
+_CLOSED_OWNER: Final = _ClosedOwner()
+
+
 class RequestRunner:
     """The requests of one connection that have no reply yet, and the identity of its client.
 
@@ -117,7 +140,7 @@ class RequestRunner:
         memory: FrameMemory,
     ) -> None:
         self._context = context
-        self._owner = owner
+        self._owner: RequestOwner = owner
         self._received = received
         self._memory = memory
         self._loop = asyncio.get_running_loop()
@@ -143,6 +166,14 @@ class RequestRunner:
         if self.authenticator is None or self._state.lifecycle is not _AUTHENTICATING:
             return frame_bytes_max
         return min(frame_bytes_max, self.authenticator.frame_bytes_max)
+
+    @property
+    def memory_limit(self) -> RequestMemory:
+        """The limit that the memory of the next large frame counts for."""
+        context = self._context
+        if self._state.lifecycle is _AUTHENTICATING:
+            return context.login_memory
+        return context.anonymous_memory if self.caller.principal == ANONYMOUS else context.memory
 
     def serve(self, frame: memoryview) -> None:
         """Serve one frame. Its reply is sent by `RequestOwner.send`, now or later.
@@ -189,7 +220,7 @@ class RequestRunner:
             # The body is not read again, not even for an error reply: free its memory.
             call.request = call.request._replace(body=_NOTHING)
             self._memory.give_back(granted)
-            granted = 0
+            granted = NO_GRANT
         slot = self.order.reserve(len(frame))
         pending = PendingRequest(call, caller, slot, granted, since, size=len(frame))
         if is_metered:
@@ -265,7 +296,12 @@ class RequestRunner:
                 pending.work.cancel()
 
     def close(self) -> None:
-        """Cancel the requests that only wait; others run to their end without a reply."""
+        """Cancel the requests that only wait; others run to their end without a reply.
+
+        Those keep this object alive, but neither the connection nor replies that were not sent.
+        """
+        self._owner = _CLOSED_OWNER
+        self.order.clear()
         for pending in list(self._pending):
             is_waiting = pending.call.route.cancel_when_gone or pending.call.is_large
             if is_waiting and pending.work is not None:
@@ -323,7 +359,7 @@ class RequestRunner:
         if not call.holds_frame:
             call.request = call.request._replace(body=_NOTHING)
             self._memory.give_back(pending.granted)
-            pending.granted = 0
+            pending.granted = NO_GRANT
         pending.caller = dispatcher.caller_of(call, self.caller)
         self._identify(pending.caller)
         reply = self._call(pending.caller, call)

@@ -20,6 +20,7 @@ import msgspec
 
 from ottla.api.replies import Chunk, FileSlice, length_of
 from ottla.protocol.types import Buffer
+from ottla.server.closed_transport import CLOSED_TRANSPORT
 
 # Buffers passed to the kernel in one call; far below its own limit of 1024.
 BUFFERS_MAX: Final = 64
@@ -41,6 +42,10 @@ class SendQueueEvents(msgspec.Struct, frozen=True):
 
     progress: Callable[[], None]
     failed: Callable[[OSError], None]
+
+
+_NO_EVENTS: Final = SendQueueEvents(lambda: None, lambda _: None)
+"""Of a closed queue, which must not refer to its connection any more."""
 
 
 class SendQueue(Protocol):
@@ -252,6 +257,7 @@ class SocketSendQueue:
     def close(self) -> None:
         """Drop what is queued and close the duplicate, which would keep the connection open."""
         self._is_closed = True
+        self._events, self._transport = _NO_EVENTS, CLOSED_TRANSPORT
         self._queue.clear()
         if self._duplicate_socket is not None:
             self._wait(False)
@@ -381,6 +387,7 @@ class TransportSendQueue:
     def close(self) -> None:
         """Drop what is queued."""
         self._is_closed = True
+        self._events, self._transport = _NO_EVENTS, CLOSED_TRANSPORT
         self._queue.clear()
 
     def _next_piece(self) -> Buffer:
