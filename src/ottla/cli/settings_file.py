@@ -10,6 +10,7 @@ from ottla.cli.text_files import UnreadableFile, read_text
 from ottla.config.generated import BrokerConfig
 from ottla.config.loading import Loaded, load
 from ottla.config.problems import ConfigError
+from ottla.runtime.log_writer import LogWriter
 
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -35,8 +36,8 @@ def _read_text(path: str) -> str:
 
 
 def begin_log() -> None:
-    """Log as text to standard error until the settings are known."""
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    """Log as text to standard error until the settings are known; a thread writes the lines."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, handlers=[LogWriter(sys.stderr)])
 
 
 def apply_log_settings(config: BrokerConfig) -> None:

@@ -10,18 +10,20 @@ from ottla.config.loading import Loaded
 from ottla.config.unenforced import ALLOW_EVERYONE, SUPER_USERS
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
+from ottla.node.audit_log import AuditLog
 from ottla.security.authorizer import AclAuthorizer
 
 _TRUE: Final = "true"
 
 
 class AclPublisher:
-    """`Publisher`: passes changes of the ACLs to the authorizer."""
+    """`Publisher`: passes changes of the ACLs to the authorizer. ``audit_log`` is its service."""
 
     name = "acls"
 
     def __init__(self, authorizer: AclAuthorizer) -> None:
         self.authorizer = authorizer
+        self.audit_log = AuditLog(authorizer.trail)
         self._is_loaded = False
 
     def on_image(self, delta: Delta, image: Image) -> None:

@@ -51,6 +51,7 @@ from ottla.server.listener import SharedResources
 from ottla.server.request_memory import RequestMemory
 
 if TYPE_CHECKING:
+    from ottla.node.audit_log import AuditLog
     from ottla.observability.otlp_exporter import OtlpExporter
     from ottla.observability.request_traces import RequestTracer
 
@@ -68,6 +69,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     metrics: HttpService | None
     otlp: "OtlpExporter | None"
     security: Security
+    audit_log: "AuditLog | None" = None
 
 
 def build_node(context: NodeContext) -> NodeParts:
@@ -129,6 +131,7 @@ def build_node(context: NodeContext) -> NodeParts:
             context, view, otlp, None if broker is None else broker.coordinators.group_page
         ),
         otlp=otlp,
+        audit_log=None if context.acls is None else context.acls.audit_log,
     )
 
 

@@ -15,7 +15,7 @@ def services_of(parts: NodeParts) -> list[Service]:
     """Return the services; those of a role that the node does not have are left out."""
     controller, broker = parts.controller, parts.broker
     services: list[Service | None] = [parts.meters.loop, *parts.security.services, parts.metrics]
-    services += [parts.otlp, parts.quorum.driver]
+    services += [parts.audit_log, parts.otlp, parts.quorum.driver]
     if controller is not None:
         services += [controller.controller, controller.recovery, controller.probes]
     services.append(parts.snapshotter)

@@ -4,8 +4,8 @@ Decisions are cached per principal, host, operation and resource, and the cache 
 the ACLs change, so a cached decision is never older than the image. A node
 without ``authorizer.class.name`` has none, and everybody may do everything.
 
-Audit lines go to the logger ``ottla.authorizer``, as in Kafka: denials at INFO, what is allowed at
-DEBUG. Names in them come from clients and are escaped, so that a name cannot forge a line.
+Decisions are recorded in an `AuditTrail`, from which `ottla.node.audit_log` writes lines: denials,
+and at level DEBUG what is allowed, too.
 """
 
 import logging
@@ -14,13 +14,13 @@ from typing import Final, Protocol
 
 from ottla.security.acl import Acl, AclOperation, ResourceType, Subject
 from ottla.security.acl_index import AclIndex, Outcome
+from ottla.security.audit import AuditTrail
 
 audit = logging.getLogger("ottla.authorizer")
 
 CACHE_MAX: Final = 100_000
 """Decisions kept; a full cache is dropped whole."""
 
-NAME_LENGTH_MAX: Final = 300
 ANY_NAME: Final = "hardcode"
 
 
@@ -48,7 +48,7 @@ class Authorizer(Protocol):
     ) -> bool:
         """Say whether the subject may carry out the operation on one resource.
 
-        Without ``is_audited`` no line is logged: for a permission of which another would do as
+        Without ``is_audited`` it is not recorded: for a permission of which another would do as
         well, and for lists that are filtered.
         """
         ...
@@ -76,6 +76,7 @@ class AclAuthorizer:
         self._is_loaded = False
         self._decisions: dict[tuple[Subject, int, int, str | None], bool] = {}
         self.version = 0
+        self.trail = AuditTrail()
 
     def load(self, acls: Iterable[Acl]) -> None:
         """Replace all entries, as after a snapshot."""
@@ -106,8 +107,8 @@ class AclAuthorizer:
         if allowed is None:
             allowed = self._decide(subject, operation, resource_type, name)
             self._remember(key, allowed)
-        if is_audited:
-            _audit(subject, operation, resource_type, name, allowed)
+        if is_audited and (not allowed or audit.isEnabledFor(logging.DEBUG)):
+            self.trail.record(subject, operation, resource_type, name, is_allowed=allowed)
         return allowed
 
     def allows_any(
@@ -149,16 +150,3 @@ class AclAuthorizer:
     def _changed(self) -> None:
         self._decisions.clear()
         self.version += 1
-
-
-def _audit(
-    subject: Subject, operation: AclOperation, resource_type: ResourceType, name: str, allowed: bool
-) -> None:
-    level = logging.DEBUG if allowed else logging.INFO
-    if audit.isEnabledFor(level):
-        audit.log(
-            level,
-            "principal=%r outcome=%s operation=%s resource=%s:%r host=%s",
-            *(subject.principal[:NAME_LENGTH_MAX], "allowed" if allowed else "denied"),
-            *(operation.name, resource_type.name, name[:NAME_LENGTH_MAX], subject.host),
-        )
