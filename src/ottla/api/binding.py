@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from msgspec.structs import replace
 
 from ottla.api.access import OPEN, Access
+from ottla.api.pieces import in_pieces
 from ottla.api.replies import Handled
 from ottla.api.routes import Caller, FastPath, Route
 from ottla.api.start_gate import StartGate
@@ -171,6 +172,8 @@ def _bind(
     else:
         lazy = LazyHandler(row.key, handler, handlers)
         handle, fast_path = lazy.handle, None if handler.fast_path is None else lazy.fast_path
+    if handler.lists and not handler.is_decision:
+        handle = in_pieces(handle, handler.lists)
     if gate is not None and handler.waits_until_unfenced:
         handle = gate.hold(handle)
     return Route(

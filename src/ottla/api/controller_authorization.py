@@ -5,14 +5,16 @@ the reply; the rest is decided as usual. Kafka's rules: `ottla.api.authorization
 """
 
 from collections import Counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from ottla.api.access import Access
+from ottla.api.long_changes import Authorize, all_authorized
 from ottla.api.routes import Caller
 from ottla.controller.topic_creation import CLUSTER_METADATA_TOPIC
 from ottla.metadata.image import Image
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import alter_configs, incremental_alter_configs
 from ottla.protocol.messages.create_partitions import (
@@ -159,3 +161,28 @@ def authorize_configs(
         else:
             results.append((code, _MESSAGE, kind, name))
     return replace(request, resources=kept), results
+
+
+def authorize_rows(key: ApiKey, access: Access, caller: Caller, image: Image) -> Authorize:
+    """Return how an API takes out rows; most of them authorize the whole request before."""
+    match key:
+        case ApiKey.CREATE_TOPICS:
+            return lambda request: authorize_create_topics(access, caller, request)
+        case ApiKey.DELETE_TOPICS:
+            return lambda request: authorize_delete_topics(access, caller, request, image)
+        case ApiKey.CREATE_PARTITIONS:
+            return lambda request: authorize_create_partitions(access, caller, request)
+        case ApiKey.ALTER_CONFIGS:
+            return lambda request: _config_results(access, caller, request, alter_configs)
+        case ApiKey.INCREMENTAL_ALTER_CONFIGS:
+            return lambda request: _config_results(
+                access, caller, request, incremental_alter_configs
+            )
+        case _:
+            return all_authorized
+
+
+# Of two modules with classes of the same names, so none can be annotated.
+def _config_results(access: Access, caller: Caller, request: Any, messages: Any) -> Any:  # noqa: ANN401
+    kept, refused = authorize_configs(access, caller, request)
+    return kept, [messages.AlterConfigsResourceResponse(*each) for each in refused]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -12,8 +12,10 @@ from ottla.api.controller_decisions import (
     DecisionFunction,
     restore_reply,
 )
-from ottla.api.replies import Answer, Handled, Result
+from ottla.api.replies import Answer, Handled, Result, paced
 from ottla.api.routes import Caller
+from ottla.api.surface import SURFACE
+from ottla.api.surface_row import Lists
 from ottla.api.throttle_field import FIELD
 from ottla.controller import decide_once, elect_leaders, feature_updates
 from ottla.controller.active_controller import Decide, Moment
@@ -28,6 +30,30 @@ from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLead
 from ottla.protocol.schema import Message
 from ottla.protocol.types import TopicIdPartition
 from ottla.raft.core.messages import VoterChangeReply
+from ottla.runtime.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from ottla.api import controller_authorization as authorizing
+    from ottla.api import long_changes
+else:
+    authorizing = LazyModule("ottla.api.controller_authorization")
+    long_changes = LazyModule("ottla.api.long_changes")
+
+# Of the changes that are not rows with a decision of their own.
+_OTHER_LISTS: Final = {
+    ApiKey.ELECT_LEADERS: (
+        Lists(
+            *("topic_partitions", "replica_election_results"), *("partitions", "partition_result")
+        ),
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (Lists("resources", "responses"),),
+}
+
+
+def _lists_of(key: ApiKey) -> tuple[Lists, ...]:
+    """Return the lists of a change whose length is limited."""
+    handler = SURFACE[key].controller
+    return _OTHER_LISTS.get(key, () if handler is None else handler.lists)
 
 
 class ActiveController(Protocol):
@@ -82,7 +108,12 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
     def handler_of(self, key: ApiKey, decide_on: DecisionFunction) -> Callable[..., Handled]:
         """Return the handler that submits a decision and replies once it is committed."""
 
+        lists = _lists_of(key)
+
         async def handle(caller: Caller, request: Message, version: int) -> Result:
+            if lists and long_changes.is_long(request, lists):
+                return await self._refuse_long(key, version, request, caller)
+
             def decide(moment: Moment) -> Decision[Message]:
                 call = DecisionCall(self.context, caller, request, version, moment)
                 return self.decide_once(key, call, decide_on)
@@ -92,6 +123,15 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
             return Answer(reply, throttle_ms) if throttle_ms else reply
 
         return handle
+
+    async def _refuse_long(
+        self, key: ApiKey, version: int, request: Message, caller: Caller
+    ) -> Message:
+        """Reply to a change with more rows than one decision may have."""
+        image = self.controller.committed_image
+        authorize = authorizing.authorize_rows(key, self.context.access, caller, image)
+        steps = long_changes.refuse_long(key, version, request, _lists_of(key), authorize)
+        return await paced(steps)
 
     def decide_once(
         self, key: ApiKey, call: DecisionCall, decide_on: DecisionFunction
@@ -111,6 +151,11 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: ElectLeadersRequest, version: int
     ) -> ElectLeadersResponse:
         """Elect leaders; before an unclean election, query the replicas' log end offsets."""
+        key = ApiKey.ELECT_LEADERS
+        if long_changes.is_long(request, _lists_of(key)):
+            refused = await self._refuse_long(key, version, request, caller)
+            assert isinstance(refused, ElectLeadersResponse)
+            return refused
         unclean = elect_leaders.unclean_partitions(self.controller.committed_image, request)
         found = await self.recoveries.find(unclean) if unclean else {}
 
@@ -121,7 +166,7 @@ class ControllerHandlers(msgspec.Struct, frozen=True):
 
         def decide(moment: Moment) -> Decision[Message]:
             call = DecisionCall(self.context, caller, request, version, moment)
-            return self.decide_once(ApiKey.ELECT_LEADERS, call, decide_election)
+            return self.decide_once(key, call, decide_election)
 
         response: ElectLeadersResponse = await self.controller.submit(decide)
         return response

@@ -11,7 +11,7 @@ import msgspec
 from ottla.api.cluster import INTERNAL_TOPICS
 from ottla.api.group_access import May, everybody
 from ottla.api.partition_wait import PartitionWait, Subscribe
-from ottla.api.replies import ITEMS_PER_STEP, Reply, Steps, finish
+from ottla.api.replies import ITEMS_PER_STEP, Reply, Steps, batched, finish
 from ottla.api.routes import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, InvalidTopic
@@ -64,9 +64,12 @@ class DeleteRecordsHandler(msgspec.Struct, frozen=True):
         response = DeleteRecordsResponse()
         deletions: list[_Deletion] = []
         waits: dict[int, Subscribe] = {}
-        for name, offsets in _last_offsets(request).items():
+        last_offsets = yield from _last_offsets(request)
+        for name, offsets in last_offsets.items():
             found = DeleteRecordsTopicResult(name)
             response.topics.append(found)
+            if not len(response.topics) % ITEMS_PER_STEP:
+                yield
             if not self.may_delete(caller, name):
                 found.partitions = [
                     DeleteRecordsPartitionResult(
@@ -101,16 +104,20 @@ class DeleteRecordsHandler(msgspec.Struct, frozen=True):
         return _Deletion(result, partition), wanted
 
 
-def _last_offsets(request: DeleteRecordsRequest) -> dict[str, dict[int, int]]:
+def _last_offsets(request: DeleteRecordsRequest) -> Steps[dict[str, dict[int, int]]]:
     """Return the last offset of every partition, in order of first mention.
 
     A topic without partitions is left out, as in Kafka.
     """
     found: dict[str, dict[int, int]] = {}
-    for topic in request.topics:
+    for count, topic in enumerate(request.topics):
+        if not count % ITEMS_PER_STEP:
+            yield
         if not topic.partitions:
             continue
         offsets = found.setdefault(topic.name, {})
-        for each in topic.partitions:
-            offsets[each.partition_index] = each.offset
+        for group in batched(topic.partitions):
+            offsets.update((each.partition_index, each.offset) for each in group)
+            if len(topic.partitions) > ITEMS_PER_STEP:
+                yield
     return found

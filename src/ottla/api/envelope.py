@@ -34,19 +34,21 @@ from ottla.api.throttle_field import throttle_of
 from ottla.client.controller_client import ResendingControllerClient
 from ottla.metadata.answered_requests import RequestIdentity
 from ottla.protocol.api_keys import APIS, ApiKey
-from ottla.protocol.codec import decode, decode_prefix, decode_steps, encode
+from ottla.protocol.codec import decode, decode_prefix, decode_steps, encode, encode_steps
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault, NotController, ProtocolFault, RequestTimedOut
 from ottla.protocol.forwarding import IdentifiedEnvelope
 from ottla.protocol.frames import (
-    LENGTH_SIZE,
     Request,
     UnsupportedRequest,
     parse_request_header,
     parse_response_header,
-    response_frame,
 )
-from ottla.protocol.headers import RequestHeader, request_header_version
+from ottla.protocol.headers import (
+    RequestHeader,
+    request_header_version,
+    response_header_version,
+)
 from ottla.protocol.internal.principal import (
     DefaultPrincipalData,
     decode_principal,
@@ -172,16 +174,19 @@ async def _answer(route: Route, inner: Request, sender: Caller) -> EnvelopeRespo
     except NotController:
         return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
     except Fault as fault:
-        body = (
-            error_replies.error_reply(inner.key, inner.version, message, fault.code, str(fault))
-            or NO_REPLY
+        refusal = error_replies.error_reply_steps(
+            *(inner.key, inner.version, message, fault.code, str(fault))
         )
+        body = await paced(refusal) or NO_REPLY
     if not isinstance(body, Message):
         return EnvelopeResponse(None, ErrorCode.UNKNOWN_SERVER_ERROR)
     if getattr(body, "error_code", 0) in _NOT_LEADING:
         return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
-    frame = response_frame(inner.key, inner.version, inner.correlation_id, body)
-    return EnvelopeResponse(bytes(frame[LENGTH_SIZE:]))
+    data = bytearray(inner.correlation_id.to_bytes(4, "big", signed=True))
+    if response_header_version(inner.key, inner.version):
+        data.append(0)  # no tagged fields
+    await paced(encode_steps(data, body, inner.version))
+    return EnvelopeResponse(bytes(data))
 
 
 # -- the broker's side -------------------------------------------------------------

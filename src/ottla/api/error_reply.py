@@ -8,8 +8,10 @@ all, and the connection has to be closed. Tests compare this with the error resp
 Kafka's own request classes, version by version.
 """
 
+from functools import cache
 from typing import Final
 
+from ottla.api.replies import ITEMS_PER_STEP, Steps, finish
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import (
@@ -99,15 +101,22 @@ def error_reply(
     ``request`` is None when it was never decoded; only a top-level code can be set then.
     ``message`` is sent where the version has a field for it.
     """
+    return finish(error_reply_steps(key, version, request, code, message))
+
+
+def error_reply_steps(
+    key: ApiKey, version: int, request: Message | None, code: ErrorCode, message: str | None = None
+) -> Steps[Message | None]:
+    """Return the response as `error_reply` does, in steps: a request may name many things."""
     if message is None and key in _NAMES_ERROR:
         message = code.name
-    response = _reply(key, version, request, code, message)
+    response = yield from _reply(key, version, request, code, message)
     if response is not None:
-        _finish(response, request)
+        yield from _finish(response, request)
     return response
 
 
-def _finish(response: Message, request: Message | None) -> None:
+def _finish(response: Message, request: Message | None) -> Steps[None]:
     """Change what Kafka's error responses of single APIs have besides the error."""
     match response:
         case describe_client_quotas.DescribeClientQuotasResponse():
@@ -120,6 +129,7 @@ def _finish(response: Message, request: Message | None) -> None:
             response.markers = list(last.values())
             for marker in response.markers:
                 marker.topics = _merged(marker.topics)
+                yield
         case reassignments.ListPartitionReassignmentsResponse():
             assert request is None or isinstance(
                 request, reassignments.ListPartitionReassignmentsRequest
@@ -152,13 +162,14 @@ def _merged(
 
 def _reply(
     key: ApiKey, version: int, request: Message | None, code: ErrorCode, message: str | None
-) -> Message | None:
+) -> Steps[Message | None]:
     response = response_class(key)()
     at_top = _set_code(response, version, code, message)
     if request is None or key is _NOT_MIRRORED or (at_top and key not in _IN_BOTH):
         return response if at_top else None
     keeps_empty = key in _KEEPS_EMPTY_TOPICS
-    mirrored = _mirror(_lined_up(key, request), response, version, (code, message), keeps_empty)
+    source = _lined_up(key, request)
+    mirrored = yield from _mirror(source, response, version, (code, message), keeps_empty)
     return response if at_top or mirrored or key in _MAY_BE_EMPTY else None
 
 
@@ -179,8 +190,7 @@ def _lined_up(key: ApiKey, request: Message) -> Message:
 
 
 def _set_code(target: Message, version: int, code: ErrorCode, message: str | None) -> bool:
-    fields = _fields(target, version)
-    names = {field.name for field in fields}
+    fields, names = _fields(type(target), version), _names(type(target), version)
     for name in names & _UNKNOWN:
         setattr(target, name, -1)
     for field in fields:
@@ -203,30 +213,33 @@ def _mirror(
     version: int,
     error: tuple[ErrorCode, str | None],
     keeps_empty: bool,
-) -> bool:
+) -> Steps[bool]:
     """Fill the array of ``target`` that has an error code; say whether there is one.
 
     ``keeps_empty`` keeps elements that have no place for the code, since nothing is below them.
     """
-    into = next((f for f in _fields(target, version) if _leads_to_code(f, version)), None)
+    into = _way_to_code(type(target), version)
     if into is None or into.type.element is None or into.type.element.struct is None:
         return False
     elements = []
     for item in _array_like(source, into.name, version):
         element = into.type.element.struct()
         _name_it(element, item, version)
-        if _set_code(element, version, *error) or (
-            isinstance(item, Message)
-            and (_mirror(item, element, version, error, keeps_empty) or keeps_empty)
-        ):
+        is_kept = _set_code(element, version, *error)
+        if not is_kept and isinstance(item, Message):
+            is_kept = yield from _mirror(item, element, version, error, keeps_empty)
+            is_kept = is_kept or keeps_empty
+        if is_kept:
             elements.append(element)
+        if len(elements) % ITEMS_PER_STEP == 0:
+            yield
     setattr(target, into.name, elements)
     return bool(elements)
 
 
 def _array_like(source: Message, name: str, version: int) -> list[object]:
     """Return the array of ``source`` with that name, else its first one."""
-    arrays = [f.name for f in _fields(source, version) if f.type.kind is Kind.ARRAY]
+    arrays = [f.name for f in _fields(type(source), version) if f.type.kind is Kind.ARRAY]
     if not arrays:
         return []
     return getattr(source, name if name in arrays else arrays[0]) or []
@@ -237,19 +250,39 @@ def _name_it(element: Message, item: object, version: int) -> None:
 
     A null name becomes the empty one: most responses cannot have null there.
     """
-    for field in _fields(element, version):
-        spellings = next((same for same in _SAME if field.name in same), ())
-        if not spellings:
-            continue
-        if not isinstance(item, Message):
-            setattr(element, field.name, item)
-            return
-        there = {f.name for f in _fields(item, version)}
-        for name in (field.name, *spellings):
-            if name in there:
-                if getattr(item, name) is not None:
-                    setattr(element, field.name, getattr(item, name))
+    if not isinstance(item, Message):
+        name = next((name for name, _ in _identifying(type(element), version)), None)
+        if name is not None:
+            setattr(element, name, item)
+        return
+    there = _names(type(item), version)
+    for name, spellings in _identifying(type(element), version):
+        for spelling in spellings:
+            if spelling in there:
+                if getattr(item, spelling) is not None:
+                    setattr(element, name, getattr(item, spelling))
                 break
+
+
+@cache
+def _identifying(kind: type[Message], version: int) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the fields that identify an element, each with its names in requests."""
+    return [
+        (field.name, (field.name, *spellings))
+        for field in _fields(kind, version)
+        if (spellings := next((same for same in _SAME if field.name in same), ()))
+    ]
+
+
+@cache
+def _names(kind: type[Message], version: int) -> frozenset[str]:
+    return frozenset(field.name for field in _fields(kind, version))
+
+
+@cache
+def _way_to_code(kind: type[Message], version: int) -> Field | None:
+    """Return the first array whose elements, or those below them, have an error code."""
+    return next((f for f in _fields(kind, version) if _leads_to_code(f, version)), None)
 
 
 def _leads_to_code(field: Field, version: int) -> bool:
@@ -260,5 +293,6 @@ def _leads_to_code(field: Field, version: int) -> bool:
     return any(f.name in _CODES or _leads_to_code(f, version) for f in fields)
 
 
-def _fields(message: Message, version: int) -> list[Field]:
-    return [field for field in message.SCHEMA.fields if covers(field.versions, version)]
+@cache
+def _fields(kind: type[Message], version: int) -> list[Field]:
+    return [field for field in kind.SCHEMA.fields if covers(field.versions, version)]

@@ -11,18 +11,41 @@ not hold the receive buffer.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from itertools import groupby
 
 import msgspec
 
 from ottla.api.fetch_partitions import FetchedPartition
 from ottla.api.fetch_read import Pass, Reading, ReadSources, TailRead
-from ottla.api.fetch_reply import NO_SESSION, FetchReply, Row, pack_fetch, template_of
-from ottla.api.fetch_request import IDS_SINCE, FetchBody, Topic, parse_fetch
+from ottla.api.fetch_reply import (
+    NO_SESSION,
+    ROWS_PER_STEP,
+    FetchReply,
+    Row,
+    pack_fetch,
+    pack_fetch_steps,
+    template_of,
+)
+from ottla.api.fetch_request import (
+    IDS_SINCE,
+    FetchBody,
+    Topic,
+    parse_fetch,
+    parse_fetch_steps,
+)
 from ottla.api.fetch_sessions import Context, Incremental, PartitionRow, Session, Sessions
 from ottla.api.fetch_wait import FetchWait
-from ottla.api.replies import Answer, Chunk, Reply, Result
+from ottla.api.replies import (
+    LARGE_BYTES,
+    Answer,
+    Chunk,
+    Handled,
+    Reply,
+    Result,
+    Steps,
+    finish,
+)
 from ottla.api.routes import Caller
 from ottla.observability.topic_events import NoTopicEvents, TopicEvents
 from ottla.protocol.errors import ErrorCode
@@ -43,16 +66,36 @@ class FetchHandlers(msgspec.Struct, frozen=True):
     events: TopicEvents = msgspec.field(default_factory=NoTopicEvents)
     quotas: ClientQuotas = msgspec.field(default_factory=ClientQuotas)
 
-    def on_fetch(self, caller: Caller, request: Request, body: memoryview) -> Reply:
+    def on_fetch(self, caller: Caller, request: Request, body: memoryview) -> Handled:
         """Return the reply, or a future that completes when there is enough to send."""
+        if len(body) >= LARGE_BYTES:
+            return self._fetch_steps(caller, request.version, bytes(body))
         fetch = parse_fetch(request.version, body)
         if fetch.is_isolation_unknown:
             return pack_fetch(_failed(fetch), fetch.version)
         context = self.sessions.open(fetch, self.clock.monotonic())
         if isinstance(context, ErrorCode):
             return pack_fetch(FetchReply(context), fetch.version)
+        return self._serve(caller, fetch, context)
+
+    def _fetch_steps(self, caller: Caller, version: int, body: bytes) -> Steps[Reply]:
+        """Serve a request that may name many partitions, and yield often."""
+        fetch = yield from parse_fetch_steps(version, body)
+        if fetch.is_isolation_unknown:
+            return pack_fetch(_failed(fetch), fetch.version)
+        context = yield from self.sessions.open_steps(fetch, self.clock.monotonic())
+        if isinstance(context, ErrorCode):
+            return pack_fetch(FetchReply(context), fetch.version)
+        reply = self._serve(caller, fetch, context, is_long=True)
+        return (yield from reply) if isinstance(reply, Generator) else reply
+
+    def _serve(
+        self, caller: Caller, fetch: FetchBody, context: Context, *, is_long: bool = False
+    ) -> Handled:
+        """Read and reply within the quota of the client; in steps if the request ``is_long``."""
         if not self.quotas.is_active:
-            return _Fetch(self, caller, fetch, context, fetch.bytes_max).start()
+            started = _Fetch(self, caller, fetch, context, fetch.bytes_max)
+            return started.start_steps() if is_long else started.start()
         if fetch.replica_id >= 0:
             return _exempt(_Fetch(self, caller, fetch, context, fetch.bytes_max).start())
         client = quota_client(caller.principal, caller.client_id)
@@ -60,7 +103,8 @@ class FetchHandlers(msgspec.Struct, frozen=True):
             return pack_fetch(_throttled(context), fetch.version)
         amount_max = self.quotas.amount_max(QuotaKind.FETCH, client)
         bytes_max = fetch.bytes_max if amount_max is None else min(fetch.bytes_max, int(amount_max))
-        return _Fetch(self, caller, fetch, context, bytes_max).start()
+        started = _Fetch(self, caller, fetch, context, bytes_max)
+        return started.start_steps() if is_long else started.start()
 
 
 class _Fetch:
@@ -93,6 +137,17 @@ class _Fetch:
                 return self._conclude_soon(at_end)
         done = self._reading.read(list(self._context.fetched), self._bytes_max, is_first=True)
         return self._answer_from_remote(done) if done.remote else self._conclude(done)
+
+    def start_steps(self) -> Steps[Reply]:
+        """Read many partitions once, in steps; reply, or wait for more records."""
+        if self._session is not None:
+            self._look_at_all_anew(self._session)
+        done = yield from self._reading.read_steps(list(self._context.fetched), self._bytes_max)
+        if done.remote:
+            return self._answer_from_remote(done)
+        if done.watched:
+            return self._conclude(done)
+        return (yield from self._answer_steps(done))  # nothing to wait for
 
     def _conclude(self, done: Pass, waiting: FetchWait | None = None) -> Reply:
         """Return the reply if the pass found enough; otherwise wait, with ``waiting`` if given."""
@@ -256,11 +311,19 @@ class _Fetch:
         return self._answer(done)
 
     def _answer(self, done: Pass) -> list[Chunk]:
+        return finish(self._answer_steps(done))
+
+    def _answer_steps(self, done: Pass) -> Steps[list[Chunk]]:
         finished = self._context.finish(done.results, self._handlers.clock.monotonic())
-        self._count(done.results)
+        for start in range(0, len(done.results), ROWS_PER_STEP):
+            self._count(done.results[start : start + ROWS_PER_STEP])
+            if start:
+                yield
+        self._count_resting()
         nodes = self._reading.name_leaders(finished.results)
-        reply = FetchReply(finished.error, finished.session_id, _by_topic(finished.results), nodes)
-        return pack_fetch(reply, self._fetch.version)
+        topics = yield from _by_topic(finished.results)
+        reply = FetchReply(finished.error, finished.session_id, topics, nodes)
+        return (yield from pack_fetch_steps(reply, self._fetch.version))
 
     def _count(self, results: Sequence[PartitionRow]) -> None:
         """Count the result of every partition, including those that the reply leaves out."""
@@ -270,7 +333,6 @@ class _Fetch:
                 self._count_records(fetched, row.size)
             elif not is_follower:
                 self._handlers.events.fetch_failed(fetched.name or "")
-        self._count_resting()
 
     def _count_records(self, fetched: FetchedPartition, size: int) -> None:
         events, name = self._handlers.events, fetched.name or ""
@@ -316,8 +378,10 @@ def _failed(fetch: FetchBody) -> FetchReply:
     return FetchReply(code, topics=topics)
 
 
-def _by_topic(results: Sequence[PartitionRow]) -> list[tuple[Topic, list[Row]]]:
-    return [
-        (topic, [row for _, row in rows])
-        for topic, rows in groupby(results, key=lambda each: each[0].topic)
-    ]
+def _by_topic(results: Sequence[PartitionRow]) -> Steps[list[tuple[Topic, list[Row]]]]:
+    topics: list[tuple[Topic, list[Row]]] = []
+    for topic, rows in groupby(results, key=lambda each: each[0].topic):
+        topics.append((topic, [row for _, row in rows]))
+        if not len(topics) % ROWS_PER_STEP:
+            yield
+    return topics

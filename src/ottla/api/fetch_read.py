@@ -9,7 +9,7 @@ not authorized) do not end the wait of the request; errors of a log do, and so d
 or a preferred replica, since waiting would not change them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from ottla.api.fetch_reply import INLINE_BYTES_MAX, Row
 from ottla.api.fetch_request import FetchBody, FetchPartition
 from ottla.api.fetch_sessions import PartitionRow
 from ottla.api.read_replica import Candidate, decide_read_replica
+from ottla.api.replies import ITEMS_PER_STEP, Steps
 from ottla.api.routes import Caller
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration
@@ -149,10 +150,24 @@ class Reading:
 
     def read(self, fetched: Iterable[FetchedPartition], bytes_max: int, *, is_first: bool) -> Pass:
         """Read all partitions; the first pass also records the progress of a follower."""
+        return self._read_more(Pass(), fetched, bytes_max, is_first)
+
+    def read_steps(self, fetched: Sequence[FetchedPartition], bytes_max: int) -> Steps[Pass]:
+        """Make the first pass over many partitions, and yield often."""
         done = Pass()
+        for start in range(0, len(fetched), ITEMS_PER_STEP):
+            part = fetched[start : start + ITEMS_PER_STEP]
+            self._read_more(done, part, max(0, bytes_max - done.size), True)
+            yield
+        return done
+
+    def _read_more(
+        self, done: Pass, fetched: Iterable[FetchedPartition], bytes_max: int, is_first: bool
+    ) -> Pass:
+        """Add the rows of partitions to a pass."""
         self._image = self._sources.image()
         refused = self._refusal_of_all()
-        minimum_one = True
+        minimum_one = not done.size
         for each in fetched:
             place = refused or self._place(each)
             if isinstance(place, ErrorCode):

@@ -27,7 +27,7 @@ import msgspec
 
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
 from ottla.api.fetch_request import FLEXIBLE_SINCE, SESSIONS_SINCE, Topic
-from ottla.api.replies import Chunk, FileSlice
+from ottla.api.replies import Chunk, FileSlice, Steps, finish
 from ottla.protocol.codec.primitives import uvarint
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Buffer, LeaderEpoch, Offset
@@ -39,6 +39,9 @@ NO_SESSION: Final = 0
 ENDPOINTS_SINCE: Final = 16
 INLINE_BYTES_MAX: Final = 16 * 1024
 """Records up to this size are copied between the fields: one buffer is cheaper to send."""
+
+ROWS_PER_STEP: Final = 500
+"""Rows that are packed between two yields."""
 
 TEMPLATES_MAX: Final = 1000
 """Templates of replies that are kept, the least recently used one goes first."""
@@ -158,6 +161,11 @@ template_of = lru_cache(maxsize=TEMPLATES_MAX)(ReplyTemplate)
 
 def pack_fetch(reply: FetchReply, version: int) -> list[Chunk]:
     """Return the body of a reply as chunks."""
+    return finish(pack_fetch_steps(reply, version))
+
+
+def pack_fetch_steps(reply: FetchReply, version: int) -> Steps[list[Chunk]]:
+    """Return what `pack_fetch` does, and yield often."""
     chunks: list[Chunk] = []
     out = bytearray()
     if version >= SESSIONS_SINCE:
@@ -167,10 +175,14 @@ def pack_fetch(reply: FetchReply, version: int) -> list[Chunk]:
     flexible = version >= FLEXIBLE_SINCE
     pack = _pack_flexible if flexible else _pack_fixed
     out += _count(len(reply.topics), flexible)
+    packed = 0
     for topic, rows in reply.topics:
         _pack_topic(out, topic, flexible)
         out += _count(len(rows), flexible)
         for row in rows:
+            packed += 1
+            if not packed % ROWS_PER_STEP:
+                yield
             pack(out, row, version)
             if row.records is None and len(row.data) <= INLINE_BYTES_MAX:
                 out += row.data

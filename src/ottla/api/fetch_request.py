@@ -25,6 +25,7 @@ are checked against the bytes that remain before anything is built.
 from struct import Struct, error
 from typing import Final, NamedTuple
 
+from ottla.api.replies import Steps, finish
 from ottla.protocol.codec.primitives import (
     STRING_LENGTH_MAX,
     read_tag,
@@ -48,6 +49,8 @@ _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _REPLICA_STATE_TAG: Final = 1
 _ISOLATION_LEVELS: Final = (0, 1)
+ITEMS_PER_READ: Final = 500
+"""Topics or partitions that are read between two yields."""
 # No topics, none forgotten, no rack, no tags.
 _POLL_TAIL: Final = b"\1\1\1\0"
 _POLL_BYTES: Final = _HEAD_NEW.size + len(_POLL_TAIL)
@@ -139,11 +142,29 @@ def parse_fetch(version: int, body: memoryview) -> FetchBody:
                 found = _follower(version, bytes(body))
                 if found is not None:
                     return found
-        return _Reader(version, bytes(body)).read()
+        return finish(_Reader(version, bytes(body)).read())
     except (IndexError, error):
-        raise ProtocolFault(f"Fetch v{version}: ends within a field") from None
+        raise _cut_short(version) from None
     except UnicodeDecodeError as bad:
-        raise ProtocolFault(f"Fetch v{version}: string is not UTF-8") from bad
+        raise _not_text(version) from bad
+
+
+def parse_fetch_steps(version: int, body: bytes) -> Steps[FetchBody]:
+    """Read the body of a large request as `parse_fetch` does, and yield often."""
+    try:
+        return (yield from _Reader(version, body).read())
+    except (IndexError, error):
+        raise _cut_short(version) from None
+    except UnicodeDecodeError as bad:
+        raise _not_text(version) from bad
+
+
+def _cut_short(version: int) -> ProtocolFault:
+    return ProtocolFault(f"Fetch v{version}: ends within a field")
+
+
+def _not_text(version: int) -> ProtocolFault:
+    return ProtocolFault(f"Fetch v{version}: string is not UTF-8")
 
 
 def _of_head(
@@ -199,7 +220,7 @@ class _Reader:
         self._body = body
         self._position = 0
 
-    def read(self) -> FetchBody:
+    def read(self) -> Steps[FetchBody]:
         version, body = self._version, self._body
         replica_id, replica_epoch, session_id, session_epoch = CONSUMER, -1, 0, -1
         if version >= 15:
@@ -213,8 +234,8 @@ class _Reader:
         else:
             replica_id, wait_ms, bytes_min, bytes_max, isolation = _HEAD_OLD.unpack_from(body)
             self._position = _HEAD_OLD.size
-        topics = self._topics()
-        forgotten = self._forgotten() if version >= SESSIONS_SINCE else []
+        topics = yield from self._topics()
+        forgotten = (yield from self._forgotten()) if version >= SESSIONS_SINCE else []
         rack_id = self._string() if version >= 11 else ""
         if self._is_flexible:
             replica_id, replica_epoch = self._replica_state(replica_id)
@@ -234,19 +255,26 @@ class _Reader:
             isolation not in _ISOLATION_LEVELS,
         )
 
-    def _topics(self) -> list[tuple[Topic, list[FetchPartition]]]:
+    def _topics(self) -> Steps[list[tuple[Topic, list[FetchPartition]]]]:
         found: list[tuple[Topic, list[FetchPartition]]] = []
         for _ in range(self._count(self._layout.topic_bytes_min)):
             topic = self._topic()
-            found.append((topic, self._partitions()))
+            count = self._count(self._layout.partition.size + self._is_flexible)
+            partitions = self._partitions(min(count, ITEMS_PER_READ))
+            for start in range(ITEMS_PER_READ, count, ITEMS_PER_READ):
+                yield
+                partitions += self._partitions(min(count - start, ITEMS_PER_READ))
+            found.append((topic, partitions))
             self._skip_tags()
+            if not len(found) % ITEMS_PER_READ:
+                yield
         return found
 
-    def _partitions(self) -> list[FetchPartition]:
+    def _partitions(self, count: int) -> list[FetchPartition]:
         struct, blanks, _ = self._layout
         body, flexible = self._body, self._is_flexible
         found: list[FetchPartition] = []
-        for _ in range(self._count(struct.size + flexible)):
+        for _ in range(count):
             fields = struct.unpack_from(body, self._position)
             self._position += struct.size
             if flexible:
@@ -262,7 +290,7 @@ class _Reader:
             found.append(FetchPartition._make(fields))
         return found
 
-    def _forgotten(self) -> list[tuple[Topic, list[int]]]:
+    def _forgotten(self) -> Steps[list[tuple[Topic, list[int]]]]:
         found: list[tuple[Topic, list[int]]] = []
         for _ in range(self._count(self._layout.topic_bytes_min)):
             topic = self._topic()
@@ -271,6 +299,8 @@ class _Reader:
             self._position += 4 * count
             found.append((topic, list(numbers)))
             self._skip_tags()
+            if not len(found) % ITEMS_PER_READ:
+                yield
         return found
 
     def _topic(self) -> Topic:

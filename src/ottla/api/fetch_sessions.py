@@ -32,12 +32,14 @@ import msgspec
 
 from ottla.api.fetch_partitions import FetchedPartition, Key, Rest, SessionPartitions
 from ottla.api.fetch_reply import NO_SESSION, Row
-from ottla.api.fetch_request import IDS_SINCE, FetchBody
+from ottla.api.fetch_request import IDS_SINCE, ITEMS_PER_READ, FetchBody
+from ottla.api.replies import Steps, finish
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Millis, Offset
 
 EPOCH_INITIAL: Final = 0
 EPOCH_FINAL: Final = -1
+_FULL: Final = (EPOCH_INITIAL, EPOCH_FINAL)
 EPOCH_MAX: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
 """How long a session keeps its slot against others of its rank, as in Kafka."""
@@ -70,14 +72,22 @@ class Session(msgspec.Struct, eq=False):
     ground: object = None
     tail: object = None
 
-    def update(self, fetch: FetchBody) -> None:
+    def update(self, fetch: FetchBody) -> Steps[None]:
         """Apply the changes of a request."""
-        for topic, partitions in fetch.topics:
-            for requested in partitions:
+        for count, (topic, partitions) in enumerate(fetch.topics, 1):
+            for place, requested in enumerate(partitions, 1):
                 self.partitions.put(FetchedPartition(topic, requested))
-        for topic, numbers in fetch.forgotten:
-            for number in numbers:
+                if not place % ITEMS_PER_READ:
+                    yield
+            if not count % ITEMS_PER_READ:
+                yield
+        for count, (topic, numbers) in enumerate(fetch.forgotten, 1):
+            for place, number in enumerate(numbers, 1):
                 self.partitions.drop((topic, number))
+                if not place % ITEMS_PER_READ:
+                    yield
+            if not count % ITEMS_PER_READ:
+                yield
 
 
 def next_epoch(epoch: int) -> int:
@@ -225,12 +235,27 @@ class Sessions:
 
     def open(self, fetch: FetchBody, now: Millis) -> Context | ErrorCode:
         """Return what a request fetches, or the error of its session."""
-        if fetch.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
+        if fetch.topics or fetch.forgotten or fetch.session_epoch in _FULL:
+            return finish(self.open_steps(fetch, now))
+        session = self._session_of(fetch)
+        return session if isinstance(session, ErrorCode) else self._go_on(session, fetch, now)
+
+    def open_steps(self, fetch: FetchBody, now: Millis) -> Steps[Context | ErrorCode]:
+        """Return what `open` does, and yield often: a request may name many partitions."""
+        if fetch.session_epoch in _FULL:
             self.remove(fetch.session_id)
-            fetched = _partitions_of(fetch)
+            fetched = yield from _partitions_of(fetch)
             if fetch.session_epoch == EPOCH_FINAL:
                 return Sessionless(fetched)
             return Full(fetched, fetch, self)
+        session = self._session_of(fetch)
+        if isinstance(session, ErrorCode):
+            return session
+        yield from session.update(fetch)
+        return self._go_on(session, fetch, now)
+
+    def _session_of(self, fetch: FetchBody) -> Session | ErrorCode:
+        """Return the session of an incremental request, or its error."""
         session = self._by_use.get(fetch.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -238,11 +263,9 @@ class Sessions:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.uses_ids != (fetch.version >= IDS_SINCE):
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        return self._go_on(session, fetch, now)
+        return session
 
     def _go_on(self, session: Session, fetch: FetchBody, now: Millis) -> Context | ErrorCode:
-        if fetch.topics or fetch.forgotten:
-            session.update(fetch)
         if not len(session.partitions):
             self.remove(session.id)
             return Sessionless(())
@@ -322,10 +345,14 @@ class Sessions:
         self._by_followers.discard(value)
 
 
-def _partitions_of(fetch: FetchBody) -> Iterable[FetchedPartition]:
+def _partitions_of(fetch: FetchBody) -> Steps[Iterable[FetchedPartition]]:
     """Return the partitions of a request; the last mention of a partition counts."""
     found: dict[Key, FetchedPartition] = {}
-    for topic, partitions in fetch.topics:
-        for requested in partitions:
+    for count, (topic, partitions) in enumerate(fetch.topics, 1):
+        for place, requested in enumerate(partitions, 1):
             found[topic, requested.partition] = FetchedPartition(topic, requested)
+            if not place % ITEMS_PER_READ:
+                yield
+        if not count % ITEMS_PER_READ:
+            yield
     return found.values()

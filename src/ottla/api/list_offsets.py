@@ -91,6 +91,8 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
         asked: dict[str, dict[int, ListOffsetsPartition | None]] = {}
         refused: list[ListOffsetsTopic] = []
         for count, topic in enumerate(request.topics):
+            if not count % ITEMS_PER_STEP:
+                yield
             if not self.may_describe(caller, topic.name):
                 refused.append(topic)
                 continue
@@ -98,7 +100,7 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
             for group in batched(topic.partitions):
                 for each in group:
                     known[each.partition_index] = None if each.partition_index in known else each
-                if len(topic.partitions) > ITEMS_PER_STEP or not count % ITEMS_PER_STEP:
+                if len(topic.partitions) > ITEMS_PER_STEP:
                     yield
         topics: list[ListOffsetsTopicResponse] = []
         lookups: list[_Lookup] = []
@@ -112,6 +114,8 @@ class ListOffsetsHandlers(msgspec.Struct, frozen=True):
         for topic in refused:
             refusals = map(_refusal, topic.partitions)
             topics.append(ListOffsetsTopicResponse(topic.name, (yield from collect(refusals))))
+            if not len(topics) % ITEMS_PER_STEP:
+                yield
         response = ListOffsetsResponse(topics=topics)
         return self._look_up(response, lookups, version) if lookups else response
 

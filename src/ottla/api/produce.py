@@ -41,13 +41,17 @@ from ottla.api.produce_reply import (
     PartitionResult,
     TopicResult,
     pack_produce,
+    pack_produce_steps,
 )
 from ottla.api.produce_request import (
     FLEXIBLE_VERSION_FIRST,
+    PARTITIONS_PER_PIECE,
     TOPIC_ID_VERSION_FIRST,
     ProduceBody,
     each_once,
-    parse_produce,
+    each_once_steps,
+    parse_produce_steps,
+    pieces_of,
 )
 from ottla.api.produce_transaction import (
     ADDING_VERSION_FIRST,
@@ -80,7 +84,18 @@ from ottla.api.record_validation import (
     take_batch,
     validate_batch,
 )
-from ottla.api.replies import NO_REPLY, Answer, Holding, Reply, Result
+from ottla.api.replies import (
+    NO_REPLY,
+    Answer,
+    Holding,
+    Reply,
+    Result,
+    Steps,
+    at_once,
+    finish,
+    finished,
+    paced,
+)
 from ottla.api.routes import Caller, FastPath
 from ottla.config.generated import TopicConfig
 from ottla.metadata.image import Image
@@ -93,6 +108,7 @@ from ottla.protocol.faults import (
     InvalidRequiredAcks,
     InvalidTopic,
     NotLeader,
+    ProtocolFault,
     RecordTooLarge,
     StorageFailed,
     UnknownTopicId,
@@ -151,6 +167,21 @@ class _Reply(msgspec.Struct):
     results: list[PartitionResult] = []
     waits: dict[int, Subscribe] = {}
     """What a result waits for, by its index."""
+    rejection: tuple[tuple[str, int], Fault] | None = None
+    """The first batch that was rejected for what it contains, and why."""
+    rejections: int = 0
+
+    def reject(self, name: str, index: int, fault: Fault) -> None:
+        """Count a rejected batch, unless it is only in the wrong place."""
+        if not isinstance(fault, NotLeader | UnknownTopicOrPartition | UnknownTopicId):
+            self.rejections += 1
+            self.rejection = self.rejection or ((name, index), fault)
+
+    def add_topic(self, topic: str | Uuid, count: int) -> None:
+        """Announce ``count`` results of a topic; a piece may continue the topic of the last one."""
+        if self.topics and self.topics[-1][0] == topic:
+            count += self.topics.pop()[1]
+        self.topics.append((topic, count))
 
     def ended(self, slot: int, code: ErrorCode) -> None:
         """Store the outcome of waiting for replication; a failed result keeps its offsets."""
@@ -201,25 +232,34 @@ class ProduceHandler:
         replicating = self._append_replicated(caller, request.version, body)
         if replicating is not None:
             return replicating
-        produce = each_once(parse_produce(body, request.version))
+        steps = parse_produce_steps(body, request.version)
+        parsed = at_once(steps)
+        if parsed is None:
+            return Holding(self._handle_long(caller, request.version, steps))
+        return self._handle_parsed(caller, request.version, each_once(parsed), len(body))
+
+    def _handle_parsed(
+        self, caller: Caller, version: int, produce: ProduceBody, size: int
+    ) -> Reply:
+        """Append a request of ``size`` bytes at once, or queue it if something delays it."""
         contents = inspect_batches(produce.topics)
         denied = self._denied(caller, produce)
-        call = _Call(caller, request.version, self._clock.now(), produce, contents, denied)
+        call = _Call(caller, version, self._clock.now(), produce, contents, denied)
         transaction = self._transaction_of(call) if contents.is_transactional else None
         if isinstance(transaction, ErrorCode):
             return self._fail(call, transaction)
         if self._order.queues and self._order.holds(self._keys(call)):
-            return self._queue(call, transaction, len(body))
+            return self._queue(call, transaction, size)
         rejected = denied
         if transaction is not None:
             unverified = self._unverified(transaction)
             if unverified and self._verifier is not None:
-                return self._queue(call, transaction, len(body))
+                return self._queue(call, transaction, size)
             unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
             rejected = {**denied, **dict.fromkeys(unverified, unavailable)}
         prepared = self._prepare_at_once(call)
         if prepared is None:
-            return self._queue(call, transaction, len(body))
+            return self._queue(call, transaction, size)
         return self._append_all(call, prepared, rejected)
 
     def _denied(self, caller: Caller, produce: ProduceBody) -> Mapping[TopicPartition, ErrorCode]:
@@ -257,9 +297,40 @@ class ProduceHandler:
         owned = replace(call, produce=_owned(call.produce))
         return self._append_in_turn(ticket, owned, transaction)
 
+    async def _handle_long(self, caller: Caller, version: int, steps: Steps[ProduceBody]) -> Result:
+        """Serve a request with many partitions in pieces; others are served in between."""
+        try:
+            produce = await paced(each_once_steps(await paced(steps)))
+        except ProtocolFault as fault:
+            log.warning("connection closed peer=%s reason=%s", caller.peer, fault)
+            return Answer(NO_REPLY, close=True)
+        reply = _Reply(caller, version, produce.acks)
+        for piece in pieces_of(produce):
+            contents, denied = inspect_batches(piece.topics), self._denied(caller, piece)
+            call = _Call(caller, version, self._clock.now(), piece, contents, denied)
+            transaction = self._transaction_of(call) if contents.is_transactional else None
+            if isinstance(transaction, ErrorCode):
+                return self._fail(replace(call, produce=produce), transaction)
+            ticket = self._order.enter(self._keys(call))
+            await self._append_piece(ticket, call, transaction, reply)
+            await asyncio.sleep(0)
+        if reply.waits:
+            await finished(
+                PartitionWait(reply.ended, lambda: NO_REPLY).begin(reply.waits, produce.timeout_ms)
+            )
+        return await paced(self._answer_steps(reply))
+
     async def _append_in_turn(
         self, ticket: Ticket, call: _Call, transaction: InTransaction | None
     ) -> Result:
+        reply = _Reply(call.caller, call.version, call.produce.acks)
+        await self._append_piece(ticket, call, transaction, reply)
+        return await finished(self._finish(reply, call.produce.timeout_ms))
+
+    async def _append_piece(
+        self, ticket: Ticket, call: _Call, transaction: InTransaction | None, reply: _Reply
+    ) -> None:
+        """Append the batches of a request when it is first; add their results to ``reply``."""
         try:
             if not ticket.is_first:
                 await wait_first(ticket)
@@ -267,14 +338,15 @@ class ProduceHandler:
             if prepared is None:
                 prepared = await self._prepare_apart(call)
             if transaction is None:
-                reply = await self._append_in_slices(call, prepared)
+                await self._append_in_slices(reply, call, prepared)
             else:
                 unverified = await self._verified(ticket, call.version, transaction)
                 # No await between the verification and the append.
-                reply = self._append_all(call, prepared, {**call.denied, **unverified})
+                rejected = {**call.denied, **unverified}
+                for _ in self._append_each(reply, call, prepared, rejected):
+                    pass
         finally:
             self._order.leave(ticket)
-        return await reply if isinstance(reply, Awaitable) else reply
 
     # -- validation ------------------------------------------------------------
 
@@ -331,16 +403,16 @@ class ProduceHandler:
             pass
         return self._finish(reply, call.produce.timeout_ms)
 
-    async def _append_in_slices(self, call: _Call, prepared: Mapping[int, Prepared]) -> Reply:
+    async def _append_in_slices(
+        self, reply: _Reply, call: _Call, prepared: Mapping[int, Prepared]
+    ) -> None:
         """Append every batch; other requests are served in between."""
-        reply = _Reply(call.caller, call.version, call.produce.acks)
         size = 0
         for appended in self._append_each(reply, call, prepared, call.denied):
             size += appended
             if size >= SLICE_BYTES:
                 size = 0
                 await asyncio.sleep(0)
-        return self._finish(reply, call.produce.timeout_ms)
 
     def _append_replicated(self, caller: Caller, version: int, body: memoryview) -> Reply | None:
         """Append a small batch on the fast path and wait for followers; None if it is not one."""
@@ -366,16 +438,18 @@ class ProduceHandler:
     ) -> Iterator[int]:
         """Append one partition after the other; yield the bytes of each."""
         results = reply.results
+        before = len(results)
         for topic, partitions in call.produce.topics:
             name = topic if isinstance(topic, str) else self._name_of(topic)
-            reply.topics.append((topic, len(partitions)))
+            reply.add_topic(topic, len(partitions))
             for index, records in partitions:
                 error = rejected.get(TopicPartition(name, index)) if rejected else None
                 if error is not None:
                     results.append(rejected_result(index, error, call.version))
                     continue
                 at = (topic, name, index)
-                results.append(self._append(reply, call, at, records, prepared.get(len(results))))
+                valid = prepared.get(len(results) - before)
+                results.append(self._append(reply, call, at, records, valid))
                 yield 0 if records is None else len(records)
 
     def _append(
@@ -407,7 +481,8 @@ class ProduceHandler:
             appended = partition.append(valid, now=now, required_acks=acks)
         except Fault as fault:
             self._events.produce_failed(name)
-            return _failed_result(call.caller, (name, index), partition, fault)
+            reply.reject(name, index, fault)
+            return _failed_result(index, partition, fault)
         first, last, _, append_time, _ = appended
         self._events.produced(name, last - first + 1, len(valid))
         if acks == ALL:
@@ -457,11 +532,28 @@ class ProduceHandler:
         return wait.begin(reply.waits, timeout_ms)
 
     def _answer(self, reply: _Reply) -> Result:
-        results = reply.results
+        self._log_rejected(reply)
         if reply.acks == 0:
-            failed = any(each.error_code for each in results)
-            return Answer(NO_REPLY, close=True) if failed else NO_REPLY
+            return _no_reply(reply)
         endpoints: dict[int, NodeEndpoint] = {}
+        topics = finish(self._topic_results(reply, endpoints))
+        return [pack_produce(reply.version, topics, 0, tuple(endpoints.values()))]
+
+    def _answer_steps(self, reply: _Reply) -> Steps[Result]:
+        """Return what `_answer` does, and yield often."""
+        self._log_rejected(reply)
+        if reply.acks == 0:
+            return _no_reply(reply)
+        endpoints: dict[int, NodeEndpoint] = {}
+        topics = yield from self._topic_results(reply, endpoints)
+        nodes = tuple(endpoints.values())
+        return [(yield from pack_produce_steps(reply.version, topics, 0, nodes))]
+
+    def _topic_results(
+        self, reply: _Reply, endpoints: dict[int, NodeEndpoint]
+    ) -> Steps[list[TopicResult]]:
+        """Return the results by topic; ``endpoints`` gets the nodes that lead elsewhere."""
+        results = reply.results
         topics: list[TopicResult] = []
         start = 0
         for topic, count in reply.topics:
@@ -473,8 +565,19 @@ class ProduceHandler:
                         found[at] = self._with_leader(reply.caller, topic, each, endpoints)
             if count:  # as in Kafka: a topic without partitions is left out
                 topics.append((topic, found))
-        nodes = tuple(endpoints.values()) if endpoints else ()
-        return [pack_produce(reply.version, topics, 0, nodes)]
+                if not len(topics) % PARTITIONS_PER_PIECE:
+                    yield
+        return topics
+
+    def _log_rejected(self, reply: _Reply) -> None:
+        """Log once per request why batches were not appended."""
+        if reply.rejection is not None:
+            (name, index), fault = reply.rejection
+            log.info(
+                "append rejected partition=%r-%d peer=%s client_id=%r error=%s reason=%s count=%d",
+                *(name, index, reply.caller.peer, reply.caller.client_id, fault.code.name, fault),
+                reply.rejections,
+            )
 
     def _with_leader(
         self,
@@ -585,21 +688,19 @@ def _producer_id(records: memoryview | None, connection: Hashable) -> Hashable:
     return producer_id if producer_id >= 0 else connection
 
 
-def _failed_result(
-    caller: Caller, at: tuple[str, int], partition: Partition | None, fault: Fault
-) -> PartitionResult:
-    """Log why a batch was not appended, at INFO if the client may be at fault, and return it."""
-    is_routine = isinstance(fault, NotLeader | UnknownTopicOrPartition | UnknownTopicId)
-    log.log(
-        logging.DEBUG if is_routine else logging.INFO,
-        "append rejected partition=%r-%d peer=%s client_id=%r error=%s reason=%s",
-        *(*at, caller.peer, caller.client_id, fault.code.name, fault),
-    )
+def _no_reply(reply: _Reply) -> Result:
+    """Return the reply to acks=0: none, or a closed connection after an error."""
+    failed = any(each.error_code for each in reply.results)
+    return Answer(NO_REPLY, close=True) if failed else NO_REPLY
+
+
+def _failed_result(index: int, partition: Partition | None, fault: Fault) -> PartitionResult:
+    """Return the result of a batch that was not appended."""
     start = -1
     if partition is not None and not isinstance(fault, _WITHOUT_LOG_START):
         start = partition.log.log_start_offset
     if isinstance(fault, RecordsRejected | TimestampsRejected):
         return PartitionResult(
-            at[1], fault.code, -1, -1, start, fault.errors, error_message=str(fault)
+            index, fault.code, -1, -1, start, fault.errors, error_message=str(fault)
         )
-    return PartitionResult(at[1], fault.code, log_start_offset=start)
+    return PartitionResult(index, fault.code, log_start_offset=start)

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
 from ottla.api.produce_request import FLEXIBLE_VERSION_FIRST
 from ottla.api.record_validation import RecordError
+from ottla.api.replies import Steps, finish
 from ottla.protocol.codec.primitives import uvarint
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Uuid
@@ -58,6 +59,9 @@ class PartitionResult(NamedTuple):
     current_leader: CurrentLeader | None = None
 
 
+TOPICS_PER_STEP: Final = 200
+"""Topics that are encoded between two yields."""
+
 TopicResult = tuple[str | Uuid, Sequence[PartitionResult]]
 
 
@@ -80,8 +84,36 @@ def pack_produce(
         name, partitions = topics[0]
         if len(partitions) == 1:
             return _single(name, _flexible(partitions[0], version), throttle_ms)
+    return finish(_pack_flexible(version, topics, throttle_ms, endpoints))
+
+
+def pack_produce_steps(
+    version: int,
+    topics: Sequence[TopicResult],
+    throttle_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> Steps[bytes]:
+    """Encode the body of a response with many topics, and yield often."""
+    if version >= FLEXIBLE_VERSION_FIRST:
+        return (yield from _pack_flexible(version, topics, throttle_ms, endpoints))
+    parts = []
+    for start in range(0, len(topics), TOPICS_PER_STEP):
+        packed = pack_produce(version, topics[start : start + TOPICS_PER_STEP])
+        parts.append(packed[_INT32.size : -_INT32.size])
+        yield
+    return b"".join((_INT32.pack(len(topics)), *parts, _INT32.pack(throttle_ms)))
+
+
+def _pack_flexible(
+    version: int,
+    topics: Sequence[TopicResult],
+    throttle_ms: int,
+    endpoints: Sequence[NodeEndpoint],
+) -> Steps[bytes]:
     parts = [uvarint(len(topics) + 1)]
-    for name, partitions in topics:
+    for count, (name, partitions) in enumerate(topics, 1):
+        if not count % TOPICS_PER_STEP:
+            yield
         parts.append(_compact_string(name) if isinstance(name, str) else name)
         parts.append(uvarint(len(partitions) + 1))
         parts += [_flexible(each, version) for each in partitions]

@@ -17,10 +17,12 @@ Pure, and all or nothing: a malformed body is a fault before anything is appende
 last field are ignored, as in Kafka.
 """
 
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 
+from ottla.api.replies import Steps, finish
 from ottla.protocol.codec.primitives import (
     STRING_LENGTH_MAX,
     read_uvarint,
@@ -32,6 +34,8 @@ from ottla.protocol.types import Uuid
 
 FLEXIBLE_VERSION_FIRST: Final = 9
 TOPIC_ID_VERSION_FIRST: Final = 13
+PARTITIONS_PER_PIECE: Final = 200
+"""Partitions of a request that are served at once; one with more is served in pieces."""
 
 _ACKS_AND_TIMEOUT: Final = Struct(">hi")
 _INT16: Final = Struct(">h")
@@ -58,14 +62,52 @@ def parse_produce(body: memoryview, version: int) -> ProduceBody:
     Raises:
         ProtocolFault: the body ends early, or contains an impossible length.
     """
+    return finish(parse_produce_steps(body, version))
+
+
+def parse_produce_steps(body: memoryview, version: int) -> Steps[ProduceBody]:
+    """Read a body as `parse_produce` does; yield after `PARTITIONS_PER_PIECE` topics or partitions.
+
+    So a request that does not yield is served at once, and one that does in pieces.
+    """
     try:
         if version < FLEXIBLE_VERSION_FIRST:
-            return _parse_classic(body)
-        return _parse_flexible(body, version >= TOPIC_ID_VERSION_FIRST)
+            return (yield from _parse_classic(body))
+        return (yield from _parse_flexible(body, version >= TOPIC_ID_VERSION_FIRST))
     except (IndexError, struct_error):
         raise ProtocolFault("Produce: the body ends within a field") from None
     except UnicodeDecodeError:
         raise ProtocolFault("Produce: a name is not UTF-8") from None
+
+
+def pieces_of(produce: ProduceBody) -> Iterator[ProduceBody]:
+    """Yield requests with a bounded number of topics and partitions, in order."""
+    topics: list[Topic] = []
+    free = PARTITIONS_PER_PIECE
+    for topic, partitions in produce.topics:
+        at = 0
+        while True:
+            taken = partitions[at : at + free]
+            topics.append((topic, taken))
+            at += len(taken)
+            free -= len(taken) + 1
+            if free <= 0:
+                yield produce._replace(topics=topics)
+                topics, free = [], PARTITIONS_PER_PIECE
+            if at >= len(partitions):
+                break
+    if topics:
+        yield produce._replace(topics=topics)
+
+
+def each_once_steps(produce: ProduceBody) -> Steps[ProduceBody]:
+    """Return what `each_once` does, and yield often."""
+    merged: dict[str | Uuid, dict[int, memoryview | None]] = {}
+    for count, (topic, partitions) in enumerate(produce.topics):
+        merged.setdefault(topic, {}).update(partitions)
+        if not count % PARTITIONS_PER_PIECE:
+            yield
+    return produce._replace(topics=[(topic, list(rest.items())) for topic, rest in merged.items()])
 
 
 def each_once(produce: ProduceBody) -> ProduceBody:
@@ -91,7 +133,7 @@ def each_once(produce: ProduceBody) -> ProduceBody:
 # -- versions 3 to 8 ---------------------------------------------------------
 
 
-def _parse_classic(body: memoryview) -> ProduceBody:
+def _parse_classic(body: memoryview) -> Steps[ProduceBody]:
     transactional_id, position = _string(body, 0)
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(body, position)
     count, position = _count(body, position + _ACKS_AND_TIMEOUT.size)
@@ -107,7 +149,11 @@ def _parse_classic(body: memoryview) -> ProduceBody:
             position += _TWO_INT32.size
             records, position = _records(body, position, length)
             partitions.append((index, records))
+            if not len(partitions) % PARTITIONS_PER_PIECE:
+                yield
         topics.append((name, partitions))
+        if not len(topics) % PARTITIONS_PER_PIECE:
+            yield
     return ProduceBody(transactional_id, acks, timeout_ms, topics)
 
 
@@ -147,7 +193,7 @@ def _records(body: memoryview, position: int, length: int) -> tuple[memoryview |
 # -- versions 9 to 13 --------------------------------------------------------
 
 
-def _parse_flexible(body: memoryview, has_topic_ids: bool) -> ProduceBody:
+def _parse_flexible(body: memoryview, has_topic_ids: bool) -> Steps[ProduceBody]:
     length, position = _uvarint(body, 0)
     transactional_id: str | None = None
     if length:
@@ -162,14 +208,16 @@ def _parse_flexible(body: memoryview, has_topic_ids: bool) -> ProduceBody:
         else:
             length, position = _uvarint(body, position)
             name, position = _text(body, position, length - 1)
-        partitions, position = _compact_partitions(body, position)
+        partitions, position = yield from _compact_partitions(body, position)
         position = _end_struct(body, position)
         topics.append((name, partitions))
+        if not len(topics) % PARTITIONS_PER_PIECE:
+            yield
     _end_struct(body, position)
     return ProduceBody(transactional_id, acks, timeout_ms, topics)
 
 
-def _compact_partitions(body: memoryview, position: int) -> tuple[list[Partition], int]:
+def _compact_partitions(body: memoryview, position: int) -> Steps[tuple[list[Partition], int]]:
     count, position = _compact_count(body, position)
     partitions: list[Partition] = []
     for _ in range(count):
@@ -178,6 +226,8 @@ def _compact_partitions(body: memoryview, position: int) -> tuple[list[Partition
         records, position = _records(body, position, length - 1)
         position = _end_struct(body, position)
         partitions.append((index, records))
+        if not len(partitions) % PARTITIONS_PER_PIECE:
+            yield
     return partitions, position
 
 

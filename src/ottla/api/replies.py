@@ -221,6 +221,16 @@ def finish(steps: Steps[T]) -> T:
         return result
 
 
+def at_once(steps: Steps[T]) -> T | None:
+    """Return the result of ``steps`` if they end without a yield, else None: they go on later."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    return None
+
+
 # A tuple: a union of types would be constructed at every check.
 IN_MEMORY: Final = (bytes, bytearray, memoryview)
 

@@ -22,15 +22,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from ottla.api.authorization_rules import CONTROLLER_RULES, RULES
-from ottla.api.surface_row import Api, Forwarding, Handler, Throttle
+from ottla.api.surface_row import Api, Forwarding, Handler, Lists, Throttle
 from ottla.metadata.features import SHARE_VERSION
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.api_keys import ApiKey
 
 
-def _decision(name: str) -> Handler:
+def _decision(name: str, *lists: Lists) -> Handler:
     name = f"ottla.api.controller_decisions:{name}"
-    return Handler(name, is_decision=True, is_loaded_at_start=True)
+    return Handler(name, is_decision=True, is_loaded_at_start=True, lists=lists)
 
 
 _FORWARD: Final = Handler("ottla.api.envelope:Forwarder.forward", raw=True, is_loaded_at_start=True)
@@ -87,7 +87,10 @@ _RECORDS: Final = (
     ),
     Api(
         key=ApiKey.DESCRIBE_PRODUCERS,
-        broker=Handler("ottla.api.describe_producers:DescribeProducersHandler.handle"),
+        broker=Handler(
+            "ottla.api.describe_producers:DescribeProducersHandler.handle",
+            lists=(Lists("topics", "topics", "partition_indexes", "partitions"),),
+        ),
     ),
     Api(
         key=ApiKey.DESCRIBE_LOG_DIRS,
@@ -96,7 +99,10 @@ _RECORDS: Final = (
     ),
     Api(
         key=ApiKey.ALTER_REPLICA_LOG_DIRS,
-        broker=Handler("ottla.api.log_dirs:AlterLogDirsHandler.on_alter_replica_log_dirs"),
+        broker=Handler(
+            "ottla.api.log_dirs:AlterLogDirsHandler.on_alter_replica_log_dirs",
+            lists=(Lists("dirs", "results", "topics"),),
+        ),
     ),
 )
 
@@ -152,28 +158,33 @@ _CHANGES: Final = (
     Api(
         key=ApiKey.CREATE_TOPICS,
         broker=_FORWARD,
-        controller=_decision("create_topics"),
+        controller=_decision("create_topics", Lists("topics", "topics")),
         forwarding=_TIMED_CHANGE,
         throttle=Throttle.CONTROLLER_MUTATION,
     ),
     Api(
         key=ApiKey.DELETE_TOPICS,
         broker=_FORWARD,
-        controller=_decision("delete_topics"),
+        controller=_decision(
+            "delete_topics", Lists("topics", "responses"), Lists("topic_names", "responses")
+        ),
         forwarding=_TIMED_CHANGE,
         throttle=Throttle.CONTROLLER_MUTATION,
     ),
     Api(
         key=ApiKey.CREATE_PARTITIONS,
         broker=_FORWARD,
-        controller=_decision("create_partitions"),
+        controller=_decision("create_partitions", Lists("topics", "results")),
         forwarding=_TIMED_CHANGE,
         throttle=Throttle.CONTROLLER_MUTATION,
     ),
     Api(
         key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         broker=_FORWARD,
-        controller=_decision("alter_partition_reassignments"),
+        controller=_decision(
+            "alter_partition_reassignments",
+            Lists("topics", "responses", "partitions", "partitions"),
+        ),
         forwarding=_CHANGE,
     ),
     # Only read, and yet decided in its turn: a client finds a reassignment that it just began.
@@ -195,14 +206,18 @@ _CHANGES: Final = (
     # A broker settles log levels and its own settings itself and forwards the rest.
     Api(
         key=ApiKey.ALTER_CONFIGS,
-        broker=Handler("ottla.api.config_changes:ConfigChangeHandlers.on_alter_configs"),
-        controller=_decision("alter_configs"),
+        broker=Handler(
+            "ottla.api.config_changes:ConfigChangeHandlers.on_alter_configs",
+            lists=(Lists("resources", "responses"),),
+        ),
+        controller=_decision("alter_configs", Lists("resources", "responses")),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
         broker=Handler(
-            "ottla.api.config_changes:ConfigChangeHandlers.on_incremental_alter_configs"
+            "ottla.api.config_changes:ConfigChangeHandlers.on_incremental_alter_configs",
+            lists=(Lists("resources", "responses"),),
         ),
         controller=Handler(
             "ottla.api.config_changes:ControllerConfigChanges.on_incremental_alter_configs"
@@ -212,7 +227,7 @@ _CHANGES: Final = (
     Api(
         key=ApiKey.ALTER_CLIENT_QUOTAS,
         broker=_FORWARD,
-        controller=_decision("alter_client_quotas"),
+        controller=_decision("alter_client_quotas", Lists("entries", "entries")),
         forwarding=_CHANGE,
     ),
     Api(
@@ -239,13 +254,13 @@ _ACCESS: Final = (
     Api(
         key=ApiKey.CREATE_ACLS,
         broker=_FORWARD,
-        controller=_decision("create_acls"),
+        controller=_decision("create_acls", Lists("creations", "results")),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.DELETE_ACLS,
         broker=_FORWARD,
-        controller=_decision("delete_acls"),
+        controller=_decision("delete_acls", Lists("filters", "filter_results")),
         forwarding=_CHANGE,
     ),
     Api(
@@ -256,7 +271,11 @@ _ACCESS: Final = (
     Api(
         key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         broker=_FORWARD,
-        controller=_decision("alter_user_scram_credentials"),
+        controller=_decision(
+            "alter_user_scram_credentials",
+            Lists("deletions", "results"),
+            Lists("upsertions", "results"),
+        ),
         forwarding=_CHANGE,
     ),
     # Forwarded only for authenticated clients; a broker refuses others itself.
@@ -328,7 +347,10 @@ _NODES: Final = (
     ),
     Api(
         key=ApiKey.WRITE_TXN_MARKERS,
-        broker=Handler("ottla.api.txn_markers:TxnMarkersHandler.on_write"),
+        broker=Handler(
+            "ottla.api.txn_markers:TxnMarkersHandler.on_write",
+            lists=(Lists("markers", "markers", "topics", "topics"),),
+        ),
         throttle=Throttle.EXEMPT,
     ),
 )
@@ -397,20 +419,44 @@ _GROUPS: Final = (
         broker=Handler("ottla.api.groups:GroupHandlers.describe_steps"),
     ),
     Api(key=ApiKey.LIST_GROUPS, broker=Handler("ottla.api.groups:GroupHandlers.on_list")),
-    Api(key=ApiKey.DELETE_GROUPS, broker=Handler("ottla.api.groups:GroupHandlers.on_delete")),
+    Api(
+        key=ApiKey.DELETE_GROUPS,
+        broker=Handler(
+            "ottla.api.groups:GroupHandlers.on_delete", lists=(Lists("groups_names", "results"),)
+        ),
+    ),
     Api(
         key=ApiKey.OFFSET_COMMIT,
-        broker=Handler("ottla.api.offsets:OffsetHandlers.on_commit", fast_path="fast_path"),
+        broker=Handler(
+            "ottla.api.offsets:OffsetHandlers.on_commit",
+            fast_path="fast_path",
+            lists=(Lists("topics", "topics", "partitions", "partitions"),),
+        ),
     ),
-    Api(key=ApiKey.OFFSET_FETCH, broker=Handler("ottla.api.offsets:OffsetHandlers.on_fetch")),
-    Api(key=ApiKey.OFFSET_DELETE, broker=Handler("ottla.api.offsets:OffsetHandlers.on_delete")),
+    Api(
+        key=ApiKey.OFFSET_FETCH,
+        broker=Handler(
+            "ottla.api.offsets:OffsetHandlers.on_fetch",
+            lists=(Lists("groups", "groups", "topics", "topics"),),
+        ),
+    ),
+    Api(
+        key=ApiKey.OFFSET_DELETE,
+        broker=Handler(
+            "ottla.api.offsets:OffsetHandlers.on_delete",
+            lists=(Lists("topics", "topics", "partitions", "partitions"),),
+        ),
+    ),
     Api(
         key=ApiKey.CONSUMER_GROUP_HEARTBEAT,
         broker=Handler("ottla.api.consumer_groups:ConsumerGroupHandlers.on_heartbeat"),
     ),
     Api(
         key=ApiKey.CONSUMER_GROUP_DESCRIBE,
-        broker=Handler("ottla.api.consumer_groups:ConsumerGroupHandlers.on_describe"),
+        broker=Handler(
+            "ottla.api.consumer_groups:ConsumerGroupHandlers.on_describe",
+            lists=(Lists("group_ids", "groups"),),
+        ),
     ),
     Api(
         key=ApiKey.STREAMS_GROUP_HEARTBEAT,
@@ -418,7 +464,10 @@ _GROUPS: Final = (
     ),
     Api(
         key=ApiKey.STREAMS_GROUP_DESCRIBE,
-        broker=Handler("ottla.api.streams_groups:StreamsGroupHandlers.on_describe"),
+        broker=Handler(
+            "ottla.api.streams_groups:StreamsGroupHandlers.on_describe",
+            lists=(Lists("group_ids", "groups"),),
+        ),
     ),
 )
 
@@ -430,7 +479,10 @@ _TRANSACTIONS: Final = (
     ),
     Api(
         key=ApiKey.ADD_PARTITIONS_TO_TXN,
-        broker=Handler("ottla.api.transactions:TransactionHandlers.on_add_partitions"),
+        broker=Handler(
+            "ottla.api.transactions:TransactionHandlers.on_add_partitions",
+            lists=(Lists("transactions", "results_by_transaction"),),
+        ),
     ),
     Api(
         key=ApiKey.ADD_OFFSETS_TO_TXN,
@@ -439,11 +491,17 @@ _TRANSACTIONS: Final = (
     Api(key=ApiKey.END_TXN, broker=Handler("ottla.api.transactions:TransactionHandlers.on_end")),
     Api(
         key=ApiKey.TXN_OFFSET_COMMIT,
-        broker=Handler("ottla.api.txn_offsets:TxnOffsetHandler.on_commit"),
+        broker=Handler(
+            "ottla.api.txn_offsets:TxnOffsetHandler.on_commit",
+            lists=(Lists("topics", "topics", "partitions", "partitions"),),
+        ),
     ),
     Api(
         key=ApiKey.DESCRIBE_TRANSACTIONS,
-        broker=Handler("ottla.api.describe_transactions:DescribeTransactionsHandlers.on_describe"),
+        broker=Handler(
+            "ottla.api.describe_transactions:DescribeTransactionsHandlers.on_describe",
+            lists=(Lists("transactional_ids", "transaction_states"),),
+        ),
     ),
     Api(
         key=ApiKey.LIST_TRANSACTIONS,
@@ -470,51 +528,78 @@ _SHARE_GROUPS: Final = (
     ),
     Api(
         key=ApiKey.SHARE_GROUP_DESCRIBE,
-        broker=Handler("ottla.api.share_groups:ShareGroupHandlers.on_describe"),
+        broker=Handler(
+            "ottla.api.share_groups:ShareGroupHandlers.on_describe",
+            lists=(Lists("group_ids", "groups"),),
+        ),
         feature=SHARE_VERSION,
     ),
     Api(
         key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-        broker=Handler("ottla.api.share_offsets:ShareOffsetHandlers.on_describe"),
+        broker=Handler(
+            "ottla.api.share_offsets:ShareOffsetHandlers.on_describe",
+            lists=(Lists("groups", "groups", "topics", "topics"),),
+        ),
         feature=SHARE_VERSION,
     ),
     Api(
         key=ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-        broker=Handler("ottla.api.share_offsets:ShareOffsetHandlers.on_alter"),
+        broker=Handler(
+            "ottla.api.share_offsets:ShareOffsetHandlers.on_alter",
+            lists=(Lists("topics", "responses", "partitions", "partitions"),),
+        ),
         feature=SHARE_VERSION,
     ),
     Api(
         key=ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-        broker=Handler("ottla.api.share_offsets:ShareOffsetHandlers.on_delete"),
+        broker=Handler(
+            "ottla.api.share_offsets:ShareOffsetHandlers.on_delete",
+            lists=(Lists("topics", "responses"),),
+        ),
         feature=SHARE_VERSION,
     ),
     Api(
         key=ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-        broker=Handler("ottla.api.share_state:ShareStateHandlers.on_initialize"),
+        broker=Handler(
+            "ottla.api.share_state:ShareStateHandlers.on_initialize",
+            lists=(Lists("topics", "results", "partitions", "partitions"),),
+        ),
         feature=SHARE_VERSION,
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.READ_SHARE_GROUP_STATE,
-        broker=Handler("ottla.api.share_state:ShareStateHandlers.on_read"),
+        broker=Handler(
+            "ottla.api.share_state:ShareStateHandlers.on_read",
+            lists=(Lists("topics", "results", "partitions", "partitions"),),
+        ),
         feature=SHARE_VERSION,
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.WRITE_SHARE_GROUP_STATE,
-        broker=Handler("ottla.api.share_state:ShareStateHandlers.on_write"),
+        broker=Handler(
+            "ottla.api.share_state:ShareStateHandlers.on_write",
+            lists=(Lists("topics", "results", "partitions", "partitions"),),
+        ),
         feature=SHARE_VERSION,
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.DELETE_SHARE_GROUP_STATE,
-        broker=Handler("ottla.api.share_state:ShareStateHandlers.on_delete"),
+        broker=Handler(
+            "ottla.api.share_state:ShareStateHandlers.on_delete",
+            lists=(Lists("topics", "results", "partitions", "partitions"),),
+        ),
         feature=SHARE_VERSION,
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-        broker=Handler("ottla.api.share_state:ShareStateHandlers.on_summary"),
+        broker=Handler(
+            "ottla.api.share_state:ShareStateHandlers.on_summary",
+            lists=(Lists("topics", "results", "partitions", "partitions"),),
+        ),
         feature=SHARE_VERSION,
         throttle=Throttle.EXEMPT,
     ),

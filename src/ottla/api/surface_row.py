@@ -1,6 +1,7 @@
 """The columns of the API surface: what one row of `ottla.api.surface` can say."""
 
 import enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -8,6 +9,15 @@ from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.schema import Versions
 from ottla.security.acl import AclOperation, ResourceType
+
+
+class Lists(NamedTuple):
+    """Names of fields: a list of the request, its result in the reply, and the lists within."""
+
+    rows: str
+    results: str
+    items: str = ""
+    item_results: str = ""
 
 
 class Handler(msgspec.Struct, frozen=True):
@@ -30,6 +40,9 @@ class Handler(msgspec.Struct, frozen=True):
     """Whether a broker holds the request until it has been unfenced once (`StartGate`)."""
     fast_path: str | None = None
     """The method of the class that returns the fast path, or None where it does not apply."""
+    lists: tuple[Lists, ...] = ()
+    """The lists by which a long request is served in pieces (`ottla.api.pieces`); of a decision,
+    those whose length is limited (`ottla.api.long_changes`)."""
 
     @property
     def owner(self) -> str:

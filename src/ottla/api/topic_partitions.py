@@ -73,6 +73,8 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
         page = _Page(image, caller.listener, room, operations)
         has_room = True
         for count, name in enumerate(names):
+            if not count % ITEMS_PER_STEP:
+                yield
             if not self.access.allows(
                 caller, AclOperation.DESCRIBE, ResourceType.TOPIC, name, is_audited=not is_all
             ):
@@ -84,8 +86,6 @@ class TopicPartitionsHandlers(msgspec.Struct, frozen=True):
             has_room = has_room and page.take(name, start, is_all=is_all)
             if not has_room and is_all:
                 break
-            if not count % ITEMS_PER_STEP:
-                yield
         return page.finish()
 
 

@@ -22,6 +22,7 @@ from ottla.api.replies import (
     NoReply,
     Result,
     Steps,
+    finish,
     length_of,
 )
 from ottla.api.routes import Caller, FastPath, Route, Routes
@@ -157,8 +158,8 @@ class Dispatcher(msgspec.Struct, frozen=True):
         chunks: list[Chunk] = [out]
         return replace(result, body=chunks) if isinstance(result, Answer) else chunks
 
-    def call(self, caller: Caller, call: Call) -> Handled:
-        """Call the handler. An exception becomes an error reply.
+    def call(self, caller: Caller, call: Call, *, is_long: bool = False) -> Handled:
+        """Call the handler. An exception becomes an error reply, of a long request in steps.
 
         Raises:
             ProtocolFault: of a raw handler: the body is no message.
@@ -172,10 +173,15 @@ class Dispatcher(msgspec.Struct, frozen=True):
         except Exception as error:
             if call.message is None and isinstance(error, ProtocolFault):
                 raise  # a raw handler decodes the body itself: it is not a message
-            return self.failure(caller, call, error)
+            steps = self.failure_steps(caller, call, error)
+            return steps if is_long else finish(steps)
 
     def failure(self, caller: Caller, call: Call, error: BaseException) -> Result:
         """Return the error reply, or close the connection where the version has no error field."""
+        return finish(self.failure_steps(caller, call, error))
+
+    def failure_steps(self, caller: Caller, call: Call, error: BaseException) -> Steps[Result]:
+        """Return what `failure` does, in steps: the reply may repeat all names of the request."""
         request, code = call.request, to_error_code(error)
         self.events.request_failed(self.listener, request.key, code)
         log.log(
@@ -186,7 +192,8 @@ class Dispatcher(msgspec.Struct, frozen=True):
             exc_info=None if is_planned(error) else error,
         )
         message = call.message if call.message is not None else self._decoded(request)
-        body = error_replies.error_reply(request.key, request.version, message, code)
+        steps = error_replies.error_reply_steps(request.key, request.version, message, code)
+        body = yield from steps
         return Answer(NoReply.NO_REPLY, close=True) if body is None else body
 
     def settle(self, caller: Caller, call: Call, result: Result) -> Outgoing:

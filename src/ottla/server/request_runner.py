@@ -234,8 +234,8 @@ class RequestRunner:
             call.trace = self._trace(call, since, len(frame))
         return call
 
-    def _call(self, caller: Caller, call: Call) -> Handled:
-        reply = self._context.dispatcher.call(caller, call)
+    def _call(self, caller: Caller, call: Call, *, is_long: bool = False) -> Handled:
+        reply = self._context.dispatcher.call(caller, call, is_long=is_long)
         if call.trace is not None:
             call.trace.called_s = self._loop.time()
         return reply
@@ -362,7 +362,7 @@ class RequestRunner:
             pending.granted = NO_GRANT
         pending.caller = dispatcher.caller_of(call, self.caller)
         self._identify(pending.caller)
-        reply = self._call(pending.caller, call)
+        reply = self._call(pending.caller, call, is_long=True)
         self._state.on_frames(FrameEvent.DECODED)
         if not self._state.is_ended:
             self._owner.serve_frames()
@@ -404,9 +404,24 @@ class RequestRunner:
             self._fail(pending, error)
             raise
         except Exception as error:  # noqa: BLE001 - every error of a handler becomes a reply
-            self._fail(pending, error)
+            await self._fail_in_steps(pending, error)
         else:
             self._finish(pending, result)
+
+    async def _fail_in_steps(self, pending: PendingRequest, error: Exception) -> None:
+        """Fail as `_fail` does; the error reply to a long request is made and encoded in steps."""
+        if not pending.is_long or self._state.is_ended:
+            self._fail(pending, error)
+            return
+        scheduler, dispatcher = self._context.scheduler, self._context.dispatcher
+        try:
+            steps = dispatcher.failure_steps(pending.caller, pending.call, error)
+            result = self._charge(pending, await scheduler.complete(steps))
+            result = await scheduler.complete(dispatcher.encode_steps(pending.call, result))
+        except asyncio.CancelledError as cancelled:
+            self._fail(pending, cancelled)
+            raise
+        self._finish(pending, result)
 
     def _future_done(self, pending: PendingRequest, done: "asyncio.Future[Result]") -> None:
         if done.cancelled():
