@@ -2,14 +2,18 @@
 
 import hashlib
 import hmac
+from typing import Any
 
 import pytest
 from controller_images import after, image_of
 
+from ottla.api.replies import finish
 from ottla.config.values import Password
-from ottla.controller import tokens
+from ottla.controller import token_index, tokens
 from ottla.controller.decision import Decision
+from ottla.controller.token_index import TokenIndex
 from ottla.controller.tokens import (
+    TOKENS_PER_OWNER_MAX,
     TokenContext,
     decide_create_delegation_token,
     decide_expire_delegation_token,
@@ -28,6 +32,7 @@ from ottla.protocol.messages.create_delegation_token import (
 from ottla.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenOwner,
     DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
 )
 from ottla.protocol.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
@@ -52,7 +57,7 @@ OLD = image_of(version=MetadataVersion.IBP_3_6_IV1)
 def context(
     now: int = 0, requester: Principal = ALICE, secret: Password | None = SECRET
 ) -> TokenContext:
-    return TokenContext(requester, Millis(now), secret, LIFETIME, RENEWAL)
+    return TokenContext(requester, Millis(now), secret, LIFETIME, RENEWAL, TokenIndex())
 
 
 def create(
@@ -80,6 +85,10 @@ def expire(
     return decide_expire_delegation_token(
         image, ExpireDelegationTokenRequest(password, period), within
     )
+
+
+def describe(*arguments: Any) -> DescribeDelegationTokenResponse:
+    return finish(describe_delegation_tokens(*arguments))
 
 
 RENEWERS = [CreatableRenewers("User", "bob")]
@@ -154,7 +163,7 @@ def test_tokens_are_disabled_without_a_secret() -> None:
     assert create(within=off).reply.error_code == expected
     assert renew(WITH, PASSWORD, off).reply.error_code == expected
     assert expire(WITH, PASSWORD, off).reply.error_code == expected
-    reply = describe_delegation_tokens(WITH, request, off, lambda _: True)
+    reply = describe(WITH, request, off, lambda _: True)
     assert (reply.error_code, reply.tokens) == (expected, [])
 
 
@@ -258,7 +267,7 @@ def test_expired_tokens_are_removed_in_portions(monkeypatch: pytest.MonkeyPatch)
 def described(who: Principal, *owners: Principal, may: bool = False) -> int:
     named = [DescribeDelegationTokenOwner(*owner) for owner in owners] if owners else None
     request = DescribeDelegationTokenRequest(named)
-    reply = describe_delegation_tokens(WITH, request, context(0, who), lambda _: may)
+    reply = describe(WITH, request, context(0, who), lambda _: may)
     for token in reply.tokens:
         assert token.hmac == PASSWORD
         assert [(r.principal_type, r.principal_name) for r in token.renewers] == [BOB]
@@ -276,7 +285,7 @@ def test_describe_filters_by_owner() -> None:
     assert described(ALICE, ALICE) == described(ALICE, BOB) == 1
     assert described(ALICE, EVE) == 0
     request = DescribeDelegationTokenRequest([])
-    assert describe_delegation_tokens(WITH, request, context(), lambda _: True).tokens == []
+    assert describe(WITH, request, context(), lambda _: True).tokens == []
 
 
 def test_principal_name_may_contain_colons() -> None:
@@ -286,3 +295,62 @@ def test_principal_name_may_contain_colons() -> None:
 def test_secret_is_not_shown() -> None:
     assert "shared" not in repr(context())
     assert "shared" not in repr(MADE)
+
+
+# -- many tokens ---------------------------------------------------------------------------------
+
+
+def with_tokens(count: int) -> tuple[Image, list[bytes]]:
+    """Return an image with tokens of alice, and their passwords."""
+    image, passwords = IMAGE, []
+    for number in range(count):
+        made = create(image, token_id=Uuid(number.to_bytes(16, "big")))
+        image = after(image, made)
+        passwords.append(bytes(made.reply.hmac))
+    return image, passwords
+
+
+def test_password_of_a_token_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    image, passwords = with_tokens(50)
+    computed: list[str] = []
+    real = token_index.token_hmac
+
+    def counting(secret: Password, token_id: str) -> bytes:
+        computed.append(token_id)
+        return real(secret, token_id)
+
+    monkeypatch.setattr(token_index, "token_hmac", counting)
+    within = context()
+    for password in passwords:
+        decision = renew(image, password, within)
+        assert decision.reply.error_code == 0
+        image = after(image, decision)
+    assert sorted(computed) == sorted(image.delegation_tokens)
+
+
+def test_index_follows_removed_and_new_tokens() -> None:
+    image, passwords = with_tokens(3)
+    within = context()
+    gone = after(image, expire(image, passwords[0], within))
+    assert renew(gone, passwords[0], within).reply.error_code == (
+        ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+    )
+    assert renew(gone, passwords[1], within).reply.error_code == 0
+    assert renew(image, passwords[0], within).reply.error_code == 0
+    other = context(secret=Password("another secret"))._replace(index=within.index)
+    assert renew(image, passwords[1], other).reply.error_code == (
+        ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+    )
+
+
+def test_tokens_of_an_owner_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "TOKENS_PER_OWNER_MAX", 3)
+    image, passwords = with_tokens(3)
+    within, token_id = context(), Uuid(bytes(15) + b"x")
+    refused = create(image, within=within, token_id=token_id)
+    assert refused.reply.error_code == ErrorCode.POLICY_VIOLATION
+    assert not refused.records
+    assert create(image, within=context(requester=BOB), token_id=token_id).reply.error_code == 0
+    image = after(image, expire(image, passwords[0], within))
+    assert create(image, within=within, token_id=token_id).reply.error_code == 0
+    assert TOKENS_PER_OWNER_MAX >= 100, "enough for a job with a token per task"

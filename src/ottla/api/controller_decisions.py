@@ -23,6 +23,7 @@ from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision import ControllerState, Decision
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.mutation_quotas import MutationQuotas
+from ottla.controller.token_index import TokenIndex
 from ottla.metadata.image import Image
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -93,6 +94,8 @@ class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
     liveness: Liveness
     random: Random
     tokens: TokenSettings = TokenSettings()
+    token_index: TokenIndex = msgspec.field(default_factory=TokenIndex)
+    """Finds tokens by their passwords."""
     access: Access = OPEN
     """Authorizes changes. ACLs can be created only if they are enforced."""
     mutations: MutationQuotas = msgspec.field(default_factory=MutationQuotas)
@@ -153,6 +156,7 @@ class DecisionCall(msgspec.Struct, frozen=True):
             held.secret,
             held.lifetime_ms_max,
             held.renewal_ms,
+            self.context.token_index,
         )
 
 

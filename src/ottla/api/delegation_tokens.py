@@ -19,9 +19,10 @@ import msgspec
 from ottla.api.controller_decisions import TokenSettings, allows_token_requests
 from ottla.api.envelope import Forwarder
 from ottla.api.group_access import May
-from ottla.api.replies import Reply
+from ottla.api.replies import Handled, Reply
 from ottla.api.routes import Caller
 from ottla.controller import tokens
+from ottla.controller.token_index import TokenIndex
 from ottla.metadata.access import DelegationToken
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
@@ -83,7 +84,7 @@ class TokenDescriptions(msgspec.Struct, frozen=True):
 
     def on_describe(
         self, caller: Caller, request: DescribeDelegationTokenRequest, version: int
-    ) -> DescribeDelegationTokenResponse:
+    ) -> Handled:
         """Return the tokens that the caller may see."""
         if not allows_token_requests(caller):
             return DescribeDelegationTokenResponse(NOT_ALLOWED)
@@ -99,5 +100,6 @@ class TokenDescriptions(msgspec.Struct, frozen=True):
             held.secret,
             held.lifetime_ms_max,
             held.renewal_ms,
+            TokenIndex(),
         )
         return tokens.describe_delegation_tokens(self.image(), request, context, may_describe)

@@ -1,17 +1,19 @@
 """Delegation tokens: create, renew, expire, describe, and remove expired ones (KIP-48).
 
 A token is an id and a password. The password is the HMAC-SHA-512 of the id under a secret that all
-nodes share; it is never stored, and a token is found by computing the password of each one. Times
-are in ms since 1970. A token is valid until ``expiration``, which renewal extends, and never beyond
-``max``, which is fixed at creation.
+nodes share; it is never stored (`ottla.controller.token_index`). Any client that logged in may
+create tokens, so an owner has at most `TOKENS_PER_OWNER_MAX`; Kafka has no bound.
+
+Times are in ms since 1970. A token is valid until ``expiration``, which renewal extends, and never
+beyond ``max``, which is fixed at creation.
 """
 
-import hmac
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from typing import Final, NamedTuple
 
 from ottla.config.values import Password
 from ottla.controller.decision import Decision
+from ottla.controller.token_index import TokenIndex, token_hmac
 from ottla.metadata.access import DelegationToken
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
@@ -46,6 +48,8 @@ LONG_MAX = (1 << 63) - 1
 NO_TIME = -1
 # As many as Kafka removes at a time; the next run removes the rest.
 EXPIRED_MAX = 1000
+TOKENS_PER_OWNER_MAX: Final = 1000
+DESCRIBED_PER_STEP: Final = 64
 
 
 class TokenContext(NamedTuple):
@@ -56,11 +60,7 @@ class TokenContext(NamedTuple):
     secret: Password | None
     lifetime_ms_max: int
     renewal_ms: int
-
-
-def token_hmac(secret: Password, token_id: str) -> bytes:
-    """Return the password of a token."""
-    return hmac.digest(secret.reveal().encode(), token_id.encode(), "sha512")
+    index: TokenIndex
 
 
 # -- create --------------------------------------------------------------------------------------
@@ -86,6 +86,9 @@ def decide_create_delegation_token(
     reply.error_code = _disabled(image, context)
     if reply.error_code or context.secret is None:
         return Decision([], reply)
+    if context.index.count_of(image, context.secret, str(owner)) >= TOKENS_PER_OWNER_MAX:
+        code = ErrorCode.POLICY_VIOLATION
+        return Decision([], refuse_create(request, context.requester, code))
     lifetime = context.lifetime_ms_max
     if request.max_lifetime_ms > 0:
         lifetime = min(lifetime, request.max_lifetime_ms)
@@ -203,14 +206,6 @@ def decide_expire_delegation_token(
     return Decision([_moved(token, expiry)], reply)
 
 
-def find_token(image: Image, secret: Password, password: bytes) -> DelegationToken | None:
-    """Return the token with a password, compared in constant time."""
-    for token in image.delegation_tokens.values():
-        if hmac.compare_digest(token_hmac(secret, token.token_id), password):
-            return token
-    return None
-
-
 def is_expired(token: DelegationToken, now: Millis) -> bool:
     """Return whether a token has expired."""
     return token.max_timestamp < now or token.expiration_timestamp < now
@@ -222,7 +217,7 @@ def _token_in_request(
     code = _disabled(image, context)
     if code or context.secret is None:
         return code
-    token = find_token(image, context.secret, bytes(password))
+    token = context.index.find(image, context.secret, bytes(password))
     return ErrorCode.DELEGATION_TOKEN_NOT_FOUND if token is None else token
 
 
@@ -262,8 +257,8 @@ def describe_delegation_tokens(
     request: DescribeDelegationTokenRequest,
     context: TokenContext,
     may_describe: Callable[[DelegationToken], bool],
-) -> DescribeDelegationTokenResponse:
-    """Return tokens of the given owners, or of all, with their passwords.
+) -> Generator[None, None, DescribeDelegationTokenResponse]:
+    """Return tokens of the given owners, or of all, with their passwords; yield often.
 
     Owners and renewers see their tokens; ``may_describe`` decides about others, by ACLs.
     """
@@ -272,9 +267,15 @@ def describe_delegation_tokens(
         return DescribeDelegationTokenResponse(error_code=code)
     owners = None
     if request.owners is not None:
-        owners = {str(Principal(o.principal_type, o.principal_name)) for o in request.owners}
+        owners = set()
+        for count, named in enumerate(request.owners):
+            owners.add(str(Principal(named.principal_type, named.principal_name)))
+            if not count % DESCRIBED_PER_STEP:
+                yield
     tokens = []
-    for token_id in sorted(image.delegation_tokens):
+    for count, token_id in enumerate(sorted(image.delegation_tokens)):
+        if not count % DESCRIBED_PER_STEP:
+            yield
         token = image.delegation_tokens[token_id]
         holders = {token.owner, *token.renewers}
         if owners is not None and not owners & holders:

@@ -17,7 +17,7 @@ from heapq import nsmallest
 from typing import Final
 
 from ottla.config.values import Password
-from ottla.controller.tokens import token_hmac
+from ottla.controller.token_index import token_hmac
 from ottla.metadata.access import ScramCredential, ScramUser
 from ottla.metadata.image import Image
 from ottla.protocol.types import Millis
