@@ -337,7 +337,7 @@ def test_index_follows_removed_and_new_tokens() -> None:
     )
     assert renew(gone, passwords[1], within).reply.error_code == 0
     assert renew(image, passwords[0], within).reply.error_code == 0
-    other = context(secret=Password("another secret"))._replace(index=within.index)
+    other = context(secret=Password("another secret"))._replace(token_index=within.token_index)
     assert renew(image, passwords[1], other).reply.error_code == (
         ErrorCode.DELEGATION_TOKEN_NOT_FOUND
     )

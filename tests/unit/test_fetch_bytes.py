@@ -12,7 +12,7 @@ from message_strategies import messages
 from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
 from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
 from ottla.api.fetch_request import FetchBody, FetchPartition, _follower, _Reader, parse_fetch
-from ottla.api.replies import Chunk
+from ottla.api.replies import Chunk, finish
 from ottla.protocol.codec import decode_prefix, encode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ProtocolFault
@@ -140,7 +140,7 @@ def test_follower_request_is_parsed_in_one_step_as_by_the_codec(
     found = _follower(version, body)
     assert found is not None, "it has the usual form"
     assert tuple(found) == expected(request, version)
-    assert found == parse_fetch(version, memoryview(body)) == _Reader(version, body).read()
+    assert found == parse_fetch(version, memoryview(body)) == finish(_Reader(version, body).read())
 
 
 @settings(max_examples=300)
@@ -161,7 +161,7 @@ def test_other_requests_of_that_length_are_parsed_as_usual(
         except (ProtocolFault, IndexError, struct.error, UnicodeDecodeError):
             return None
 
-    usual = outcome(lambda: _Reader(18, bytes(body)).read())
+    usual = outcome(lambda: finish(_Reader(18, bytes(body)).read()))
     assert outcome(lambda: parse_fetch(18, memoryview(body))) == usual
 
 

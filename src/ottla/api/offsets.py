@@ -17,6 +17,7 @@ from ottla.api.access_decisions import AccessDecisions
 from ottla.api.commit_fast_path import CommitFastPath
 from ottla.api.group_access import ALLOW_ALL, GroupAccess
 from ottla.api.groups import asked, settled, then
+from ottla.api.replies import ITEMS_PER_STEP, Steps, finish
 from ottla.api.routes import Caller, FastPath
 from ottla.coordinators.groups.requests import (
     commit_refused,
@@ -89,14 +90,22 @@ class OffsetHandlers:
 
     def on_commit(
         self, caller: Caller, request: OffsetCommitRequest, version: int
-    ) -> Answered[OffsetCommitResponse]:
-        """OffsetCommit."""
+    ) -> Answered[OffsetCommitResponse] | Steps[Answered[OffsetCommitResponse]]:
+        """OffsetCommit; with many topics in steps, and in one write all the same."""
         if not self._group_reads.ask(caller, request.group_id):
             raise NotAuthorized(f"{caller.principal} may not read group {request.group_id!r}")
+        steps = self._commit_steps(caller, request, version)
+        return steps if len(request.topics) > ITEMS_PER_STEP else finish(steps)
+
+    def _commit_steps(
+        self, caller: Caller, request: OffsetCommitRequest, version: int
+    ) -> Steps[Answered[OffsetCommitResponse]]:
         known: list[OffsetCommitRequestTopic] = []
         answered: list[OffsetCommitResponseTopic] = []
-        for topic in request.topics:
+        for count, topic in enumerate(request.topics, 1):
             self._sort_commit(caller, topic, version, known, answered)
+            if not count % ITEMS_PER_STEP:
+                yield
         if not known:
             return OffsetCommitResponse(topics=answered)
         request.topics = known

@@ -53,6 +53,7 @@ from ottla.api.produce_request import (
     parse_produce_steps,
     pieces_of,
 )
+from ottla.api.produce_results import ProduceResults
 from ottla.api.produce_transaction import (
     ADDING_VERSION_FIRST,
     TRY_AGAIN,
@@ -154,39 +155,6 @@ class _Call(msgspec.Struct, frozen=True):
     produce: ProduceBody
     contents: Contents
     denied: Mapping[TopicPartition, ErrorCode]
-
-
-class _Reply(msgspec.Struct):
-    """The results of a request in its order, and what they wait for; holds no request bytes."""
-
-    caller: Caller
-    version: int
-    acks: int
-    topics: list[tuple[str | Uuid, int]] = []
-    """Each topic with the number of its partitions."""
-    results: list[PartitionResult] = []
-    waits: dict[int, Subscribe] = {}
-    """What a result waits for, by its index."""
-    rejection: tuple[tuple[str, int], Fault] | None = None
-    """The first batch that was rejected for what it contains, and why."""
-    rejections: int = 0
-
-    def reject(self, name: str, index: int, fault: Fault) -> None:
-        """Count a rejected batch, unless it is only in the wrong place."""
-        if not isinstance(fault, NotLeader | UnknownTopicOrPartition | UnknownTopicId):
-            self.rejections += 1
-            self.rejection = self.rejection or ((name, index), fault)
-
-    def add_topic(self, topic: str | Uuid, count: int) -> None:
-        """Announce ``count`` results of a topic; a piece may continue the topic of the last one."""
-        if self.topics and self.topics[-1][0] == topic:
-            count += self.topics.pop()[1]
-        self.topics.append((topic, count))
-
-    def ended(self, slot: int, code: ErrorCode) -> None:
-        """Store the outcome of waiting for replication; a failed result keeps its offsets."""
-        if code is not ErrorCode.NONE:
-            self.results[slot] = self.results[slot]._replace(error_code=code)
 
 
 class ProduceHandler:
@@ -304,7 +272,7 @@ class ProduceHandler:
         except ProtocolFault as fault:
             log.warning("connection closed peer=%s reason=%s", caller.peer, fault)
             return Answer(NO_REPLY, close=True)
-        reply = _Reply(caller, version, produce.acks)
+        reply = ProduceResults(caller, version, produce.acks)
         for piece in pieces_of(produce):
             contents, denied = inspect_batches(piece.topics), self._denied(caller, piece)
             call = _Call(caller, version, self._clock.now(), piece, contents, denied)
@@ -323,12 +291,12 @@ class ProduceHandler:
     async def _append_in_turn(
         self, ticket: Ticket, call: _Call, transaction: InTransaction | None
     ) -> Result:
-        reply = _Reply(call.caller, call.version, call.produce.acks)
+        reply = ProduceResults(call.caller, call.version, call.produce.acks)
         await self._append_piece(ticket, call, transaction, reply)
         return await finished(self._finish(reply, call.produce.timeout_ms))
 
     async def _append_piece(
-        self, ticket: Ticket, call: _Call, transaction: InTransaction | None, reply: _Reply
+        self, ticket: Ticket, call: _Call, transaction: InTransaction | None, reply: ProduceResults
     ) -> None:
         """Append the batches of a request when it is first; add their results to ``reply``."""
         try:
@@ -398,13 +366,13 @@ class ProduceHandler:
         rejected: Mapping[TopicPartition, ErrorCode],
     ) -> Reply:
         """Append every batch but those of ``rejected`` partitions, then reply or wait."""
-        reply = _Reply(call.caller, call.version, call.produce.acks)
+        reply = ProduceResults(call.caller, call.version, call.produce.acks)
         for _ in self._append_each(reply, call, prepared, rejected):
             pass
         return self._finish(reply, call.produce.timeout_ms)
 
     async def _append_in_slices(
-        self, reply: _Reply, call: _Call, prepared: Mapping[int, Prepared]
+        self, reply: ProduceResults, call: _Call, prepared: Mapping[int, Prepared]
     ) -> None:
         """Append every batch; other requests are served in between."""
         size = 0
@@ -427,11 +395,13 @@ class ProduceHandler:
         start = partition.log.log_start_offset
         result = PartitionResult(partition.index, base_offset=first, log_start_offset=start)
         waits: dict[int, Subscribe] = {0: partial(partition.when_replicated, end)}
-        return self._finish(_Reply(caller, version, ALL, [(topic, 1)], [result], waits), timeout_ms)
+        return self._finish(
+            ProduceResults(caller, version, ALL, [(topic, 1)], [result], waits), timeout_ms
+        )
 
     def _append_each(
         self,
-        reply: _Reply,
+        reply: ProduceResults,
         call: _Call,
         prepared: Mapping[int, Prepared],
         rejected: Mapping[TopicPartition, ErrorCode],
@@ -454,7 +424,7 @@ class ProduceHandler:
 
     def _append(
         self,
-        reply: _Reply,
+        reply: ProduceResults,
         call: _Call,
         at: tuple[str | Uuid, str, int],
         records: memoryview | None,
@@ -524,33 +494,33 @@ class ProduceHandler:
 
     # -- reply -----------------------------------------------------------------
 
-    def _finish(self, reply: _Reply, timeout_ms: int) -> Reply:
+    def _finish(self, reply: ProduceResults, timeout_ms: int) -> Reply:
         """Reply, or wait for the followers first."""
         if not reply.waits:
             return self._answer(reply)
         wait = PartitionWait(reply.ended, partial(self._answer, reply))
         return wait.begin(reply.waits, timeout_ms)
 
-    def _answer(self, reply: _Reply) -> Result:
-        self._log_rejected(reply)
+    def _answer(self, reply: ProduceResults) -> Result:
+        reply.log_rejected()
         if reply.acks == 0:
-            return _no_reply(reply)
+            return reply.nothing()
         endpoints: dict[int, NodeEndpoint] = {}
         topics = finish(self._topic_results(reply, endpoints))
         return [pack_produce(reply.version, topics, 0, tuple(endpoints.values()))]
 
-    def _answer_steps(self, reply: _Reply) -> Steps[Result]:
+    def _answer_steps(self, reply: ProduceResults) -> Steps[Result]:
         """Return what `_answer` does, and yield often."""
-        self._log_rejected(reply)
+        reply.log_rejected()
         if reply.acks == 0:
-            return _no_reply(reply)
+            return reply.nothing()
         endpoints: dict[int, NodeEndpoint] = {}
         topics = yield from self._topic_results(reply, endpoints)
         nodes = tuple(endpoints.values())
         return [(yield from pack_produce_steps(reply.version, topics, 0, nodes))]
 
     def _topic_results(
-        self, reply: _Reply, endpoints: dict[int, NodeEndpoint]
+        self, reply: ProduceResults, endpoints: dict[int, NodeEndpoint]
     ) -> Steps[list[TopicResult]]:
         """Return the results by topic; ``endpoints`` gets the nodes that lead elsewhere."""
         results = reply.results
@@ -568,16 +538,6 @@ class ProduceHandler:
                 if not len(topics) % PARTITIONS_PER_PIECE:
                     yield
         return topics
-
-    def _log_rejected(self, reply: _Reply) -> None:
-        """Log once per request why batches were not appended."""
-        if reply.rejection is not None:
-            (name, index), fault = reply.rejection
-            log.info(
-                "append rejected partition=%r-%d peer=%s client_id=%r error=%s reason=%s count=%d",
-                *(name, index, reply.caller.peer, reply.caller.client_id, fault.code.name, fault),
-                reply.rejections,
-            )
 
     def _with_leader(
         self,
@@ -597,7 +557,7 @@ class ProduceHandler:
 
     def _fail(self, call: _Call, code: ErrorCode) -> Result:
         """Reject the whole request."""
-        reply = _Reply(call.caller, call.version, call.produce.acks)
+        reply = ProduceResults(call.caller, call.version, call.produce.acks)
         for topic, partitions in call.produce.topics:
             reply.topics.append((topic, len(partitions)))
             reply.results += [PartitionResult(index, code) for index, _ in partitions]
@@ -686,12 +646,6 @@ def _producer_id(records: memoryview | None, connection: Hashable) -> Hashable:
         return connection
     (producer_id,) = _INT64.unpack_from(records, PRODUCER_ID_AT)
     return producer_id if producer_id >= 0 else connection
-
-
-def _no_reply(reply: _Reply) -> Result:
-    """Return the reply to acks=0: none, or a closed connection after an error."""
-    failed = any(each.error_code for each in reply.results)
-    return Answer(NO_REPLY, close=True) if failed else NO_REPLY
 
 
 def _failed_result(index: int, partition: Partition | None, fault: Fault) -> PartitionResult:

@@ -427,11 +427,7 @@ _GROUPS: Final = (
     ),
     Api(
         key=ApiKey.OFFSET_COMMIT,
-        broker=Handler(
-            "ottla.api.offsets:OffsetHandlers.on_commit",
-            fast_path="fast_path",
-            lists=(Lists("topics", "topics", "partitions", "partitions"),),
-        ),
+        broker=Handler("ottla.api.offsets:OffsetHandlers.on_commit", fast_path="fast_path"),
     ),
     Api(
         key=ApiKey.OFFSET_FETCH,

@@ -60,7 +60,7 @@ class TokenContext(NamedTuple):
     secret: Password | None
     lifetime_ms_max: int
     renewal_ms: int
-    index: TokenIndex
+    token_index: TokenIndex
 
 
 # -- create --------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def decide_create_delegation_token(
     reply.error_code = _disabled(image, context)
     if reply.error_code or context.secret is None:
         return Decision([], reply)
-    if context.index.count_of(image, context.secret, str(owner)) >= TOKENS_PER_OWNER_MAX:
+    if context.token_index.count_of(image, context.secret, str(owner)) >= TOKENS_PER_OWNER_MAX:
         code = ErrorCode.POLICY_VIOLATION
         return Decision([], refuse_create(request, context.requester, code))
     lifetime = context.lifetime_ms_max
@@ -217,7 +217,7 @@ def _token_in_request(
     code = _disabled(image, context)
     if code or context.secret is None:
         return code
-    token = context.index.find(image, context.secret, bytes(password))
+    token = context.token_index.find(image, context.secret, bytes(password))
     return ErrorCode.DELEGATION_TOKEN_NOT_FOUND if token is None else token
 
 
@@ -267,14 +267,14 @@ def describe_delegation_tokens(
         return DescribeDelegationTokenResponse(error_code=code)
     owners = None
     if request.owners is not None:
-        owners = set()
+        owners = set[str]()
         for count, named in enumerate(request.owners):
             owners.add(str(Principal(named.principal_type, named.principal_name)))
             if not count % DESCRIBED_PER_STEP:
                 yield
     tokens = []
-    for count, token_id in enumerate(sorted(image.delegation_tokens)):
-        if not count % DESCRIBED_PER_STEP:
+    for place, token_id in enumerate(sorted(image.delegation_tokens)):
+        if not place % DESCRIBED_PER_STEP:
             yield
         token = image.delegation_tokens[token_id]
         holders = {token.owner, *token.renewers}

@@ -127,11 +127,9 @@ def build_node(context: NodeContext) -> NodeParts:
         broker=broker,
         meters=meters,
         security=context.security,
-        metrics=build_metrics(
-            context, view, otlp, None if broker is None else broker.coordinators.group_page
-        ),
+        metrics=build_metrics(context, view, otlp, broker and broker.coordinators.group_page),
         otlp=otlp,
-        audit_log=None if context.acls is None else context.acls.audit_log,
+        audit_log=context.acls and context.acls.audit_log,
     )
 
 
