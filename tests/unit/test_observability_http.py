@@ -185,13 +185,30 @@ def test_silent_connection_is_closed_and_connections_are_limited() -> None:
     async def scenario(dial: Dial) -> None:
         clients = [await dial() for _ in range(CONNECTIONS_MAX + 5)]
         await asyncio.sleep(1)
-        assert [c.ended.is_set() for c in clients] == [False] * CONNECTIONS_MAX + [True] * 5
+        assert [c.ended.is_set() for c in clients] == [True] * 5 + [False] * CONNECTIONS_MAX
+        del clients[:5]
         clients[0].transport.write(b"GET /metrics HTTP/1.1\r\n\r\n")
         clients[1].transport.write(b"GET /met")
         await asyncio.sleep(IDLE_S - 0.5)
         assert [c.ended.is_set() for c in clients[:3]] == [False, True, True]
         await asyncio.sleep(2)
         assert clients[0].ended.is_set()
+
+    play(scenario)
+
+
+def test_idle_connections_do_not_keep_a_probe_out() -> None:
+    async def scenario(dial: Dial) -> None:
+        scraper = await dial()
+        idle = [await dial() for _ in range(CONNECTIONS_MAX - 1)]
+        scraper.transport.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(1)
+        probe = await dial()
+        probe.transport.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(1)
+        assert probe.received.startswith(b"HTTP/1.1 200")
+        assert idle[0].ended.is_set(), "it has waited longest"
+        assert not any(client.ended.is_set() for client in (scraper, *idle[1:]))
 
     play(scenario)
 

@@ -111,6 +111,29 @@ def test_connections_without_delay_never_exceed_the_rate(rate: int, gaps: list[i
     assert free <= rate + now * rate / 1000 + 1
 
 
+@given(st.integers(1, 50), st.lists(st.integers(0, 300), min_size=1, max_size=200))
+def test_served_connections_never_exceed_the_rate(rate: int, gaps: list[int]) -> None:
+    """However many connect at once: what is above the rate for longer than a second is refused."""
+    admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: rate))
+    now, served_at = 0, []
+    for gap in gaps:
+        now += gap * (len(served_at) % 7 == 0)  # many at once, and then a pause
+        found = admitted(admission.admit("10.0.0.1", "A", now))
+        if found.is_refused:
+            assert found.delay_ms == DELAY_MS_MAX
+        else:
+            served_at.append(now + found.delay_ms)
+    for number, time in enumerate(sorted(served_at), 1):
+        assert number <= rate + time * rate / 1000 + 1
+
+
+def test_connection_whose_token_takes_too_long_is_refused_and_takes_none() -> None:
+    admission = Admission(AdmissionLimits(rate_of_ip=lambda ip: 5))
+    found = [admitted(admission.admit("10.0.0.1", "A", 0)) for _ in range(31)]
+    assert [each.is_refused for each in found] == [False] * 10 + [True] * 21
+    assert not admitted(admission.admit("10.0.0.1", "A", 200)).is_refused
+
+
 class Counts(RuleBasedStateMachine):
     """Two addresses, two listeners, small limits: the counts equal what is really open."""
 

@@ -242,7 +242,7 @@ def test_topics_above_the_mutation_quota_are_rejected_or_delayed(node: OneNode) 
 @pytest.mark.parametrize(
     ("ip", "listener"), [("127.0.0.1", "PLAINTEXT"), ("0:0:0:0:0:0:0:1", "OTHER")]
 )
-def test_connections_of_an_address_above_its_rate_are_served_late(
+def test_connections_of_an_address_above_its_rate_are_served_late_or_closed(
     node: OneNode, ip: str, listener: str
 ) -> None:
     address = [RequestEntityData("ip", ip)]
@@ -250,7 +250,7 @@ def test_connections_of_an_address_above_its_rate_are_served_late(
     with Line(node.address) as admin:
         alter(admin, RequestEntryData(address, [OpData("connection_creation_rate", 3.0)]))
         began = time.monotonic()
-        assert connections_served(at, 8) == 8
+        assert connections_served(at, 8) < 8, "what is above the rate for too long is closed"
         assert time.monotonic() - began > 0.9, "three at once, the last after the longest delay"
         alter(admin, RequestEntryData(address, [OpData("connection_creation_rate", 0.0, True)]))
     began = time.monotonic()

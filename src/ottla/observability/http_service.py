@@ -1,7 +1,9 @@
 """Serves /metrics, /healthz, /readyz and /groups/NAME/explain on a separate address.
 
 Small on purpose: a few pages need no web framework. A connection without a complete request for
-`IDLE_S` is closed, and there are at most `CONNECTIONS_MAX` connections.
+`IDLE_S` is closed. There are at most `CONNECTIONS_MAX` connections: one more takes the place of the
+connection that has waited longest for a request, or the longest at all. So idle connections cannot
+keep a probe of /healthz out, which would have the node killed.
 """
 
 import asyncio
@@ -110,9 +112,9 @@ class HttpService:
         self._tls = tls
         self._credentials = credentials
         self._tasks: asyncio.TaskGroup | None = None
-        self._handshaking = 0
+        self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
         self._bound = bound
-        self._open: set[_Connection] = set()
+        self._open: dict[_Connection, None] = {}  # the one that has waited longest is first
         self.address: Address | None = None
 
     async def run(self, ready: Callable[[], None]) -> None:
@@ -146,16 +148,19 @@ class HttpService:
         return _Connection(self._open, self._page)
 
     def _encrypt(self, plain: socket.socket) -> None:
-        """Begin a handshake, unless there are too many."""
+        """Begin a handshake; the oldest of too many ends."""
         tasks = self._tasks
-        if tasks is None or self._handshaking + len(self._open) >= CONNECTIONS_MAX:
+        if tasks is None:
             plain.close()
             return
-        tasks.create_task(self._handshake(plain))
+        if len(self._handshakes) >= CONNECTIONS_MAX:
+            next(iter(self._handshakes)).cancel()
+        task = tasks.create_task(self._handshake(plain))
+        self._handshakes[task] = None
+        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
     async def _handshake(self, plain: socket.socket) -> None:
         assert self._tls is not None
-        self._handshaking += 1
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._connection, plain, ssl=self._tls(), ssl_handshake_timeout=HANDSHAKE_S
@@ -163,8 +168,9 @@ class HttpService:
         except Exception as error:  # noqa: BLE001 - one bad handshake must not stop the service
             log.info("tls handshake failed listener=metrics reason=%s", error)
             plain.close()
-        finally:
-            self._handshaking -= 1
+        except asyncio.CancelledError:
+            plain.close()
+            raise
 
     def _page(self, request: Get) -> AnyPage:
         path = request.path
@@ -210,7 +216,7 @@ class _Detaching(asyncio.Protocol):
 class _Connection(asyncio.Protocol):
     """The connection of one HTTP client."""
 
-    def __init__(self, others: "set[_Connection]", page: Callable[[Get], AnyPage]) -> None:
+    def __init__(self, others: "dict[_Connection, None]", page: Callable[[Get], AnyPage]) -> None:
         self._others = others
         self._page = page
         self._received = bytearray()
@@ -224,14 +230,14 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         if len(self._others) >= CONNECTIONS_MAX:
-            self._transport.abort()
-            return
-        self._others.add(self)
+            waiting = (each for each in self._others if not each.is_busy())
+            next(waiting, next(iter(self._others))).end()
+        self._others[self] = None
         self._wait()
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        if self._is_busy() and len(self._received) > HEAD_BYTES_MAX:
+        if self.is_busy() and len(self._received) > HEAD_BYTES_MAX:
             self._transport.pause_reading()
         self._serve()
 
@@ -245,9 +251,9 @@ class _Connection(asyncio.Protocol):
             self._answer(BadRequest(431))
 
     def _may_answer(self) -> bool:
-        return not self._is_busy() and not self._transport.is_closing()
+        return not self.is_busy() and not self._transport.is_closing()
 
-    def _is_busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Say whether a page is being made or sent."""
         return self._slice is not None or bool(self._unsent)
 
@@ -328,16 +334,19 @@ class _Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._others.discard(self)
+        self._others.pop(self, None)
         self._unsent.clear()
         for timer in (self._idle, self._slice):
             if timer is not None:
                 timer.cancel()
 
     def end(self) -> None:
+        self._others.pop(self, None)
         self._transport.abort()
 
     def _wait(self) -> None:
+        if self._others.pop(self, self) is None:
+            self._others[self] = None  # it has sent a request: it is the last one to go
         if self._idle is not None:
             self._idle.cancel()
         self._idle = asyncio.get_running_loop().call_later(IDLE_S, self.end)

@@ -83,6 +83,8 @@ class AcceptedSocket(asyncio.Protocol):
         self._place = decision
         self._context.on_admitted(self)
         listener.events.connection_opened(listener.name)
+        if decision.is_refused:
+            listener.events.connection_refused(listener.name, ExceededLimit.RATE.value)
         if decision.delay_ms == 0 and self._context.tls is None:
             self._serve()
         else:
@@ -134,7 +136,9 @@ class AcceptedSocket(asyncio.Protocol):
     async def _serve_later(self, detached: socket.socket | None, delay_s: float) -> None:
         try:
             await asyncio.sleep(delay_s)
-            if detached is not None:
+            if self._place is not None and self._place.is_refused:
+                self._refuse(detached)
+            elif detached is not None:
                 await self._attach(detached)
             elif not self._transport.is_closing():
                 self._serve()
@@ -151,6 +155,14 @@ class AcceptedSocket(asyncio.Protocol):
                 detached.close()
             self._release("stopped")
             raise
+
+    def _refuse(self, detached: socket.socket | None) -> None:
+        """Close a connection above a rate limit, after its delay."""
+        if detached is not None:
+            detached.close()
+        else:
+            self._transport.abort()
+        self._release(ExceededLimit.RATE.value)
 
     async def _attach(self, detached: socket.socket) -> None:
         """Give a detached socket a transport, after a TLS handshake if TLS is configured.

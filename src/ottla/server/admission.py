@@ -5,8 +5,9 @@ All listeners of a node share the counts. A connection is counted in the order n
 address; a connection rejected by a later limit is removed from the earlier counts.
 
 Connections above a count limit are rejected. Connections above a rate limit are delayed: each takes
-a token, possibly leaving the bucket in debt, and is served after the delay. A delay does not affect
-other connections; it is bounded by `DELAY_MS_MAX`, which also bounds the debt.
+a token, possibly leaving the bucket in debt, and is served after the delay. One whose token is not
+there within `DELAY_MS_MAX` takes none: as in Kafka, it is closed after the delay. So however many
+connect at once, over any time the served ones are at most rate x time, plus one second's worth.
 """
 
 import enum
@@ -30,6 +31,7 @@ class ExceededLimit(enum.Enum):
     CONNECTIONS = "max.connections"
     LISTENER = "max.connections of the listener"
     ADDRESS = "max.connections.per.ip"
+    RATE = "connection creation rate"
 
 
 def unlimited(name: str) -> int | None:
@@ -58,11 +60,15 @@ class AdmissionLimits(msgspec.Struct, frozen=True):
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """An admitted connection, to be released by `Admission.release`, and its delay."""
+    """An admitted connection, to be released by `Admission.release`, and its delay.
+
+    ``is_refused``: it is above a rate limit, and is closed after the delay instead of served.
+    """
 
     ip: str
     listener: str
     delay_ms: int = 0
+    is_refused: bool = False
 
 
 class TokenBucket(msgspec.Struct):
@@ -74,11 +80,14 @@ class TokenBucket(msgspec.Struct):
     tokens: float
     updated: Millis
 
-    def take(self, rate: int, now: Millis) -> int:
-        """Take one token and return the delay in milliseconds until it is available."""
+    def delay_ms(self, rate: int, now: Millis) -> int:
+        """Return the milliseconds until one more token is available; `take` takes it."""
         self.refill(rate, now)
-        self.tokens = max(self.tokens - 1, -rate * DELAY_MS_MAX / 1000)
-        return min(DELAY_MS_MAX, round(-self.tokens * 1000 / rate)) if self.tokens < 0 else 0
+        return round((1 - self.tokens) * 1000 / rate) if self.tokens < 1 else 0
+
+    def take(self) -> None:
+        """Take one token; the bucket may be in debt for it."""
+        self.tokens -= 1
 
     def refill(self, rate: int, now: Millis) -> bool:
         """Add the tokens earned since the last refill; say whether the bucket is full."""
@@ -114,11 +123,21 @@ class Admission(msgspec.Struct):
             return refusal
         limits = self.limits
         rate_max = None if listener in limits.protected else limits.rate_max
-        delay_ms = max(
-            self._delay("all", rate_max, now),
-            self._delay(f"listener {listener}", limits.rate_of_listener(listener), now),
-            self._delay(f"ip {ip}", limits.rate_of_ip(ip), now),
+        rates = (
+            ("all", rate_max),
+            (f"listener {listener}", limits.rate_of_listener(listener)),
+            (f"ip {ip}", limits.rate_of_ip(ip)),
         )
+        buckets = [
+            (bucket, bucket.delay_ms(rate, now))
+            for name, rate in rates
+            if rate is not None and (bucket := self._bucket(name, rate, now)) is not None
+        ]
+        delay_ms = max((delay for _, delay in buckets), default=0)
+        if delay_ms > DELAY_MS_MAX:
+            return Admitted(ip, listener, DELAY_MS_MAX, is_refused=True)
+        for bucket, _ in buckets:
+            bucket.take()
         return Admitted(ip, listener, delay_ms)
 
     def release(self, place: Admitted) -> None:
@@ -152,15 +171,16 @@ class Admission(msgspec.Struct):
         self._by_ip[ip] = of_ip + 1
         return None
 
-    def _delay(self, name: str, rate: int | None, now: Millis) -> int:
-        if rate is None or rate <= 0:
+    def _bucket(self, name: str, rate: int, now: Millis) -> TokenBucket | None:
+        """Return the bucket of a limit; None where the rate means no limit."""
+        if rate <= 0:
             self._buckets.pop(name, None)
-            return 0
+            return None
         bucket = self._buckets.get(name)
         if bucket is None:
             self._forget_full(rate, now)
             bucket = self._buckets[name] = TokenBucket(max(1, rate), now)
-        return bucket.take(rate, now)
+        return bucket
 
     def _forget_full(self, rate: int, now: Millis) -> None:
         """Drop buckets that are full again: they are equivalent to a missing bucket."""
