@@ -51,7 +51,10 @@ from ottla.server.listener import SharedResources
 from ottla.server.request_memory import RequestMemory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.node.audit_log import AuditLog
+    from ottla.observability.http import Page
     from ottla.observability.otlp_exporter import OtlpExporter
     from ottla.observability.request_traces import RequestTracer
 
@@ -127,10 +130,15 @@ def build_node(context: NodeContext) -> NodeParts:
         broker=broker,
         meters=meters,
         security=context.security,
-        metrics=build_metrics(context, view, otlp, broker and broker.coordinators.group_page),
+        metrics=build_metrics(context, view, otlp, _group_page(broker)),
         otlp=otlp,
-        audit_log=context.acls and context.acls.audit_log,
+        audit_log=None if context.acls is None else context.acls.audit_log,
     )
+
+
+def _group_page(broker: BrokerParts | None) -> "Callable[[str], Page] | None":
+    """Return the page that explains a group; a controller has none."""
+    return None if broker is None else broker.coordinators.group_page
 
 
 def _snapshotter(context: NodeContext, quorum: NodeQuorum, loader: ImageLoader) -> Snapshotter:
