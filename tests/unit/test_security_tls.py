@@ -164,6 +164,30 @@ def test_wrong_store_password_is_refused(tmp_path: Path) -> None:
         server_context(TlsSettings(key_store=store(tmp_path, p12(), password="wrong")))
 
 
+# A key of the curve secp112r1, which no TLS has.
+ODD_KEY = b"""-----BEGIN PRIVATE KEY-----
+ME4CAQAwEAYHKoZIzj0CAQYFK4EEAAYENzA1AgEBBA6sbHRu5CvsIoyiOC9zuqEg
+Ax4ABJjn0VB84rsElwSlSvvAICDlljF83TgeiJtOd+U=
+-----END PRIVATE KEY-----
+"""
+
+
+@pytest.mark.parametrize("password", ["wrong", "", None])
+def test_wrong_password_of_an_encrypted_key_is_refused_without_showing_it(
+    password: str | None,
+) -> None:
+    key_store = StoreSettings(key=encrypted(KEY), certificates=CHAIN, key_password=password)
+    with pytest.raises(BadTls, match=r"password") as caught:
+        server_context(TlsSettings(key_store=key_store))
+    assert 'wrong"' not in str(caught.value) and SECRET not in str(caught.value)
+
+
+def test_key_of_an_unsupported_kind_is_refused() -> None:
+    key_store = StoreSettings(key=ODD_KEY, certificates=CHAIN)
+    with pytest.raises(BadTls, match="not supported"):
+        server_context(TlsSettings(key_store=key_store))
+
+
 def test_client_checks_host_name_by_default() -> None:
     server = server_context(SERVER)
     with pytest.raises(ssl.SSLCertVerificationError):

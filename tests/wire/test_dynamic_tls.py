@@ -29,7 +29,9 @@ PREFIX = "listener.name.tls.ssl."
 @pytest.fixture
 def secure(tmp_path: Path) -> SecureNode:
     # Files are read on a reload, not when they change.
-    return SecureNode(tmp_path, ("ottla.tls.reload.interval.ms=600000",))
+    return SecureNode(
+        tmp_path, ("ottla.tls.reload.interval.ms=600000", "ssl.allow.dn.changes=true")
+    )
 
 
 @pytest.fixture

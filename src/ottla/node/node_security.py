@@ -41,8 +41,10 @@ from ottla.node.security_port import no_sasl, no_tls
 from ottla.node.tls_reload import TlsReload
 from ottla.runtime.ports import Clock, Random
 from ottla.runtime.supervisor import Service
+from ottla.security.certificate_changes import ChangeRules, check_change, reason_against
 from ottla.security.certificate_login import CertificateLogins, LoginByCertificate
 from ottla.security.jaas import BadJaas
+from ottla.security.key_stores import read_key_store
 from ottla.security.principal_mapping import BadMappingRules
 from ottla.security.sasl import gssapi, oauthbearer, plain
 from ottla.security.sasl.client import BadCredentials, credentials_from
@@ -59,6 +61,7 @@ from ottla.server.events import ServerEvents
 log = logging.getLogger(__name__)
 
 _SCRAM: Final = {str(each): each for each in ScramMechanism}
+_ANY_ADDRESS: Final = ("", "0.0.0.0", "::")  # noqa: S104 - nothing is bound here
 METRICS: Final = "metrics"
 """The name in ``listener.name.metrics.ssl.*``, for the keys of ``ottla.metrics.listener``."""
 
@@ -214,9 +217,21 @@ class NodeSecurity:
             settings = self._settings_with(listener, layers)
             server_context(settings)
             client_context(settings)
+            self._check_altered(listener.lower(), settings)
         except (BadTls, BadValue) as error:
             return [Problem(key, None, str(error))]
         return []
+
+    def _check_altered(self, listener: str, settings: TlsSettings) -> None:
+        """Check the certificate of altered stores against the one in force. Raises `BadTls`."""
+        material = read_key_store(settings.key_store)
+        rules = ChangeRules(
+            host=self._advertised_host(listener),
+            allows_dn_changes=self._loaded.broker.ssl_allow_dn_changes,
+            allows_san_changes=self._loaded.broker.ssl_allow_san_changes,
+        )
+        new = None if material is None else material.leaf
+        check_change(self._of_listener[listener][0].certificate, new, rules, self._clock.now())
 
     def login_problems(self, listener: str, layers: Layers) -> list[Problem]:
         """Return why a listener cannot use the SASL settings of ``layers``."""
@@ -295,13 +310,30 @@ class NodeSecurity:
 
     def _tls(self, name: str, config: BrokerConfig, *, is_server: bool) -> TlsContexts:
         make = server_context if is_server else client_context
+        rules = ChangeRules(host=self._advertised_host(name))
         try:
-            contexts = TlsContexts(tls_settings_of(config), make)
+            contexts = TlsContexts(
+                tls_settings_of(config),
+                make,
+                lambda old, new: check_change(old, new, rules, self._clock.now()),
+            )
         except BadTls as error:
             raise ConfigError([Problem(f"ssl.* of listener {name}", None, str(error))]) from error
+        if is_server and contexts.certificate is not None:
+            reason = reason_against(contexts.certificate, rules.host, self._clock.now())
+            if reason is not None:
+                log.warning("listener=%s %s: clients will refuse it", name, reason)
         self._contexts.append(contexts)
         self._of_listener.setdefault(name.lower(), []).append(contexts)
         return contexts
+
+    def _advertised_host(self, name: str) -> str | None:
+        """Return the name under which clients reach a listener; None if it is not known."""
+        for listener in self._loaded.listeners.all:
+            if listener.name.lower() == name.lower():
+                host = (listener.advertised or listener.bind).host
+                return None if host in _ANY_ADDRESS else host
+        return None
 
     def _sasl_settings(self, loaded: Loaded, name: str) -> SaslSettings:
         """Return what the logins of a listener follow.

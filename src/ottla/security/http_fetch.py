@@ -5,6 +5,7 @@ Redirects are not followed: they would lead away from the host that was configur
 on a worker thread.
 """
 
+import http.client
 import ipaddress
 import ssl
 import urllib.error
@@ -75,7 +76,7 @@ def fetch(request: HttpRequest, tls: ssl.SSLContext | None, *, allows_file: bool
             return _read(reply)
     except urllib.error.HTTPError as error:
         raise FetchFailed(f"{parts.hostname} answered {error.code}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise FetchFailed(f"{parts.hostname or parts.path}: {error}") from error
 
 

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import Key, KeySet
 
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Clock
@@ -43,25 +44,40 @@ class BadKeySet(ValueError):
 def parse_key_set(document: bytes, *, ignores_use: bool = False) -> KeySet:
     """Read a key set; keys that are not for signatures are left out unless ``ignores_use``.
 
+    Other members, and keys that cannot be read, are left out, too (RFC 7517): a provider may add
+    a key of a new kind, and logins with the others go on.
+
     Raises:
         BadKeySet: not a JSON Web Key Set, or one without a usable public key.
     """
     try:
-        found = msgspec.json.decode(document, type=dict[str, list[dict[str, object]]])
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        found = msgspec.json.decode(document, type=_Document)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadKeySet("the document is not a JSON Web Key Set") from error
     usable = [
         key
-        for key in found.get("keys", [])[:KEYS_MAX]
-        if key.get("kty") in ("RSA", "EC", "OKP")
-        and (ignores_use or key.get("use", "sig") == "sig")
+        for member in found.keys[:KEYS_MAX]
+        if isinstance(member, dict)
+        and member.get("kty") in ("RSA", "EC", "OKP")
+        and (ignores_use or member.get("use", "sig") == "sig")
+        for key in _imported(member)
     ]
     if not usable:
         raise BadKeySet("the key set has no public key for signatures")
+    return KeySet(usable)
+
+
+class _Document(msgspec.Struct):
+    keys: list[object]
+
+
+def _imported(member: dict[str, object]) -> list[Key]:
+    """Return a key as a list of one, empty if it cannot be read."""
     try:
-        return KeySet.import_key_set({"keys": usable})  # type: ignore[typeddict-item]
-    except (JoseError, ValueError, KeyError, TypeError) as error:
-        raise BadKeySet("the key set has a key that cannot be read") from error
+        key_set = KeySet.import_key_set({"keys": [member]})  # type: ignore[list-item]
+    except (JoseError, ValueError, KeyError, TypeError, UnsupportedAlgorithm):
+        return []
+    return list(key_set.keys)
 
 
 class JwksKeys:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -106,7 +107,7 @@ def _load_pkcs12(store: StoreSettings, data: bytes) -> pkcs12.PKCS12KeyAndCertif
     password = None if store.password is None else store.password.encode()
     try:
         return pkcs12.load_pkcs12(data, password)
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise BadTls(f"{store.location}: not a PKCS12 store, or a wrong password") from error
 
 
@@ -135,6 +136,8 @@ def _pem_material(source: str, data: bytes, store: StoreSettings) -> KeyMaterial
         )
     except (ValueError, TypeError) as error:
         raise BadTls(f"the private key in {source} cannot be read: wrong password?") from error
+    except UnsupportedAlgorithm as error:
+        raise BadTls(f"the private key in {source} is of a kind that is not supported") from error
     return KeyMaterial(
         _certificates(source, data),
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
@@ -148,6 +151,6 @@ def _certificates(source: str, data: bytes) -> bytes:
     try:
         for block in blocks:
             x509.load_pem_x509_certificate(block)
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise BadTls(f"{source} holds a certificate that cannot be read") from error
     return b"".join(block if block.endswith(b"\n") else block + b"\n" for block in blocks)

@@ -18,7 +18,11 @@ from ottla.security.tls_alerts import ServerContext
 from ottla.security.tls_settings import HTTPS, PROTOCOLS, REQUESTED, REQUIRED, BadTls, TlsSettings
 
 if TYPE_CHECKING:
+    from cryptography import x509
+
     from ottla.security.key_stores import KeyMaterial
+
+    CheckChange = Callable[[x509.Certificate | None, x509.Certificate | None], None]
 
 _VERSIONS: Final[Mapping[str, ssl.TLSVersion]] = MappingProxyType(
     {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -159,12 +163,19 @@ class TlsContexts:
     """The context in force, replaced by `reload` when files or settings have changed."""
 
     def __init__(
-        self, settings: TlsSettings, make: Callable[[TlsSettings], ssl.SSLContext]
+        self,
+        settings: TlsSettings,
+        make: Callable[[TlsSettings], ssl.SSLContext],
+        check: "CheckChange | None" = None,
     ) -> None:
+        """Make the first context. Raises `BadTls`; ``check`` is for the certificates after it."""
         self._make = make
+        self._check = check
         self._settings = settings
         self._stamp = _stamp_of(settings)
         self._context = make(settings)
+        self.certificate = None if check is None else _certificate_of(settings)
+        """The node's own certificate in force, if changes of it are checked."""
 
     def get(self) -> ssl.SSLContext:
         """Return the newest context; ask for it at every handshake."""
@@ -188,8 +199,19 @@ class TlsContexts:
         wanted = settings or self._settings
         # A bad file is tried again when it changes, not at every look.
         self._stamp = _stamp_of(wanted)
-        self._context = self._make(wanted)
-        self._settings = wanted
+        context, certificate = self._make(wanted), None
+        if self._check is not None:
+            certificate = _certificate_of(wanted)
+            self._check(self.certificate, certificate)
+        self._context, self._settings, self.certificate = context, wanted, certificate
+
+
+def _certificate_of(settings: TlsSettings) -> "x509.Certificate | None":
+    """Return the node's own certificate. Raises `BadTls`."""
+    from ottla.security.key_stores import read_key_store
+
+    material = read_key_store(settings.key_store)
+    return None if material is None else material.leaf
 
 
 def _stamp_of(settings: TlsSettings) -> tuple[tuple[str, int, int, int] | str, ...]:
