@@ -215,7 +215,7 @@ def test_statements_of_a_catalog_quote_what_they_contain() -> None:
     ],
 )
 def test_setting_of_a_topic_adds_no_sql_to_the_job(schema: str) -> None:
-    """Whoever may alter a topic's settings is not the one whose job reads them."""
+    """The user who may alter a topic is not the user whose Spark job reads its settings."""
     with pytest.raises(BadJob, match=r"is not a column"):
         key_expressions(schema)
 
