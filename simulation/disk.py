@@ -182,6 +182,23 @@ class SimDisk:
         self._tell("rot", path, f"{where}^{bit}")
         return where
 
+    def damage(self, path: str, data: bytes | None) -> None:
+        """Replace the contents of a file, on the platter and in the cache; None removes it."""
+        node, slot = self._file_at(path), self._slot(path)
+        if data is None:
+            self._platter.change(NameChange(node, slot, None))
+            self._platter.sync_dir(slot.directory)
+        else:
+            node.change(Resize(0))
+            node.change(Write(0, data))
+            node.sync()
+        self._tell("damage", path, "removed" if data is None else str(len(data)))
+
+    def inspect(self, path: str) -> dict[str, bytes]:
+        """Return the contents of the files in a directory, by name, also of a node that is down."""
+        found = sorted(self._dir_at(path).cached.items())
+        return {name: bytes(node.cached) for name, node in found if isinstance(node, FileNode)}
+
     def durable(self, path: str) -> bytes | None:
         """Return what power loss with `Keep.NOTHING` would leave at ``path``; None if nothing."""
         node: Node = self._platter.root

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from simulation.append_service import AppendClient, AppendService, StoreMaker
 from simulation.cluster import cluster
+from simulation.cluster_damage import file_damage
 from simulation.cluster_directed import joining, minimum
 from simulation.cluster_fencing import fencing
 from simulation.cluster_rot import bit_rot
@@ -202,6 +203,7 @@ SCENARIOS: dict[str, Scenario] = {
     "joining": joining,
     "minimum": minimum,
     "bit-rot": bit_rot,
+    "file-damage": file_damage,
     "coordinators": coordinators,
     "pipelined": pipelined,
     "transaction-steps": transaction_steps,

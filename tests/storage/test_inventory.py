@@ -352,6 +352,14 @@ def test_missing_ranges_of_neighbours_are_joined() -> None:
     assert find_missing(inventory, present, Offset(30), "/d") == []
 
 
+@pytest.mark.parametrize("kind", [Kind.OFFSET_INDEX, Kind.TIME_INDEX])
+def test_index_that_is_removed_in_use_is_rebuilt(kind: Kind) -> None:
+    disk, written = closed_log()
+    log = open_again(disk)
+    disk.remove(path_of(0, kind))
+    assert values(log) == written
+
+
 # -- ottla log verify --------------------------------------------------------------------------
 
 

@@ -320,9 +320,21 @@ class Log(LogLosses):
                 return empty_slice(self._segments, offset)
             try:
                 found = find_slice(self._segments, wanted, self.log_end_offset)
-            except FileNotFoundError as error:  # the scrubber has it fetched again
-                raise CorruptStoredBatch(f"{self.directory}: {error}", offset) from error
+            except FileNotFoundError as error:
+                found = self._find_without_index(wanted, error)
             return self.damaged_ranges.clip(found) if self.damaged_ranges else found
+
+    def _find_without_index(self, wanted: SliceRequest, error: FileNotFoundError) -> Slice:
+        """Rebuild the indexes of a segment that has lost one, and locate the batches again.
+
+        Raises:
+            CorruptStoredBatch: the segment itself is gone. The scrubber has it fetched again.
+        """
+        segment = self._segments.from_floor(wanted.offset)[0]
+        if not self._files.disk.exists(segment.path):
+            raise CorruptStoredBatch(f"{self.directory}: {error}", wanted.offset) from error
+        segment.rebuild_indexes()
+        return find_slice(self._segments, wanted, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp: Millis) -> TimestampedOffset | None:
         """Return the first record by offset that is not older than ``timestamp``."""
