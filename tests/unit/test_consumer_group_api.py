@@ -137,7 +137,8 @@ def test_disabled_protocol_returns_unsupported_version() -> None:
     broker = Broker()
     broker.image = image_with(t=2)
     assert broker.beat().error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert broker.describe("g")[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+    [group] = broker.describe("g")
+    assert (group.error_code, group.error_message) == (ErrorCode.UNSUPPORTED_VERSION, None)
 
 
 def test_missing_groups_are_not_found() -> None:

@@ -130,6 +130,8 @@ def test_existing_topic_is_rejected() -> None:
     cluster = ControllerCluster(1)
     create(cluster, asked("t"))
     assert refused(cluster, asked("t")) is ErrorCode.TOPIC_ALREADY_EXISTS
+    [result] = create(cluster, asked("t"))
+    assert result.error_message == "Topic 't' already exists."
 
 
 def test_repeated_topic_is_not_created() -> None:
@@ -143,7 +145,11 @@ def test_repeated_topic_is_not_created() -> None:
 
 
 def test_cluster_metadata_cannot_be_created() -> None:
-    assert refused(ControllerCluster(1), asked("__cluster_metadata")) is ErrorCode.INVALID_REQUEST
+    cluster = ControllerCluster(1)
+    assert refused(cluster, asked("__cluster_metadata")) is ErrorCode.INVALID_REQUEST
+    [result] = create(cluster, asked("__cluster_metadata"))
+    text = "Creation of internal topic __cluster_metadata is prohibited."
+    assert result.error_message == text, "Kafka's tests compare it"
 
 
 @pytest.mark.parametrize(

@@ -388,6 +388,7 @@ def test_leader_describes_the_quorum() -> None:
     assert isinstance(reply, describe_quorum.DescribeQuorumResponse)
     part = reply.topics[0].partitions[0]
     assert (part.leader_id, part.leader_epoch, reply.error_code) == (1, 1, E.NONE)
+    assert (reply.error_message, part.error_message) == ("", ""), "as Kafka's tests compare it"
     [state] = part.current_voters
     assert (state.replica_id, state.replica_directory_id) == (1, directory(1))
     assert state.log_end_offset == part.high_watermark > 0

@@ -114,7 +114,6 @@ def leaderless(view: QuorumView, node_id: NodeId) -> DescribeQuorumResponse:
     ]
     partition = ResponsePartitionData(
         partition_index=PARTITION,
-        error_message=None,
         leader_id=NO_LEADER,
         leader_epoch=view.epoch,
         high_watermark=_UNKNOWN if view.high_watermark is None else view.high_watermark,
@@ -122,7 +121,6 @@ def leaderless(view: QuorumView, node_id: NodeId) -> DescribeQuorumResponse:
         observers=[],
     )
     return DescribeQuorumResponse(
-        error_message=None,
         topics=[ResponseTopicData(TOPIC, [partition])],
         nodes=voter_nodes(view.voters),
     )

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from ottla.api.group_access import GroupAccess
+from ottla.api.group_access import GroupAccess, message_of
 from ottla.api.routes import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
@@ -57,7 +57,7 @@ class Describing(msgspec.Struct, Generic[Group], frozen=True):
         try:
             found = self.find(group_id)
         except Fault as fault:
-            return self.refused(fault.code, str(fault), group_id)
+            return self.refused(fault.code, message_of(fault), group_id)
         if all(access.describe_topic(caller, t) for t in dict.fromkeys(self.topics_of(found))):
             return found
         return self.refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, self.hidden, group_id)

@@ -50,7 +50,7 @@ class GroupAccess(msgspec.Struct, frozen=True):
 
 
 def message_of(fault: Fault) -> str | None:
-    """Return the message of a refused heartbeat.
+    """Return the message of a refused heartbeat or description of a group.
 
     As in Kafka, a denial has none, and neither has a protocol that is disabled: clients have a text
     of their own for it.

@@ -352,7 +352,6 @@ class RaftHandlers:
         known = view.high_watermark
         reply = describe_quorum.ResponsePartitionData(
             partition_index=PARTITION,
-            error_message=None,
             leader_id=NO_LEADER if view.leader_id is None else view.leader_id,
             leader_epoch=view.epoch,
             high_watermark=-1 if known is None else known,
@@ -360,7 +359,6 @@ class RaftHandlers:
             observers=[_replica_state(replica, now) for replica in view.observers],
         )
         return describe_quorum.DescribeQuorumResponse(
-            error_message=None,
             topics=[describe_quorum.ResponseTopicData(TOPIC, [reply])],
             nodes=voter_nodes(view.voters),
         )
@@ -438,7 +436,6 @@ def unknown_partitions(
     """Return the answer about partitions other than the metadata log."""
     error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Only the metadata log has a quorum"
     return describe_quorum.DescribeQuorumResponse(
-        error_message=None,
         topics=[
             describe_quorum.ResponseTopicData(
                 name,

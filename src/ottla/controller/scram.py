@@ -11,6 +11,7 @@ contain a salt, a key or a password.
 """
 
 from collections import Counter
+from typing import Final
 
 from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
 from ottla.metadata.access import ScramUser
@@ -155,6 +156,12 @@ def _refuse_upsertion(image: Image, upsertion: ScramCredentialUpsertion) -> Refu
 
 # -- description ---------------------------------------------------------------------------------
 
+# Kafka's words: its tests compare them.
+_DESCRIBED_TWICE: Final = (
+    "Cannot describe SCRAM credentials for the same user twice in a single request: "
+)
+_DESCRIBED_UNKNOWN: Final = "Attempt to describe a user credential that does not exist: "
+
 
 def describe_user_scram_credentials(
     image: Image, request: DescribeUserScramCredentialsRequest
@@ -175,10 +182,10 @@ def _described(
     result = DescribeUserScramCredentialsResult(user=name)
     if times > 1:
         result.error_code = ErrorCode.DUPLICATE_RESOURCE
-        result.error_message = f"The user {name} occurs {times} times"
+        result.error_message = _DESCRIBED_TWICE + name
     elif infos is None:
         result.error_code = ErrorCode.RESOURCE_NOT_FOUND
-        result.error_message = f"The user {name} has no credential"
+        result.error_message = _DESCRIBED_UNKNOWN + name
     else:
         result.credential_infos = infos
     return result

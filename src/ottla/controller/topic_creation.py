@@ -124,7 +124,9 @@ def _refuse_name(state: ControllerState, name: str, times: int) -> Refusal | Non
     if times > 1:
         return Refusal(ErrorCode.INVALID_REQUEST, f"topic {name[:300]} occurs {times} times")
     if name == CLUSTER_METADATA_TOPIC:
-        return Refusal(ErrorCode.INVALID_REQUEST, f"{name} is reserved for the metadata log")
+        return Refusal(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+        )
     if not is_topic_name(name):
         text = (
             f"'{name[:300]}' is no valid topic name: 1 to 249 letters, digits, dots, underscores "
@@ -132,7 +134,7 @@ def _refuse_name(state: ControllerState, name: str, times: int) -> Refusal | Non
         )
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     if name in state.image.topics.ids:
-        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     alike = state.index.alike.get(unified(name), ()) if may_collide(name) else ()
     if alike:
         text = f"topic {name} collides with topic {alike[0]} in metric names"
