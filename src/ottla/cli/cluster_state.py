@@ -12,11 +12,13 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from ottla.cli.session import permission_hint
 from ottla.client.admin import describe_cluster, list_topics
 from ottla.client.admin_quorum import DescribedQuorum, describe_quorum
 from ottla.client.bootstrap import reason_of
 from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, Refused
 from ottla.client.connection import Connection
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.describe_cluster import DescribeClusterBroker
 from ottla.protocol.messages.metadata import MetadataResponseTopic
@@ -123,7 +125,9 @@ async def _quorum(cluster: Cluster) -> tuple[DescribedQuorum | None, str]:
             return await describe_quorum(cluster), ""
     except TimeoutError:
         return None, f"no answer within {ANSWER_MS / 1000:g} s"
-    except (Refused, OSError, Fault) as error:
+    except Refused as error:
+        return None, f"{error}{permission_hint(error, ApiKey.DESCRIBE_QUORUM)}"
+    except (OSError, Fault) as error:
         return None, str(error)
 
 

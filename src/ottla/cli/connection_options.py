@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
+from msgspec.structs import replace
 
-from ottla.cli.connection_settings import Given, given_now, remember
+from ottla.cli.connection_settings import given_now, remember
 from ottla.cli.pairs import parse_pairs
 
 PANEL: Final = "Connection"
@@ -57,18 +58,16 @@ def _options() -> list[Any]:
 
 
 def _take_file(value: str | None) -> None:
-    now = given_now()
-    remember(Given(now.profile, value, now.settings))
+    remember(replace(given_now(), command_config=value))
 
 
 def _take_settings(value: list[str] | None) -> None:
-    now = given_now()
-    remember(Given(now.profile, now.command_config, parse_pairs(value, "-X")))
+    remember(replace(given_now(), settings=parse_pairs(value, "-X")))
 
 
-def _take_profile(value: str | None) -> None:
-    now = given_now()
-    remember(Given(value, now.command_config, now.settings))
+def _take_profile(context: typer.Context, value: str | None) -> None:
+    command = context.command_path.partition(" ")[2]
+    remember(replace(given_now(), profile=value, command=command, parameters=context.params))
 
 
 _template = typer.Typer(add_completion=False)

@@ -27,11 +27,15 @@ VARIABLE_PREFIX: Final = "OTTLA_"
 
 
 class Given(msgspec.Struct, frozen=True):
-    """The connection options of the command line, except ``--bootstrap``."""
+    """The command line: its connection options, except ``--bootstrap``, and its command."""
 
     profile: str | None = None
     command_config: str | None = None
     settings: Mapping[str, str] = {}
+    command: str = ""
+    """The command, without ``ottla``."""
+    parameters: Mapping[str, object] = {}
+    """Its options and arguments; complete once it runs."""
 
     def __repr__(self) -> str:
         return f"Given(profile={self.profile!r}, {sorted(self.settings)})"

@@ -8,6 +8,7 @@ from typing import Final
 from ottla.cli.cluster_state import ClusterState
 from ottla.cli.counting import plural
 from ottla.client.admin_quorum import DescribedQuorum
+from ottla.protocol.errors import ErrorCode, name_of_code
 from ottla.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from ottla.protocol.types import Millis
 
@@ -16,6 +17,8 @@ from ottla.protocol.types import Millis
 VOTER_SILENT_MS: Final = 10_000
 LOST_PAGE: Final = "docs/backup.md, `Two of three voters are lost`"
 QUORUM: Final = "metadata quorum"
+_NOT_DESCRIBED: Final = "Metadata can perhaps not be changed. Look at the logs of the controllers."
+_NOT_ALLOWED: Final = "Whether metadata can be changed is not known without this right."
 _ELECTING: Final = (
     "An election may be under way. If this lasts, look at the logs of the voters and at the "
     "network between them."
@@ -59,9 +62,10 @@ def led_partitions(topics: Iterable[MetadataResponseTopic]) -> Counter[int]:
 def lost_quorum(state: ClusterState) -> LostQuorum | None:
     """Return what is wrong with a quorum that cannot change metadata; None if it can."""
     if state.quorum is None:
+        is_refused = name_of_code(ErrorCode.CLUSTER_AUTHORIZATION_FAILED) in state.quorum_failure
         return LostQuorum(
             f"the metadata quorum cannot be described: {state.quorum_failure}",
-            "Metadata can perhaps not be changed. Look at the logs of the controllers.",
+            _NOT_ALLOWED if is_refused else _NOT_DESCRIBED,
         )
     voters, reached = _voters(state.quorum), sorted(state.reached_voters)
     has_majority = len(reached) > len(voters) // 2

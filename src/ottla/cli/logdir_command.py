@@ -25,6 +25,7 @@ from ottla.cli.topic_placement import Partitions, Wait, accepted_rows, serving_b
 from ottla.client.admin import describe_topics
 from ottla.client.admin_replicas import alter_log_dirs, describe_log_dirs
 from ottla.client.cluster import Cluster, Refused
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -154,7 +155,7 @@ def move(
             }
             for name in refusals
         }
-        return accepted_rows(refusals, rows)
+        return accepted_rows(refusals, rows, ApiKey.ALTER_REPLICA_LOG_DIRS)
 
     rows, refusals = with_cluster(bootstrap, work)
     answer(context, output, rows)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -40,10 +40,11 @@ from ottla.cli.pairs import parse_pairs
 from ottla.cli.progress import Progress
 from ottla.cli.record_options import SchemaFileOption, StrategyOption, ValueFormatOption
 from ottla.cli.rendering import Row
-from ottla.cli.session import with_cluster
+from ottla.cli.session import permission_hint, with_cluster
 from ottla.client.accumulator import RecordMetadata
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.producer import ACKS_ALL, Producer, ProducerOptions, Report, open_producer
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, name_of_code
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Header
@@ -87,6 +88,8 @@ class _Tally:
     first: Refused | None = None
     reasons: dict[int, str] = field(default_factory=dict)
     partitions: dict[int, list[int]] = field(default_factory=dict)
+    is_new_topic: bool = False
+    """Whether the topic did not exist before."""
 
     def take(self, number: int, report: Report) -> None:
         """Count the record of a number, from 1 on, whose result is known."""
@@ -107,12 +110,12 @@ class _Tally:
             seen[1] = delivered.offset if seen[1] < 0 else min(seen[1], delivered.offset)
             seen[2] = max(seen[2], delivered.offset)
 
-    def text(self) -> str:
+    def text(self, hint: str = "") -> str:
         """Return why records were not delivered: a line for each of the first ones, and a sum."""
         lines = [f"record {number}: {reason}" for number, reason in sorted(self.reasons.items())]
         more = self.failed - len(lines)
         lines += [f"and {plural(more, 'more record')}"] if more else []
-        return "\n".join([*lines, f"{were(self.failed, 'record')} not delivered"])
+        return "\n".join([*lines, f"{were(self.failed, 'record')} not delivered{hint}"])
 
     def rows(self) -> list[Row]:
         """Return the offsets of the delivered records, by partition."""
@@ -203,7 +206,15 @@ def produce(  # noqa: PLR0913 - one per option
     if output is not None:
         answer(context, output, tally.rows())
     if tally.failed:
-        fail(tally.text(), None if tally.first is None else name_of_code(tally.first.code))
+        _fail(tally)
+
+
+def _fail(tally: _Tally) -> NoReturn:
+    """Report records that were not delivered, and the right that was missing if it was that."""
+    refused = tally.first
+    if refused is None:
+        fail(tally.text())
+    fail(tally.text(permission_hint(refused, ApiKey.PRODUCE)), name_of_code(refused.code))
 
 
 def _encoder(
@@ -317,8 +328,7 @@ async def _read(descriptor: int) -> bytes:
 async def _send_all(
     cluster: Cluster, topic: str, source: _Source, options: ProducerOptions
 ) -> _Tally:
-    tally = _Tally()
-    is_missing = await _is_missing(cluster, topic)
+    tally = _Tally(is_new_topic=await _is_missing(cluster, topic))
     # A progress line would disturb typing if stdin is a terminal.
     is_shown = sys.stderr.isatty() and not sys.stdin.isatty()
     progress = Progress(SystemClock(), "sent", is_shown=is_shown)
@@ -329,11 +339,16 @@ async def _send_all(
                 progress.add(len(message.value or b"") + len(message.key or b""))
     except BadInput as error:
         fail(f"{error}; {were(progress.records, 'record')} accepted before it")
+    except Refused as error:
+        if not tally.is_new_topic:
+            raise
+        # The topic could be described: the right to create it is missing, if any.
+        fail(f"{error}{permission_hint(error, ApiKey.CREATE_TOPICS)}", name_of_code(error.code))
     finally:
         progress.clear()
     if sys.stderr.isatty():
         say(progress.text())
-    if is_missing and tally.partitions:
+    if tally.is_new_topic and tally.partitions:
         count = len((await cluster.topic(topic)).partitions)
         say(f"created topic {topic} with {plural(count, 'partition')}: it did not exist")
     return tally

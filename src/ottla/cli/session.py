@@ -6,13 +6,19 @@ from typing import Final, TypeVar
 
 import typer
 
-from ottla.cli.connection_settings import client_properties, options_of, resolve_bootstrap
+from ottla.cli.connection_settings import (
+    client_properties,
+    given_now,
+    options_of,
+    resolve_bootstrap,
+)
 from ottla.cli.failures import fail, reason_of
 from ottla.cli.listener_probe import explain_mismatch
 from ottla.cli.suggestions import suggestion
 from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, NoBroker, Refused
 from ottla.client.connection import Options
 from ottla.config.addresses import BadAddress, HostPort, parse_host_port
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, name_of_code
 from ottla.protocol.faults import Fault, RequestTimedOut
 from ottla.runtime.clock import SystemClock
@@ -87,7 +93,7 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
             try:
                 return await work(cluster)
             except Refused as error:
-                hint = _ADVICE.get(error.code, "") or await suggestion(cluster, error)
+                hint = await _hint(cluster, error, cluster.last_api)
                 raise _Explained(error, hint) from error
 
     try:
@@ -107,8 +113,29 @@ def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
 
 
 async def describe_refusals(cluster: Cluster, refusals: Iterable[Refused | None]) -> list[str]:
-    """Return the errors among the answers of a broker, each with a suggestion if there is one."""
-    return [f"{each}{await suggestion(cluster, each)}" for each in refusals if each is not None]
+    """Return the errors among the answers to the last request, each with what to do about it."""
+    api = cluster.last_api
+    return [f"{each}{await _hint(cluster, each, api)}" for each in refusals if each is not None]
+
+
+async def _hint(cluster: Cluster, refused: Refused, api: ApiKey | None) -> str:
+    """Return the end of the message of an error: the right that is missing, or a suggestion."""
+    fixed = _ADVICE.get(refused.code, "") or permission_hint(refused, api)
+    return fixed or await suggestion(cluster, refused)
+
+
+def permission_hint(refused: Refused, api: ApiKey | None) -> str:
+    """Return the end of the message of a refusal: the right, and the command that grants it."""
+    from ottla.cli.missing_rights import find_missing_right, own_principal
+
+    given = given_now()
+    topic = given.parameters.get("topic")
+    if isinstance(topics := given.parameters.get("topics"), Sequence) and len(topics) == 1:
+        (topic,) = topics
+    right = find_missing_right(
+        refused, api, given.command, topic if isinstance(topic, str) else None
+    )
+    return "" if right is None else right.text(own_principal(client_properties()))
 
 
 def first_error(refusals: Iterable[Refused | None]) -> str | None:

@@ -30,10 +30,11 @@ from ottla.cli.reset_options import (
 )
 from ottla.cli.reset_plan import PlannedOffset, reset_summary
 from ottla.cli.resetting import Resetting, plan_of
-from ottla.cli.session import with_cluster
+from ottla.cli.session import permission_hint, with_cluster
 from ottla.client.admin_groups import SHARE, delete_groups, find_group, list_groups
 from ottla.client.admin_share import alter_share_offsets, delete_share_offsets, share_offsets
 from ottla.client.cluster import Cluster, Refused
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
 app = typer.Typer(
@@ -157,7 +158,7 @@ def delete_offsets(
 ) -> None:
     """Delete the offsets of a group without members in the given topics."""
     reply = with_cluster(bootstrap, lambda cluster: delete_share_offsets(cluster, name, topics))
-    _tell(context, output, reply)
+    _tell(context, output, reply, ApiKey.DELETE_SHARE_GROUP_OFFSETS)
 
 
 @app.command("delete")
@@ -175,12 +176,14 @@ def delete(
             await _check_shared(cluster, name)
         return await delete_groups(cluster, names)
 
-    _tell(context, output, with_cluster(bootstrap, work))
+    _tell(context, output, with_cluster(bootstrap, work), ApiKey.DELETE_GROUPS)
 
 
-def _tell(context: typer.Context, output: Output | None, reply: dict[str, Refused | None]) -> None:
+def _tell(
+    context: typer.Context, output: Output | None, reply: dict[str, Refused | None], api: ApiKey
+) -> None:
     answer(context, output, [{"deleted": name} for name, refused in reply.items() if not refused])
-    refusals = [str(refused) for refused in reply.values() if refused]
+    refusals = [f"{each}{permission_hint(each, api)}" for each in reply.values() if each]
     if refusals:
         fail("\n".join(refusals))
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NoReturn
 
 import msgspec
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow as pa
 from ottla.cli.connection_settings import options_of
 from ottla.cli.failures import fail, naming, reason_of
 from ottla.cli.options import say
-from ottla.cli.session import advice, mismatch, parse_bootstrap
+from ottla.cli.session import advice, mismatch, parse_bootstrap, permission_hint
 from ottla.cli.sizes import human
 from ottla.cli.sql_output import SqlOutput, Writer, open_writer
 from ottla.client.client_security import BadClientSecurity
@@ -22,6 +22,8 @@ from ottla.pipeline.broker import BrokerClient, client_for
 from ottla.pipeline.options import ClientSettings
 from ottla.pipeline.sql_scan import ScanStats, Stopped
 from ottla.pipeline.sql_session import SqlFailed, SqlOptions, SqlSession
+from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.errors import name_of_code
 from ottla.protocol.faults import Fault
 from ottla.runtime.clock import SystemClock
 from ottla.security.sasl.credentials import LoginFailed
@@ -100,20 +102,30 @@ def run_query(settings: ClientSettings, options: SqlOptions, running: Running) -
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         raise  # the reader of the output has exited
-    except SqlFailed as error:
-        fail(str(error))
+    except (SqlFailed, Refused) as error:
+        _fail(error, running.query)
     except LoginFailed as error:
         addresses = parse_bootstrap(",".join(settings.bootstrap))
         fail(f"login failed: {error}" + mismatch(addresses, options_of(settings.properties)))
     except NoBroker as error:
         addresses = parse_bootstrap(",".join(settings.bootstrap))
         fail(f"{error}; {advice(str(error), addresses, options_of(settings.properties))}")
-    except (Fault, Refused, BadClientSecurity, OSError) as error:
+    except (Fault, BadClientSecurity, OSError) as error:
         fail(reason_of(error))
     finally:
         if client is not None:
             client.close()
     return 0
+
+
+def _fail(error: SqlFailed | Refused, query: str) -> NoReturn:
+    """Report a failed query, and the right that was missing if it was that."""
+    refused = error if isinstance(error, Refused) else error.__cause__
+    if not isinstance(refused, Refused):
+        fail(str(error))
+    # An error of fetching is about a partition, which the query does not name.
+    api = ApiKey.METADATA if refused.subject in query else ApiKey.FETCH
+    fail(f"{error}{permission_hint(refused, api)}", name_of_code(refused.code))
 
 
 @contextmanager

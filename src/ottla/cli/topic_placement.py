@@ -14,7 +14,7 @@ from ottla.cli.progress import WorkProgress
 from ottla.cli.reassign_plan import BadPlan, Brokers, Location, plan_onto
 from ottla.cli.reassign_throttle import Changed, Move, limits, no_limits, rates
 from ottla.cli.rendering import Row
-from ottla.cli.session import with_cluster
+from ottla.cli.session import permission_hint, with_cluster
 from ottla.client.admin import alter_configs, describe_cluster, describe_topics, list_topics
 from ottla.client.admin_replicas import (
     Refusals,
@@ -23,6 +23,7 @@ from ottla.client.admin_replicas import (
     list_reassignments,
 )
 from ottla.client.cluster import Cluster, Refused
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.types import TopicPartition
@@ -50,11 +51,14 @@ def replicas_of(topics: Iterable[MetadataResponseTopic]) -> dict[TopicPartition,
 
 
 def accepted_rows(
-    refusals: Refusals, rows: Mapping[TopicPartition, Row]
+    refusals: Refusals,
+    rows: Mapping[TopicPartition, Row],
+    api: ApiKey = ApiKey.ALTER_PARTITION_REASSIGNMENTS,
 ) -> tuple[list[Row], list[str]]:
     """Return rows of the accepted changes, and the errors of the others."""
     granted = [rows[name] for name, refused in refusals.items() if refused is None]
-    return granted, [str(refused) for refused in refusals.values() if refused is not None]
+    errors = [refused for refused in refusals.values() if refused is not None]
+    return granted, [f"{refused}{permission_hint(refused, api)}" for refused in errors]
 
 
 async def carry_out(
@@ -284,7 +288,7 @@ def elect(
         rows: dict[TopicPartition, Row] = {
             name: {"topic": name.topic, "partition": name.partition} for name in needed
         }
-        return accepted_rows(needed, rows)
+        return accepted_rows(needed, rows, ApiKey.ELECT_LEADERS)
 
     rows, refusals = with_cluster(bootstrap, work)
     answer(context, output, rows)

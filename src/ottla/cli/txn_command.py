@@ -8,7 +8,7 @@ import typer
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.rendering import Row
 from ottla.cli.reset_options import topics_of
-from ottla.cli.session import with_cluster
+from ottla.cli.session import permission_hint, with_cluster
 from ottla.client.admin_transactions import (
     OpenTransaction,
     abort_in_partition,
@@ -20,6 +20,7 @@ from ottla.client.admin_transactions import (
     open_in,
 )
 from ottla.client.cluster import Cluster, Refused
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import TopicPartition
 
@@ -163,7 +164,7 @@ def show_hanging(
         places = await _places(cluster, wanted)
         found, refused = await open_in(cluster, places)
         for each in refused:
-            say(f"not checked: {each}")
+            say(f"not checked: {each}{permission_hint(each, ApiKey.DESCRIBE_PRODUCERS)}")
         before = cluster.ports.clock.now() - minutes * 60_000
         known = await known_partitions(cluster, (each.producer_id for each in found))
         return hanging(found, known, before)

@@ -231,6 +231,10 @@ async def _names(cluster: Cluster) -> dict[Uuid, str]:
     return {topic.topic_id: topic.name for topic in response.topics if topic.name is not None}
 
 
+_OF_WHOLE_GROUP: Final = COORDINATOR_MOVED_OR_LOADING | {ErrorCode.GROUP_AUTHORIZATION_FAILED}
+"""Errors of a partition that are about the group."""
+
+
 class Member(msgspec.Struct, frozen=True):
     """A member as the coordinator knows it."""
 
@@ -268,7 +272,7 @@ async def commit_offsets(
             for each in topic.partitions:
                 name = topic.name or names.get(topic.topic_id, "")
                 partition = TopicPartition(name, each.partition_index)
-                if each.error_code in COORDINATOR_MOVED_OR_LOADING:
+                if each.error_code in _OF_WHOLE_GROUP:
                     raise Refused(each.error_code, group_id)
                 found[partition] = _refused(each.error_code, str(partition))
         return found

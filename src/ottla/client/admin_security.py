@@ -253,7 +253,8 @@ async def create_token(
         lifetime_ms_max,
     )
     response = await cluster.send_any(request, CreateDelegationTokenResponse, may_repeat=False)
-    _check(response.error_code, "delegation token")
+    subject = "delegation token" if owner is None else f"delegation token of {':'.join(owner)}"
+    _check(response.error_code, subject)
     return response
 
 

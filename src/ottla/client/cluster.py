@@ -19,6 +19,7 @@ import msgspec
 from ottla.client.backoff import Backoff
 from ottla.client.bootstrap import open_first, reason_of
 from ottla.client.connection import TIMEOUT_MS, Connection, ConnectionLost, Options, send_over
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, is_retriable, name_of_code
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages.metadata import (
@@ -104,6 +105,8 @@ class Cluster:
         self._opening: dict[Address, asyncio.Lock] = {}
         self._topics: dict[str, KnownTopic] = {}
         self._ids: dict[str, Uuid] = {}
+        self.last_api: ApiKey | None = None
+        """The API of the last request, for messages about its error."""
 
     @classmethod
     async def open(
@@ -250,6 +253,7 @@ class Cluster:
             ConnectionLost, RequestTimedOut: no reply; whether it was served is unknown.
             UnsupportedVersion: the broker does not serve the request.
         """
+        self.last_api = _api_of(request)
         connect = partial(self.connection, node_id)
         response = await send_over(connect, request, timeout_ms or self.options.timeout_ms)
         assert isinstance(response, reply)
@@ -267,6 +271,7 @@ class Cluster:
             LoginFailed: a broker refused the credentials.
             ConnectionLost, RequestTimedOut: as `send_to`, if the request may not be repeated.
         """
+        self.last_api = _api_of(request)
         loop = asyncio.get_running_loop()
         began = loop.time()
         found_by = began + self.options.find_timeout_ms / 1000
@@ -335,3 +340,8 @@ class Cluster:
                 )
                 self._connections[address] = connection
         return connection
+
+
+def _api_of(request: Message) -> ApiKey:
+    assert request.SCHEMA.api_key is not None, "only a request has an api key"
+    return ApiKey(request.SCHEMA.api_key)

@@ -346,7 +346,7 @@ def _alike(topic: str, known: Mapping[str, object]) -> str | None:
 def _known(known: Mapping[str, Any]) -> str:
     names = sorted(each for each, info in known.items() if not info.internal)
     if not names:
-        return "; the cluster has no topics"
+        return "; the cluster has no topics that this user may describe"
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return f"; topics are {', '.join(names[:8])}{more}"
 
