@@ -9,7 +9,11 @@ import pytest
 from test_damaged_replicas import COUNT, OFTEN, SELDOM, VALUE, ScrubbedCluster, fetch, scrubbed
 from test_replication_in_process import eventually, leader_of, produce, values
 
+from ottla.node.replica_manager import scrub_counts
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.types import Offset
+from ottla.runtime.clock import SystemClock
+from ottla.storage.log_maintenance import delete_old_segments
 
 
 def on_a_loop(scenario: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -124,3 +128,44 @@ async def test_sealed_segment_lost_on_a_running_node_is_fetched_again(
         await eventually(lambda: cluster.isr() == {1, 2, 3})
         good = cluster.files(leader_of(cluster))
         assert b"".join(cluster.files(victim).values()) == b"".join(good.values())
+
+
+async def delete_while_down(cluster: ScrubbedCluster, victim: int, offset: int) -> None:
+    """Delete the first records while a follower is down, and wait until it follows again."""
+    await cluster.stop(victim)
+    cluster.partition(leader_of(cluster)).delete_records(Offset(offset))
+    await cluster.start(victim)
+    await eventually(lambda: cluster.isr() == {1, 2, 3})
+    await eventually(lambda: cluster.partition(victim).log.log_start_offset == offset)
+
+
+@on_a_loop
+async def test_follower_keeps_what_its_leader_lacks_for_no_known_reason(tmp_path: Path) -> None:
+    """A leader with damaged files looks the same: a later start that no settings explain."""
+    async with scrubbed(tmp_path, *SELDOM, "ottla.cleaner.interval.ms=50") as cluster:
+        victim = 3 if leader_of(cluster) != 3 else 2
+        await delete_while_down(cluster, victim, 2)
+        await eventually(lambda: len(cluster.partition(leader_of(cluster)).log.segments) == 2)
+        for _ in range(2):  # also after a restart
+            replica = cluster.partition(victim).log
+            delete_old_segments(replica, SystemClock().now())
+            assert len(replica.segments) == COUNT
+            manager = cluster.nodes[victim]._parts.broker.replica_manager
+            assert scrub_counts(manager).keeping_partitions == 1
+            assert (await fetch(cluster.nodes[victim], 1))[0] is ErrorCode.OFFSET_OUT_OF_RANGE
+            await cluster.stop(victim)
+            await cluster.start(victim)
+            await eventually(lambda: cluster.isr() == {1, 2, 3})
+        # A deletion by the running leader advances the start of all replicas, as ever.
+        cluster.partition(leader_of(cluster)).delete_records(Offset(3))
+        await eventually(lambda: cluster.partition(leader_of(cluster)).low_watermark == 3)
+
+
+@on_a_loop
+async def test_follower_deletes_what_it_kept_after_the_delay(tmp_path: Path) -> None:
+    delay = "ottla.replica.unexplained.deletion.delay.ms=500"
+    async with scrubbed(tmp_path, *SELDOM, "ottla.cleaner.interval.ms=50", delay) as cluster:
+        victim = 3 if leader_of(cluster) != 3 else 2
+        await delete_while_down(cluster, victim, 2)
+        await eventually(lambda: len(cluster.partition(victim).log.segments) == 2)
+        assert values(cluster.partition(victim))[:2] == [VALUE] * 2

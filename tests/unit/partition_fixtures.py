@@ -39,6 +39,9 @@ class HandClock:
     def monotonic(self) -> Millis:
         return Millis(self.since)
 
+    def expiry(self) -> Millis:
+        return self.now()
+
     def pass_ms(self, ms: int) -> None:
         self.wall += ms
         self.since += ms
@@ -51,6 +54,7 @@ class FakeHost:
     node_id: NodeId
     broker_epoch: int = 100
     lag_ms_max: int = LAG_MS
+    unexplained_deletion_delay_ms: int = 3_600_000
     clock: HandClock = field(default_factory=HandClock)
     epochs: dict[int, int] = field(default_factory=dict)
     dead: set[int] = field(default_factory=set)

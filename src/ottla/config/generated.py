@@ -1137,6 +1137,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ottla.partition.disk.scan.interval.seconds``: How often the disk usage of each partition
     is measured; 0 disables it."""
 
+    ottla_replica_unexplained_deletion_delay_ms: int = 3600000
+    """``ottla.replica.unexplained.deletion.delay.ms``: How long a follower keeps segments that its
+    new leader lacks for no known reason; 0 deletes them at once."""
+
     ottla_cleaner_interval_ms: int | None = None
     """``ottla.cleaner.interval.ms``: Run retention and compaction this often, whatever the other
     intervals say; for tests."""

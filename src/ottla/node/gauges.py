@@ -276,6 +276,7 @@ class ScrubCounts(msgspec.Struct, frozen=True):
     repairs_finished: int = 0
     damaged_partitions: int = 0
     damaged_fetches: int = 0
+    keeping_partitions: int = 0
 
 
 def scrub_families(counts: ScrubCounts) -> Iterable[Family]:
@@ -301,6 +302,11 @@ def scrub_families(counts: ScrubCounts) -> Iterable[Family]:
         "ottla_replica_damaged_fetches_total",
         "Fetches from leaders that were refused here because a batch was damaged.",
         counts.damaged_fetches,
+    )
+    yield gauge(
+        "ottla_replica_unexplained_deletions_count",
+        "Replicas here that keep segments below a log start that nothing explains.",
+        counts.keeping_partitions,
     )
 
 

@@ -74,6 +74,7 @@ def build_replica_manager(
         node_id=context.node_id,
         static=context.loaded.static,
         lag_ms_max=config.replica_lag_time_max_ms,
+        unexplained_deletion_delay_ms=config.ottla_replica_unexplained_deletion_delay_ms,
         has_offline_directories=bool(context.offline_paths),
     )
     host = Host(settings, context.log_directories, _ports(context), lambda: lifecycle.epoch)
@@ -147,6 +148,9 @@ def scrub_counts(replica_manager: ReplicaManager | None) -> ScrubCounts:
         repairs_finished=repairs.counts.finished,
         damaged_partitions=len(repairs.damaged),
         damaged_fetches=replica_manager.host.damaged_fetches,
+        keeping_partitions=sum(
+            partition.log.is_keeping_segments for partition in replica_manager.partitions
+        ),
     )
 
 

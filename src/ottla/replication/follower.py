@@ -1,5 +1,7 @@
 """Applies the leader's responses to a follower's log."""
 
+import logging
+
 from ottla.protocol.faults import StorageFailed, UnexpectedAppendOffset
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
@@ -7,15 +9,29 @@ from ottla.replication.follower_rules import DivergingEpoch, Range, decide_cut, 
 from ottla.replication.host import Host
 from ottla.replication.partition import Partition
 from ottla.storage.log import TierHistory
+from ottla.storage.log_maintenance import is_start_allowed
+
+log = logging.getLogger(__name__)
 
 
 class Follower:
     """A partition during one leader epoch. Disk failures take its directory offline.
 
     `is_current` is false once the image has moved on; then nothing here may be called.
+
+    A leader whose log start was not after ours once in its leader epoch moves it by retention
+    and DeleteRecords only. One that begins with a later start may have lost its files
+    (ADR 0099).
     """
 
-    __slots__ = ("_host", "bytes_wanted", "delayed_until", "epoch", "partition")
+    __slots__ = (
+        "_host",
+        "_is_start_trusted",
+        "bytes_wanted",
+        "delayed_until",
+        "epoch",
+        "partition",
+    )
 
     def __init__(self, host: Host, partition: Partition) -> None:
         self._host = host
@@ -23,6 +39,7 @@ class Follower:
         self.epoch: LeaderEpoch = partition.leader_epoch
         self.delayed_until = Millis(0)
         self.bytes_wanted = 0  # for the next fetch; ignored below the usual number
+        self._is_start_trusted = False
 
     @property
     def is_current(self) -> bool:
@@ -42,16 +59,16 @@ class Follower:
             CorruptBatch, UnsupportedMagic, UnexpectedAppendOffset: nothing was written.
             StorageFailed: the directory is offline now.
         """
-        log = self.partition.log
+        replica = self.partition.log
         try:
             try:
-                log.append_at(data, now=now)
+                replica.append_at(data, now=now)
             except UnexpectedAppendOffset:
                 if not self._may_begin_earlier(data):
                     raise
                 # The leader's log starts inside this batch, so ours starts a little earlier.
                 self._begin_at(read_header(data).base_offset)
-                log.append_at(data, now=now)
+                replica.append_at(data, now=now)
         except StorageFailed as fault:
             self._host.storage_failed(self.partition.directory, fault.reason)
             raise
@@ -61,9 +78,9 @@ class Follower:
 
     def _may_begin_earlier(self, data: Buffer) -> bool:
         """Whether the log is empty and its start lies inside the first batch."""
-        log, first = self.partition.log, read_header(data)
-        is_empty = log.log_start_offset == log.log_end_offset
-        return is_empty and first.base_offset < log.log_end_offset <= first.last_offset
+        replica, first = self.partition.log, read_header(data)
+        is_empty = replica.log_start_offset == replica.log_end_offset
+        return is_empty and first.base_offset < replica.log_end_offset <= first.last_offset
 
     def learn(self, high_watermark: Offset, log_start: Offset) -> None:
         """Update the high watermark and log start from the leader's.
@@ -71,26 +88,44 @@ class Follower:
         A leader that does not know the high watermark yet never lowers it: what was replicated
         once stays replicated. Wakes the readers of this replica.
         """
-        partition, log = self.partition, self.partition.log
-        before = log.high_watermark, log.log_start_offset
+        partition, replica = self.partition, self.partition.log
+        before = replica.high_watermark, replica.log_start_offset
         try:
-            if high_watermark > log.high_watermark:
-                log.set_high_watermark(high_watermark)
-            if log.log_start_offset < log_start <= log.high_watermark:
-                log.advance_log_start(log_start)
+            if high_watermark > replica.high_watermark:
+                replica.set_high_watermark(high_watermark)
+            if replica.log_start_offset < log_start <= replica.high_watermark:
+                keep_ms = self._keep_ms(log_start)
+                replica.advance_log_start(log_start)
+                if keep_ms:
+                    replica.keep_segments(keep_ms)
         except StorageFailed as fault:
             self._host.storage_failed(partition.directory, fault.reason)
             raise
-        if (log.high_watermark, log.log_start_offset) != before:
+        self._is_start_trusted |= 0 <= log_start <= replica.log_start_offset
+        if (replica.high_watermark, replica.log_start_offset) != before:
             partition.wake_readers()
+
+    def _keep_ms(self, log_start: Offset) -> int:
+        """Decide how long to keep what precedes the leader's later log start; 0 to delete it."""
+        replica, keep_ms = self.partition.log, self._host.unexplained_deletion_delay_ms
+        if self._is_start_trusted or not keep_ms:
+            return 0
+        if is_start_allowed(replica, log_start, self._host.clock.expiry()):
+            return 0
+        log.warning("log start of the leader is not explained: keeping what precedes it "
+                    "partition=%s leader=%d log_start=%d leader_log_start=%d keep_ms=%d "
+                    "hint=if records were not deleted on purpose, see docs/recovery.md",
+                    self.partition, self.partition.leader_id, replica.log_start_offset,
+                    log_start, keep_ms)  # fmt: skip
+        return keep_ms
 
     def cut(self, leader: DivergingEpoch) -> bool:
         """Truncate to what is shared with the leader; True when something was removed.
 
         The new recovery point must be written before anything is appended.
         """
-        log = self.partition.log
-        return self._cut_to(decide_cut(log.epochs, log.log_end_offset, leader))
+        replica = self.partition.log
+        return self._cut_to(decide_cut(replica.epochs, replica.log_end_offset, leader))
 
     def reset(self, leader: Range) -> bool:
         """Move the log back into the leader's range; True when something was removed."""
@@ -98,7 +133,7 @@ class Follower:
         if decision is None:
             return False
         if decision.is_restart:
-            self._begin_at(decision.offset)
+            self._begin_at(decision.offset, self._keep_ms(decision.offset))
             return True
         return self._cut_to(decision.offset)
 
@@ -124,9 +159,12 @@ class Follower:
         self._host.notify_truncated(self.partition)
         return True
 
-    def _begin_at(self, offset: Offset) -> None:
+    def _begin_at(self, offset: Offset, keep_ms: int = 0) -> None:
+        replica = self.partition.log
         try:
-            self.partition.log.truncate_fully_and_start_at(offset)
+            replica.truncate_fully_and_start_at(offset, keep_ms=keep_ms)
+            if keep_ms:
+                replica.keep_segments(keep_ms)
         except StorageFailed as fault:
             self._host.storage_failed(self.partition.directory, fault.reason)
             raise

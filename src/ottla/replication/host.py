@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 LAG_MS: Final = 30_000
 """Kafka's ``replica.lag.time.max.ms``."""
+KEEP_MS: Final = 3_600_000
+"""``ottla.replica.unexplained.deletion.delay.ms``."""
 # Preferred directories of replicas that are not hosted yet; the oldest entry is dropped first.
 PREFERRED_MAX: Final = 10_000
 
@@ -110,6 +112,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_id: NodeId
     static: Mapping[str, str]
     lag_ms_max: int = LAG_MS
+    unexplained_deletion_delay_ms: int = KEEP_MS
     has_offline_directories: bool = False  # at start
 
 
@@ -186,6 +189,11 @@ class Host:
     def lag_ms_max(self) -> int:
         """``replica.lag.time.max.ms``."""
         return self.settings.lag_ms_max
+
+    @property
+    def unexplained_deletion_delay_ms(self) -> int:
+        """How long a follower keeps what its leader lacks for no known reason."""
+        return self.settings.unexplained_deletion_delay_ms
 
     def _broker(self, broker: int) -> BrokerRegistration | None:
         return self.image.cluster.brokers.get(broker)

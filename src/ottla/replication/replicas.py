@@ -346,6 +346,8 @@ class Replicas:
             return None
         directory, hosted = found
         hosted.log.configure(settings.log)
+        if is_found and hosted.log.has_segments_below_start and len(registration.replicas) > 1:
+            hosted.log.keep_segments(self._host.unexplained_deletion_delay_ms)  # as before
         partition = Partition(name, topic.id, directory, hosted.log, settings.topic, self._host)
         self._partitions.add(partition)
         self._settle_losses(partition, registration, is_found=is_found)

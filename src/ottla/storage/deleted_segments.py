@@ -19,7 +19,7 @@ class _DeletedSegment(NamedTuple):
 
 
 class DeletedSegments:
-    """Deleted segments, oldest first."""
+    """Deleted segments, in the order of their deletion."""
 
     __slots__ = ("_clock", "_segments")
 
@@ -38,11 +38,11 @@ class DeletedSegments:
     def purge(self) -> int:
         """Remove the files of the segments that are due; return how many segments."""
         now = self._clock.monotonic()
-        count = 0
-        while self._segments and self._segments[0].due <= now:
-            self._segments.pop(0).segment.remove()
-            count += 1
-        return count
+        due = [deleted for deleted in self._segments if deleted.due <= now]
+        for deleted in due:
+            self._segments.remove(deleted)
+            deleted.segment.remove()
+        return len(due)
 
     def close(self) -> None:
         """Close the files without removing them: the next start does."""

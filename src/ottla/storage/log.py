@@ -93,6 +93,7 @@ class Log(LogLosses):
         self._unsynced = Unsynced(files)
         self.deleted_segments = DeletedSegments(clock)
         self.has_deleted_segments = self.has_unsynced_roll = False
+        self._kept_until = Millis(0)  # monotonic; see `keep_segments`
         self._log_start = loaded.log_start
         self._recovery_point = loaded.recovery_point
         self._high_watermark = max(loaded.log_start, loaded.segments.first.base_offset)
@@ -406,10 +407,13 @@ class Log(LogLosses):
         self._cut_to(end, [segment.base_offset for segment in gone])
         return True
 
-    def truncate_fully_and_start_at(self, offset: Offset, log_start: Offset | None = None) -> None:
+    def truncate_fully_and_start_at(
+        self, offset: Offset, log_start: Offset | None = None, *, keep_ms: int = 0
+    ) -> None:
         """Remove everything and start at ``offset``, for a follower that lags too far behind.
 
-        ``log_start`` is the log's start where it is in remote storage, below ``offset``.
+        ``log_start`` is the log's start where it is in remote storage, below ``offset``. The
+        files stay for ``keep_ms`` under ``.deleted``, or for ``file.delete.delay.ms`` if longer.
         """
         self._health.check()
         self._unsynced.truncated()
@@ -428,7 +432,7 @@ class Log(LogLosses):
             for old in gone:
                 self._segments.remove(old)
             self._segments.add(segment)
-            self._schedule_removal(gone)
+            self._schedule_removal(gone, keep_ms)
             self._snapshots.remove(self._snapshots.offsets)
         self.forget_removed_damage()
         self.epochs.clear()
@@ -469,6 +473,31 @@ class Log(LogLosses):
         self.producers.on_high_watermark(self._high_watermark)
 
     # -- the front of the log ------------------------------------------------
+
+    def keep_segments(self, delay_ms: int) -> None:
+        """Keep segments below the log start for ``delay_ms``, unless retention deletes them.
+
+        They cannot be read any more: the delay is for an operator, if the start is wrong.
+        """
+        self._kept_until = Millis(self._clock.monotonic() + delay_ms)
+
+    @property
+    def deletable_start(self) -> Offset:
+        """The offset below which segments may be deleted, whatever the retention settings say."""
+        is_kept = self._clock.monotonic() < self._kept_until
+        return self._segments.first.base_offset if is_kept else self._log_start
+
+    @property
+    def has_segments_below_start(self) -> bool:
+        """Whether a whole segment lies below the log start."""
+        return len(self._segments) > 1 and self._segments.base_offsets[1] <= self._log_start
+
+    @property
+    def is_keeping_segments(self) -> bool:
+        """Whether files below the log start are kept; see `keep_segments`."""
+        if self._clock.monotonic() >= self._kept_until:
+            return False
+        return self.has_segments_below_start or self.has_deleted_segments
 
     def advance_log_start(self, offset: Offset) -> bool:
         """Make ``offset`` the first readable one; deletes nothing. False if it is not larger.
@@ -539,10 +568,10 @@ class Log(LogLosses):
             self._segments.remove(segment)
             self._schedule_removal([segment])
 
-    def _schedule_removal(self, segments: Sequence[Segment]) -> None:
+    def _schedule_removal(self, segments: Sequence[Segment], keep_ms: int = 0) -> None:
         for segment in segments:
             self._unsynced.forget(segment)
-        self.deleted_segments.add(segments, self._config.file_delete_delay_ms)
+        self.deleted_segments.add(segments, max(keep_ms, self._config.file_delete_delay_ms))
         self.has_deleted_segments |= bool(segments)
 
     def purge_deleted(self) -> int:

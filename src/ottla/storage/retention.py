@@ -11,13 +11,15 @@ deletes nothing.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from ottla.protocol.types import Millis, Offset
 
 UNLIMITED = -1
+# How far the clocks of a leader and a follower may differ.
+_CLOCK_ROOM_MS: Final = 60_000
 
 
 class RetainedSegment(Protocol):
@@ -100,6 +102,23 @@ def plan_retention(
         log_start=log_start,
         is_roll_needed=0 < count == len(segments),
     )
+
+
+def is_start_explained(
+    segments: Sequence[RetainedSegment], policy: Policy, state: LogState, now: Millis
+) -> bool:
+    """Decide whether the settings allow deleting every segment below ``state.log_start``.
+
+    Then a leader with the same records and settings may have deleted them; its clock may be a
+    little ahead. Without such segments there is nothing to explain.
+    """
+    if state.log_start > state.log_end:
+        count = len(segments) - (segments[-1].size == 0)
+    else:
+        count = sum(_is_below_start(segments, at, state.log_start) for at in range(len(segments)))
+    unmoved = LogState(segments[0].base_offset, state.high_watermark, state.log_end)
+    allowed = plan_retention(segments, policy, unmoved, Millis(now + _CLOCK_ROOM_MS))
+    return len(allowed.base_offsets) >= count
 
 
 def _expired(

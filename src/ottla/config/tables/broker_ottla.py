@@ -90,6 +90,9 @@ BROKER_OTTLA: tuple[Key, ...] = (
         "The bearer token that clients of ottla.metrics.listener may send instead."),
     Key("ottla.partition.disk.scan.interval.seconds", INT, 0, at_least(0), LOW, READ_ONLY,
         "How often the disk usage of each partition is measured; 0 disables it."),
+    Key("ottla.replica.unexplained.deletion.delay.ms", LONG, 3_600_000, at_least(0), LOW, READ_ONLY,
+        "How long a follower keeps segments that its new leader lacks for no known reason; "
+        "0 deletes them at once."),
     Key("ottla.cleaner.interval.ms", LONG, None, at_least(1), LOW, READ_ONLY,
         "Run retention and compaction this often, whatever the other intervals say; for tests.",
         internal=True),
