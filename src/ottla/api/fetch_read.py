@@ -313,7 +313,8 @@ class Reading:
         image, fetch = self._sources.image(), self._fetch
         known = (image.features, image.cluster, image.topics, image.configs, image.acls)
         asks = (fetch.replica_id, fetch.replica_epoch, fetch.is_read_committed, fetch.version)
-        return (*map(id, known), known, *asks, self._caller.principal)
+        caller = (self._caller.principal, self._caller.peer.host)
+        return (*map(id, known), known, *asks, *caller)
 
     def is_readable(self, fetched: FetchedPartition, partition: Partition) -> bool:
         """Return whether there seem to be records at the requested offset, without a read.
