@@ -20,6 +20,7 @@ from ottla.config.problems import ConfigError
 from ottla.observability.exposition import Family, Kind, Sample, counter, gauge, label_text
 from ottla.observability.otlp_encoding import (
     POINTS_PER_PIECE,
+    RESOURCES_MAX,
     MetricTimes,
     metric_pieces,
     request_of,
@@ -144,6 +145,14 @@ def test_attributes_are_added_to_each_resource_of_pushed_metrics() -> None:
     assert attributes == [["client_rack", "client_id"]] * 2 + [["client_id"]]
     names = [each.scope_metrics[0].metrics[0].name for each in list(found.resource_metrics)[:2]]
     assert names == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x0a\x00" * (RESOURCES_MAX + 1), b"\x0a\xc0\x96\xb1\x02" + b"\x12\x00" * 2_500_000]
+)
+def test_push_with_very_many_parts_is_not_forwarded(data: bytes) -> None:
+    with pytest.raises(BadMetrics):
+        with_attributes(data, [("client_id", "c")])
 
 
 @pytest.mark.parametrize("data", [b"\x0a\x05abc", b"\x08\x01", b"\x12\x00", b"\x0a\x02\x08\x01"])

@@ -36,6 +36,9 @@ PENDING_MAX: Final = 64
 _EXPANSION_MAX: Final = 10
 """How much larger than ``telemetry.max.bytes`` decompressed metrics may be."""
 
+_LABEL_LENGTH_MAX: Final = 200
+"""Clients choose their ids and names, and a receiver may write them once per resource."""
+
 
 class ClientInfo(msgspec.Struct, frozen=True):
     """The client of a push, for the receiver."""
@@ -163,4 +166,5 @@ def _labels(caller: Caller, properties: dict[str, str]) -> dict[str, str]:
     """Return the labels of the client's series: not its port, which is new with each connection."""
     names = ("client_instance_id", "client_id", "client_software_name", "client_software_version")
     labels = {name: properties[name] for name in names if properties.get(name)}
-    return labels | {"user": caller.principal.removeprefix("User:")}
+    labels["user"] = caller.principal.removeprefix("User:")
+    return {name: value[:_LABEL_LENGTH_MAX] for name, value in labels.items()}

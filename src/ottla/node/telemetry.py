@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ottla.observability.telemetry_subscriptions import SubscriptionTable
 
 EVICT_S: Final = 60.0
-POINTS_MAX: Final = 20_000
-"""The points of one push that are read; a client has a few hundred."""
+POINTS_MAX: Final = 4_000
+"""The points of one push that are read; a client has a few hundred, and 2,000 series are kept."""
 
 
 TELEMETRY_APIS: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})

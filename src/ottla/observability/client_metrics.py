@@ -13,14 +13,13 @@ from typing import Final
 import msgspec
 
 from ottla.observability.exposition import Family, Kind, Labels, Sample, counter, gauge
-from ottla.observability.otlp_points import Point, PointKind
+from ottla.observability.otlp_points import LABELS_MAX, Point, PointKind
 from ottla.protocol.types import Uuid
 
 CLIENTS_MAX: Final = 16_384
 SERIES_MAX: Final = 100_000
 SERIES_OF_CLIENT_MAX: Final = 2_000
 NAMES_MAX: Final = 2_000
-_LABELS_MAX: Final = 10
 _TEXT_MAX: Final = 200
 _PREFIX: Final = "kafka_client_"
 _KAFKA: Final = "org.apache.kafka."
@@ -128,7 +127,7 @@ def _kind(point: Point) -> Kind:
 def _labels(point: Point, taken: set[str]) -> Labels:
     """Return the labels of a point, without those that describe the client already."""
     found: dict[str, str] = {}
-    for name, value in point.labels[:_LABELS_MAX]:
+    for name, value in point.labels[:LABELS_MAX]:
         name = _NOT_IN_A_NAME.sub("_", name[:_TEXT_MAX]) or "_"
         if name[0].isdigit() or name.startswith("__"):
             name = f"x_{name}"

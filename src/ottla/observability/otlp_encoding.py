@@ -29,8 +29,11 @@ from typing import Final
 import msgspec
 
 from ottla.observability.exposition import Family, Kind, Labels, Sample
-from ottla.observability.otlp_points import BadMetrics, message_fields
+from ottla.observability.otlp_points import BadMetrics, FieldBudget, message_fields
 from ottla.protocol.types import Buffer
+
+RESOURCES_MAX: Final = 1000
+"""Resources of one push; a client has one, and each gets all attributes of the client."""
 
 POINTS_PER_PIECE: Final = 500
 """The points of one piece of metrics: about a millisecond of work."""
@@ -123,11 +126,14 @@ def with_attributes(data: Buffer, attributes: Attributes) -> bytes:
     """
     added = attributes_field(1, attributes)
     out: list[bytes] = []
-    for number, wire, resource in message_fields(memoryview(data)):
+    budget = FieldBudget()
+    for number, wire, resource in message_fields(memoryview(data), budget):
+        if len(out) == RESOURCES_MAX:
+            raise BadMetrics(f"more than {RESOURCES_MAX} resources")
         if number != 1 or wire != 2 or isinstance(resource, int):
             raise BadMetrics(f"field {number} where resources are expected")
         own, rest = [], []
-        for inner, inner_wire, value in message_fields(resource):
+        for inner, inner_wire, value in message_fields(resource, budget):
             if inner_wire != 2 or isinstance(value, int):
                 raise BadMetrics(f"field {inner} of a resource's metrics")
             if inner == 1:

@@ -13,8 +13,10 @@
     KeyValue         1 key   2 AnyValue
     AnyValue         1 string   2 bool   3 int64   4 double
 
-Other fields are skipped. The bytes are untrusted: every length is checked against the bytes that
-remain, nesting is fixed by the layout, and no more than ``points_max`` points are returned.
+Other fields are skipped. The bytes are untrusted, and a few compressed kilobytes may be megabytes
+of them: every length is checked against the bytes that remain, nesting is fixed by the layout, a
+push has at most `FIELDS_MAX` fields, texts and labels are cut, and no more than ``points_max``
+points are returned. So work and memory of a push are bounded by these numbers, not by its bytes.
 """
 
 import enum
@@ -31,6 +33,14 @@ _INT64: Final = Struct("<q")
 _VARINT_BYTES_MAX: Final = 10
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _DELTA: Final = 1
+
+FIELDS_MAX: Final = 200_000
+"""Fields of one push, at all levels: a point with ten labels has about 45."""
+LABELS_MAX: Final = 10
+"""Labels of a point; further ones are left out."""
+TEXT_BYTES_MAX: Final = 1000
+"""Names, keys and values of labels are cut there."""
+
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -61,6 +71,18 @@ Value = int | memoryview
 Fields = Iterator[tuple[int, int, Value]]
 
 
+class FieldBudget(msgspec.Struct):
+    """The fields that may still be read of one push."""
+
+    left: int = FIELDS_MAX
+
+    def spend(self) -> None:
+        """Count one field. Raises `BadMetrics` if there were too many."""
+        self.left -= 1
+        if self.left < 0:
+            raise BadMetrics("too many fields in one push")
+
+
 def parse_points(data: Buffer, points_max: int) -> list[Point]:
     """Return the points of a push; those behind ``points_max`` are left out.
 
@@ -68,19 +90,20 @@ def parse_points(data: Buffer, points_max: int) -> list[Point]:
         BadMetrics: the bytes are not OTLP metrics.
     """
     found: list[Point] = []
-    for resource in _messages(memoryview(data), 1):
-        for scope in _messages(resource, 2):
-            for metric in _messages(scope, 2):
-                for point in _points(metric):
+    budget = FieldBudget()
+    for resource in _messages(memoryview(data), 1, budget):
+        for scope in _messages(resource, 2, budget):
+            for metric in _messages(scope, 2, budget):
+                for point in _points(metric, budget):
                     if len(found) == points_max:
                         return found
                     found.append(point)
     return found
 
 
-def _points(metric: memoryview) -> Iterator[Point]:
+def _points(metric: memoryview, budget: FieldBudget) -> Iterator[Point]:
     name, bodies = "", []
-    for number, wire, value in message_fields(metric):
+    for number, wire, value in message_fields(metric, budget):
         if number == 1 and wire == _LENGTH:
             name = _text(value)
         elif number in (5, 7, 9) and wire == _LENGTH:
@@ -88,16 +111,16 @@ def _points(metric: memoryview) -> Iterator[Point]:
     for number, body in bodies:
         match number:
             case 5:
-                yield from _numbers(name, PointKind.GAUGE, body)
+                yield from _numbers(name, PointKind.GAUGE, body, budget)
             case 7:
-                yield from _numbers(name, _sum_kind(body), body)
+                yield from _numbers(name, _sum_kind(body, budget), body, budget)
             case _:
-                yield from _histogram(name, body)
+                yield from _histogram(name, body, budget)
 
 
-def _sum_kind(body: memoryview) -> PointKind:
+def _sum_kind(body: memoryview, budget: FieldBudget) -> PointKind:
     temporality, is_monotonic = 0, False
-    for number, wire, value in message_fields(body):
+    for number, wire, value in message_fields(body, budget):
         if number == 2 and wire == _VARINT:
             temporality = int(value)
         elif number == 3 and wire == _VARINT:
@@ -107,48 +130,48 @@ def _sum_kind(body: memoryview) -> PointKind:
     return PointKind.TOTAL if is_monotonic else PointKind.GAUGE
 
 
-def _numbers(name: str, kind: PointKind, body: memoryview) -> Iterator[Point]:
-    for point in _messages(body, 1):
+def _numbers(name: str, kind: PointKind, body: memoryview, budget: FieldBudget) -> Iterator[Point]:
+    for point in _messages(body, 1, budget):
         value: float = 0
         labels: list[tuple[str, str]] = []
-        for number, wire, field in message_fields(point):
+        for number, wire, field in message_fields(point, budget):
             if number == 4 and wire == _FIXED64:
                 (value,) = _DOUBLE.unpack(_view(field))
             elif number == 6 and wire == _FIXED64:
                 (value,) = _INT64.unpack(_view(field))
-            elif number == 7 and wire == _LENGTH:
-                labels.append(_label(_view(field)))
+            elif number == 7 and wire == _LENGTH and len(labels) < LABELS_MAX:
+                labels.append(_label(_view(field), budget))
         yield Point(name, kind, tuple(labels), value)
 
 
-def _histogram(name: str, body: memoryview) -> Iterator[Point]:
-    kind = PointKind.DELTA if _sum_kind(body) is PointKind.DELTA else PointKind.TOTAL
-    for point in _messages(body, 1):
+def _histogram(name: str, body: memoryview, budget: FieldBudget) -> Iterator[Point]:
+    kind = PointKind.DELTA if _sum_kind(body, budget) is PointKind.DELTA else PointKind.TOTAL
+    for point in _messages(body, 1, budget):
         count, total = 0, 0.0
         labels: list[tuple[str, str]] = []
-        for number, wire, field in message_fields(point):
+        for number, wire, field in message_fields(point, budget):
             if number == 4 and wire == _FIXED64:
                 (count,) = _INT64.unpack(_view(field))
             elif number == 5 and wire == _FIXED64:
                 (total,) = _DOUBLE.unpack(_view(field))
-            elif number == 9 and wire == _LENGTH:
-                labels.append(_label(_view(field)))
+            elif number == 9 and wire == _LENGTH and len(labels) < LABELS_MAX:
+                labels.append(_label(_view(field), budget))
         yield Point(f"{name}_count", kind, tuple(labels), count)
         yield Point(f"{name}_sum", kind, tuple(labels), total)
 
 
-def _label(pair: memoryview) -> tuple[str, str]:
+def _label(pair: memoryview, budget: FieldBudget) -> tuple[str, str]:
     key, value = "", ""
-    for number, wire, field in message_fields(pair):
+    for number, wire, field in message_fields(pair, budget):
         if number == 1 and wire == _LENGTH:
             key = _text(field)
         elif number == 2 and wire == _LENGTH:
-            value = _any_text(_view(field))
+            value = _any_text(_view(field), budget)
     return key, value
 
 
-def _any_text(message: memoryview) -> str:
-    for number, wire, value in message_fields(message):
+def _any_text(message: memoryview, budget: FieldBudget) -> str:
+    for number, wire, value in message_fields(message, budget):
         match number, wire:
             case 1, 2:
                 return _text(value)
@@ -167,16 +190,17 @@ def _any_text(message: memoryview) -> str:
 # -- the wire format of protobuf -----------------------------------------------------
 
 
-def _messages(data: memoryview, field: int) -> Iterator[memoryview]:
-    for number, wire, value in message_fields(data):
+def _messages(data: memoryview, field: int, budget: FieldBudget) -> Iterator[memoryview]:
+    for number, wire, value in message_fields(data, budget):
         if number == field and wire == _LENGTH:
             yield _view(value)
 
 
-def message_fields(data: memoryview) -> Fields:
+def message_fields(data: memoryview, budget: FieldBudget) -> Fields:
     """Yield number, wire type and value of each field: an integer, or a view of its bytes."""
     at, end = 0, len(data)
     while at < end:
+        budget.spend()
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if wire == _VARINT:
@@ -214,7 +238,11 @@ def _view(value: Value) -> memoryview:
 
 
 def _text(value: Value) -> str:
+    view = _view(value)
+    if len(view) > TEXT_BYTES_MAX:
+        # The cut may be within a character.
+        return str(view[:TEXT_BYTES_MAX], "utf-8", "ignore")
     try:
-        return str(_view(value), "utf-8")
+        return str(view, "utf-8")
     except UnicodeDecodeError as error:
         raise BadMetrics("text that is not UTF-8") from error
