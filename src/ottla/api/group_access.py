@@ -9,8 +9,24 @@ import msgspec
 
 from ottla.api.authorized_operations import GROUP_OPERATIONS
 from ottla.api.routes import Caller
-from ottla.protocol.faults import Fault, NotAuthorized, TopicNotAuthorized, UnsupportedVersion
+from ottla.protocol.faults import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    Fault,
+    NotAuthorized,
+    NotCoordinator,
+    TopicNotAuthorized,
+    UnsupportedVersion,
+)
 
+_SILENT: Final = (
+    NotAuthorized,
+    TopicNotAuthorized,
+    UnsupportedVersion,
+    NotCoordinator,
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+)
 May: TypeAlias = Callable[[Caller, str], bool]
 """Whether a caller is authorized, by the name of the group, topic or transactional id."""
 
@@ -52,11 +68,10 @@ class GroupAccess(msgspec.Struct, frozen=True):
 def message_of(fault: Fault) -> str | None:
     """Return the message of a refused heartbeat or description of a group.
 
-    As in Kafka, a denial has none, and neither has a protocol that is disabled: clients have a text
-    of their own for it.
+    As in Kafka, a denial has none, and neither has a protocol that is disabled or a coordinator
+    that is elsewhere or not ready: clients have texts of their own for these.
     """
-    is_silent = isinstance(fault, NotAuthorized | TopicNotAuthorized | UnsupportedVersion)
-    return None if is_silent else str(fault)
+    return None if isinstance(fault, _SILENT) else str(fault)
 
 
 ALLOW_ALL: Final = GroupAccess()
