@@ -9,7 +9,7 @@ INSTALL := @$(PYTHON) tools/install.py
 # Python processes, take two to three times as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench growth pipeline conformance differential evidence docs dist clean
+.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench growth pipeline conformance differential kafka-tests evidence docs dist clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -93,6 +93,9 @@ conformance: setup ## test every client and Apache Kafka's tools; missing ones a
 
 differential: setup ## send the same requests to a node and to Apache Kafka and compare; ONLY="fetch topics" MATCH=text RIGHTS=none LIST=1
 	$(BIN)/python -m tests.differential $(if $(ONLY),--only $(ONLY)) $(if $(MATCH),--match $(MATCH)) $(if $(LIST),--list) $(if $(DENIED),--rights none) $(if $(RIGHTS),--rights $(RIGHTS))
+
+kafka-tests: setup ## run Apache Kafka's own integration tests against nodes; ONLY=pattern of class names
+	$(BIN)/python -m tests.kafka_suite $(if $(ONLY),--only '$(ONLY)')
 
 evidence: ## show which proofs hold at this commit; RUN=stale BUDGET=3600 runs the most valuable ones that do not, RUN=test,sim these
 	@$(PYTHON) -m tools.evidence $(if $(RUN),--run $(RUN)) $(if $(BUDGET),--budget $(BUDGET))

@@ -167,6 +167,12 @@ def page(outcomes: Sequence[Outcome], rows: Sequence[Sequence[object]], about: s
     )
 
 
+def kafka_tests(text: str) -> str:
+    """Return the section of the page that ``python -m tests.kafka_suite --write-docs`` writes."""
+    _, heading, section = text.partition("\n## Apache Kafka's own tests\n")
+    return heading + section
+
+
 def run(directory: Path) -> None:
     """Run the scenarios; write their report and the recorded versions to a directory."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", SCENARIOS]
@@ -201,7 +207,8 @@ def main() -> int:
         rows = [
             row for path in sorted(directory.glob(VERSIONS)) for row in json.loads(path.read_text())
         ]
-    PAGE.write_text(page(outcomes, rows, versions_of_clients()))
+    kept = kafka_tests(PAGE.read_text())
+    PAGE.write_text(page(outcomes, rows, versions_of_clients()) + kept)
     return 1 if any(each.result == "failed" for each in outcomes) else 0
 
 
