@@ -47,6 +47,19 @@ def test_setting_that_nothing_enforces_is_refused_without_showing_its_value(line
     assert "\n" not in str(caught.value)
 
 
+AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+@pytest.mark.parametrize("users", ["admin", "User:admin;bob", "admin;", "User=admin"])
+def test_super_user_without_a_type_is_refused(users: str) -> None:
+    assert refused(AUTHORIZER, f"super.users={users}") == ["super.users"]
+
+
+@pytest.mark.parametrize("users", ["", ";", "User:admin", " User:a ; User:CN=b,O=c:d ;", "Role:x"])
+def test_super_users_are_principals_between_semicolons(users: str) -> None:
+    check_listeners(node(AUTHORIZER, f"super.users={users}"))
+
+
 @pytest.mark.parametrize(
     "line",
     [

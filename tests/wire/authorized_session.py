@@ -38,8 +38,8 @@ AUTHORIZER = "authorizer.class.name=org.apache.kafka.metadata.authorizer.Standar
 ALLOW, DENY = PermissionType.ALLOW, PermissionType.DENY
 
 
-def authorized_node(directory: Path) -> SecureNode:
-    """Return a node whose super user is ``node``; ``alice`` has no rights."""
+def authorized_node(directory: Path, *extra: str) -> SecureNode:
+    """Return a node with more settings whose super user is ``node``; ``alice`` has no rights."""
     return SecureNode(
         directory,
         (
@@ -53,6 +53,7 @@ def authorized_node(directory: Path) -> SecureNode:
             "share.coordinator.state.topic.replication.factor=1",
             "share.coordinator.state.topic.min.isr=1",
             "share.coordinator.state.topic.num.partitions=1",
+            *extra,
         ),
     )
 

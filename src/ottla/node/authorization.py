@@ -7,10 +7,11 @@ that nodes can form a cluster that nobody else can use yet. Loaded only where it
 from typing import Final
 
 from ottla.config.loading import Loaded
-from ottla.config.unenforced import ALLOW_EVERYONE, SUPER_USERS
+from ottla.config.unenforced import ALLOW_EVERYONE
 from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.node.audit_log import AuditLog
+from ottla.node.security import super_users_of
 from ottla.security.authorizer import AclAuthorizer
 
 _TRUE: Final = "true"
@@ -41,7 +42,5 @@ class AclPublisher:
 
 def build_acl_publisher(loaded: Loaded) -> AclPublisher:
     """Return the authorizer of a node that is configured to have one, with its publisher."""
-    text = loaded.static.get(SUPER_USERS, "")
-    super_users = [user.strip() for user in text.split(";") if user.strip()]
     allow = loaded.static.get(ALLOW_EVERYONE, "").strip().lower() == _TRUE
-    return AclPublisher(AclAuthorizer(super_users, allow_if_no_acl=allow))
+    return AclPublisher(AclAuthorizer(super_users_of(loaded.static), allow_if_no_acl=allow))

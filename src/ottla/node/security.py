@@ -1,20 +1,23 @@
-"""Which listeners a node refuses to open, and which it warns about.
+"""Which listeners and super users a node refuses, and which listeners it warns about.
 
 A client that reaches a controller listener without authentication can change the metadata of the
 cluster. On a loopback address that is warned about; on any other the node does not start, unless
 ``ottla.allow.insecure.controller.listener`` allows it. A client listener without authentication on
 an address that other machines reach is warned about in one line.
+
+A super user without a type (``super.users=admin``) would match nobody: the node does not start, as
+Kafka does not.
 """
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ottla.config.addresses import SecurityProtocol
 from ottla.config.generated import BrokerConfig
 from ottla.config.listeners import Listener, Listeners
 from ottla.config.loading import Loaded, for_listener
 from ottla.config.problems import ConfigError, Problem
-from ottla.config.unenforced import unenforced_problems
+from ottla.config.unenforced import SUPER_USERS, unenforced_problems
 
 ALLOW_KEY = "ottla.allow.insecure.controller.listener"
 REQUIRED = "required"
@@ -24,10 +27,11 @@ def check_listeners(loaded: Loaded) -> list[str]:
     """Return warnings for the operator.
 
     Raises:
-        ConfigError: a listener may not be opened so.
+        ConfigError: a listener may not be opened so, or a security setting cannot be enforced.
     """
     problems = [
         *unenforced_problems(loaded.static),
+        *_super_user_problems(loaded.static),
         *(
             problem
             for listener in loaded.listeners.all
@@ -56,6 +60,18 @@ def _problem(listener: Listener, config: BrokerConfig) -> Problem | None:
         f"or set {ALLOW_KEY}=true"
     )
     return Problem("listeners", f"{listener.name}://{listener.bind}", rule)
+
+
+def super_users_of(settings: Mapping[str, str]) -> list[str]:
+    """Return the principals of ``super.users``, which are separated by semicolons."""
+    users = (user.strip() for user in settings.get(SUPER_USERS, "").split(";"))
+    return [user for user in users if user]
+
+
+def _super_user_problems(settings: Mapping[str, str]) -> Iterator[Problem]:
+    for user in super_users_of(settings):
+        if ":" not in user:
+            yield Problem(SUPER_USERS, user, "must be a principal such as User:admin")
 
 
 def authenticates(listener: Listener, config: BrokerConfig) -> bool:
