@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.acl_explaining import explain_decision
+from ottla.cli.acl_explaining import BrokerRules, explain_decision, rules_of
 from ottla.cli.acl_options import (
     BadAclOptions,
     Entries,
@@ -17,9 +17,11 @@ from ottla.cli.acl_options import (
 )
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.rendering import Row
-from ottla.cli.session import with_cluster
+from ottla.cli.session import permission_hint, with_cluster
+from ottla.client.admin import Resource, describe_configs
 from ottla.client.admin_security import create_acls, delete_acls, list_acls
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import Cluster, Refused
+from ottla.config.unenforced import ALLOW_EVERYONE, SUPER_USERS
 from ottla.security.acl import (
     Acl,
     AclOperation,
@@ -165,7 +167,7 @@ def check(  # noqa: PLR0913 - one per kind of resource
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
-    """Explain whether a principal may do something, and which entry decides; exit 1: denied."""
+    """Explain whether a principal may do something, and what decides; exit 1: not allowed."""
     resources = _resources(
         topic, group, transactional_id, delegation_token, user_principal, cluster
     ).named()
@@ -177,8 +179,12 @@ def check(  # noqa: PLR0913 - one per kind of resource
     except BadAclOptions as error:
         raise typer.BadParameter(str(error)) from error
     every = filters_of(Resources(), Entries(), Pattern.ANY)[0]
-    acls = with_cluster(bootstrap, lambda brokers: list_acls(brokers, every))
-    found = explain_decision(acls, Subject(principal, host), asked, resources[0])
+
+    async def work(brokers: Cluster) -> tuple[list[Acl], BrokerRules]:
+        return await list_acls(brokers, every), await _read_rules(brokers)
+
+    acls, rules = with_cluster(bootstrap, work)
+    found = explain_decision(acls, Subject(principal, host), asked, resources[0], rules)
     row: Row = {
         "allowed": found.is_allowed,
         "reason": found.reason,
@@ -187,6 +193,16 @@ def check(  # noqa: PLR0913 - one per kind of resource
     answer(context, output, row)
     if not found.is_allowed:
         raise typer.Exit(1)
+
+
+async def _read_rules(cluster: Cluster) -> BrokerRules:
+    """Read the settings of a broker that decide beside the entries."""
+    keys = (SUPER_USERS, ALLOW_EVERYONE)
+    try:
+        configs = await describe_configs(cluster, Resource.BROKER, str(min(cluster.nodes)), keys)
+    except Refused as refused:
+        return BrokerRules(obstacle=f"{refused}{permission_hint(refused, cluster.last_api)}")
+    return rules_of({each.name: each.value for each in configs})
 
 
 @app.command("remove")

@@ -1,19 +1,42 @@
 """Explain a decision of the ACLs: which entry, or which default. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ottla.config.unenforced import ALLOW_EVERYONE, SUPER_USERS
 from ottla.security.acl import Acl, AclOperation, PermissionType, ResourceType, Subject
 from ottla.security.acl_index import IMPLIED_BY, AclIndex, Outcome
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A decision. ``entry`` is the one that decides; None: a default."""
+    """A decision. ``entry`` is the one that decides; None: a default.
 
-    is_allowed: bool
+    ``is_allowed`` is None if a setting decides that cannot be read.
+    """
+
+    is_allowed: bool | None
     reason: str
     entry: Acl | None = None
+
+
+class BrokerRules(msgspec.Struct, frozen=True):
+    """What decides beside the entries: settings of a broker, each None if it cannot be read."""
+
+    super_users: frozenset[str] | None = None
+    allows_without_entry: bool | None = None
+    obstacle: str = ""
+    """Why a setting cannot be read."""
+
+
+def rules_of(values: Mapping[str, str | None]) -> BrokerRules:
+    """Return the rules by the settings of a broker; a hidden one is None, an unset one absent."""
+    users, allow = values.get(SUPER_USERS, ""), values.get(ALLOW_EVERYONE, "")
+    return BrokerRules(
+        None if users is None else frozenset(each.strip() for each in users.split(";")),
+        None if allow is None else allow.strip().lower() == "true",
+        "the broker hides its value, as Kafka does",
+    )
 
 
 def explain_decision(
@@ -21,26 +44,50 @@ def explain_decision(
     subject: Subject,
     operation: AclOperation,
     resource: tuple[ResourceType, str],
+    rules: BrokerRules,
 ) -> Explanation:
-    """Return the decision that a broker makes by these entries, and the entry that makes it.
+    """Return the decision that a broker makes, and the entry or the setting that makes it."""
+    if rules.super_users is not None and subject.principal in rules.super_users:
+        return Explanation(True, "the principal is in super.users of the brokers")
+    found = _by_entries(acls, subject, operation, resource, rules)
+    if found.is_allowed or rules.super_users is not None:
+        return found
+    caveat = f"; super users may do everything, and super.users cannot be read: {rules.obstacle}"
+    return msgspec.structs.replace(found, reason=found.reason + caveat)
 
-    Super users, and ``allow.everyone.if.no.acl.found``, are settings of the brokers.
-    """
+
+def _without_entry(rules: BrokerRules) -> Explanation:
+    """Return the decision about a resource without entries."""
+    if rules.allows_without_entry is None:
+        return Explanation(
+            None,
+            "the resource has no entry; allow.everyone.if.no.acl.found, which then decides, cannot "
+            f"be read: {rules.obstacle}",
+        )
+    setting = "true" if rules.allows_without_entry else "false (the default)"
+    return Explanation(
+        rules.allows_without_entry,
+        f"the resource has no entry, and allow.everyone.if.no.acl.found is {setting}",
+    )
+
+
+def _by_entries(
+    acls: Sequence[Acl],
+    subject: Subject,
+    operation: AclOperation,
+    resource: tuple[ResourceType, str],
+    rules: BrokerRules,
+) -> Explanation:
     outcome = AclIndex(acls).decide(subject, operation, *resource)
     if outcome is Outcome.NO_ENTRY:
-        return Explanation(
-            False,
-            "the resource has no entry; brokers allow it only with "
-            "allow.everyone.if.no.acl.found=true, or to super users",
-        )
+        return _without_entry(rules)
     is_allowed = outcome is Outcome.ALLOWED
     deciding = (acl for acl in acls if _decides(acl, subject, operation, resource, outcome))
     entry = next(deciding, None)
     if entry is None:
         return Explanation(
             False,
-            "the resource has entries, and none of them allows it to this principal and host; "
-            "super users of the brokers may do everything",
+            "the resource has entries, and none of them allows it to this principal and host",
         )
     if not is_allowed:
         return Explanation(False, "an entry denies it; a deny overrides every allow", entry)
