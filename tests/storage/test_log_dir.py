@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ottla.protocol.faults import InconsistentTopicId, StorageFailed
+from ottla.protocol.faults import CorruptBatch, InconsistentTopicId, StorageFailed
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicPartition, Uuid
@@ -242,16 +242,40 @@ def test_start_that_opens_no_log_leaves_the_marker_as_it_was() -> None:
     assert machine.start().last_shutdown is None
 
 
-def test_no_marker_is_left_while_a_log_could_not_be_opened() -> None:
+def test_log_with_a_corrupt_topic_id_is_opened_and_gets_the_one_it_is_claimed_with() -> None:
+    machine = Machine()
+    directory = machine.start()
+    append(directory.create_log(ORDERS, TOPIC_ID, CONFIG).log, b"a")
+    directory.close()
+    machine.disk.rot("/d1/orders-0/partition.metadata", 0)
+    again = machine.start()
+    assert machine.report.failed == {}
+    (reason,) = machine.report.corrupt_topic_ids
+    assert "/d1/orders-0/partition.metadata" in reason
+    hosted = again.claim_log(ORDERS, TOPIC_ID)
+    assert (hosted.topic_id, hosted.log.high_watermark) == (TOPIC_ID, 1)
+    assert machine.reboot().logs[ORDERS].topic_id == TOPIC_ID
+    assert machine.report.corrupt_topic_ids == []
+
+
+def test_no_marker_is_left_while_a_log_could_not_be_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     machine = Machine()
     directory = machine.start()
     directory.create_log(ORDERS, TOPIC_ID, CONFIG)
     directory.create_log(TopicPartition("other", 0), TOPIC_ID, CONFIG)
     directory.close()
-    machine.disk.rot("/d1/orders-0/partition.metadata", 0)
+    opened = Log.open
+
+    def open_others(disk: object, path: str, *rest: object, **settings: object) -> Log:
+        if path.endswith("orders-0"):
+            raise CorruptBatch("no")
+        return opened(disk, path, *rest, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Log, "open", open_others)
     again = machine.start()
-    assert list(machine.report.failed) == ["orders-0"]
-    assert "partition.metadata" in machine.report.failed["orders-0"]
+    assert machine.report.failed == {"orders-0": "no"}
     assert (list(again.logs), again.is_failed) == ([TopicPartition("other", 0)], False)
     again.close()
     assert not machine.disk.exists(f"/d1/{MARKER}")

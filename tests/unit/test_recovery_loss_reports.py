@@ -8,8 +8,8 @@ import pytest
 from replicas_fixtures import NODE, Broker, image_of, partition_of
 
 from ottla.cli.doctor import Loss as DoctorLoss
-from ottla.cli.doctor import State, check_recovery
-from ottla.cli.doctor_command import _damaged_files, _losses
+from ottla.cli.doctor import State, check_recovery, check_strays
+from ottla.cli.doctor_command import _damaged_files, _losses, _strays
 from ottla.node.gauges import recovery_families
 from ottla.protocol.types import Offset
 from ottla.replication.recovery_losses import FILE_NAME, ReportedLoss
@@ -116,3 +116,15 @@ def test_doctor_survives_a_damaged_report(tmp_path: Path, text: str) -> None:
 def test_doctor_calls_a_torn_tail_a_warning() -> None:
     (found,) = check_recovery("/data", [DoctorLoss(False, "a torn tail")], [])
     assert found.state is State.WARNING
+
+
+def test_doctor_lists_stray_logs_with_what_to_do(tmp_path: Path) -> None:
+    names = [f"orders-{index}.{'0' * 31}1-stray" for index in range(7)]
+    for name in (*names, "orders-9", f"gone-0.{'0' * 32}-delete"):
+        (tmp_path / name).mkdir()
+    (finding,) = check_strays(str(tmp_path), _strays(tmp_path))
+    assert finding.state is State.WARNING
+    assert names[0] in finding.detail
+    assert finding.detail.endswith("and 2 more")
+    assert "ottla log dump" in finding.fix
+    assert check_strays("/data", _strays(tmp_path / "none")) == []

@@ -193,3 +193,32 @@ def test_transaction_timeout_does_not_follow_the_wall_clock(jump: int) -> None:
     for _ in range(2):
         harness.wait(10_000)
     assert harness.state().status is Status.PREPARE_ABORT
+
+
+def test_clock_in_doubt_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Clock:
+        wall = 50 * YEAR
+        since = 0
+
+        def now(self) -> Millis:
+            return Millis(self.wall)
+
+        def monotonic(self) -> Millis:
+            return Millis(self.since)
+
+    clock = Clock()
+    trusted = TrustedClock(clock)
+    with caplog.at_level("INFO", logger="ottla.runtime.trusted_time"):
+        trusted.expiry()
+        clock.wall += 8 * DAY
+        for _ in range(3):
+            trusted.expiry()
+            trusted.stamp()
+            clock.wall += HOUR  # further jumps are part of the same doubt
+        clock.wall -= 8 * DAY + 3 * HOUR
+        trusted.times()
+        trusted.times()
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2, lines
+    assert f"jump_ms={8 * DAY}" in lines[0]
+    assert "trusted again" in lines[1]

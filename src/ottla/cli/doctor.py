@@ -207,6 +207,26 @@ class Loss:
     text: str
 
 
+def check_strays(path: str, names: Sequence[str]) -> list[Checked]:
+    """Report logs that were renamed because the metadata does not assign them to this node."""
+    if not names:
+        return []
+    return [
+        Checked(
+            "stray logs",
+            State.WARNING,
+            f"{path} has logs that the metadata does not assign to this node: {_shown(names)}",
+            "If their topics were deleted or moved, remove the directories. If metadata was lost, "
+            "read them with `ottla log dump`, and see docs/recovery.md.",
+        )
+    ]
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
+    return f"{', '.join(names[:SHOWN_MAX])}{more}"
+
+
 def check_recovery(path: str, losses: Sequence[Loss], set_aside: Sequence[str]) -> list[Checked]:
     """Report what recovery dropped at the last start, and damaged bytes that were set aside."""
     found = [
@@ -219,13 +239,11 @@ def check_recovery(path: str, losses: Sequence[Loss], set_aside: Sequence[str]) 
         for each in losses
     ]
     if set_aside:
-        shown = ", ".join(set_aside[:SHOWN_MAX])
-        more = f" and {len(set_aside) - SHOWN_MAX} more" if len(set_aside) > SHOWN_MAX else ""
         found.append(
             Checked(
                 "damaged files",
                 State.WARNING,
-                f"{path} has damaged bytes that were set aside: {shown}{more}",
+                f"{path} has damaged bytes that were set aside: {_shown(set_aside)}",
                 "Look at them with `ottla log dump`, then remove them.",
             )
         )

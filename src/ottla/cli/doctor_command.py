@@ -35,6 +35,7 @@ from ottla.cli.doctor import (
     check_open_files,
     check_quorum,
     check_recovery,
+    check_strays,
     damaged_replicas,
 )
 from ottla.cli.health import QUORUM, find_problems
@@ -52,6 +53,7 @@ from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Address
 from ottla.storage.directory_data import find_data
 from ottla.storage.meta_properties import MetaPropertiesRefused, read_meta_properties
+from ottla.storage.partition_names import DirectoryKind, parse_name
 from ottla.storage.set_aside import is_set_aside
 
 app = typer.Typer(add_completion=False)
@@ -133,6 +135,7 @@ async def _examine(places: _Places, paths: list[Path], node_id: int | None) -> l
     found += check_directories(directories, cluster.cluster_id, node_id)
     for path in paths:
         found += check_recovery(str(path), _losses(path), _damaged_files(path))
+        found += check_strays(str(path), _strays(path))
     return [*found, *cluster.checked]
 
 
@@ -221,6 +224,18 @@ def _damaged_files(path: Path) -> list[str]:
     except OSError:
         return []
     return sorted(str(each.relative_to(path)) for each in found)
+
+
+def _strays(path: Path) -> list[str]:
+    """Return the names of the stray logs in a log directory."""
+    try:
+        names = [entry.name for entry in path.iterdir()]
+    except OSError:
+        return []
+    parsed = {name: parse_name(name) for name in names}
+    return sorted(
+        name for name, log in parsed.items() if log is not None and log.kind is DirectoryKind.STRAY
+    )
 
 
 def _directory(path: Path) -> Directory:

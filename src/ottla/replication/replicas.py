@@ -147,6 +147,10 @@ class Replicas:
             log.error("log not opened path=%s/%s reason=%s", directory.path, name, reason)
         for name in report.corrupt_checkpoints:
             log.warning("checkpoint is corrupt and ignored path=%s/%s", directory.path, name)
+        for reason in report.corrupt_topic_ids:
+            log.warning(
+                "topic id is corrupt, and written again from the metadata reason=%s", reason
+            )
         log.info("logs opened path=%s count=%d", directory.path, len(directory.logs))
 
     def start(self) -> None:

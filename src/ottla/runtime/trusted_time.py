@@ -22,10 +22,13 @@ Timeouts (sessions, locks, transactions) use the monotonic clock instead.
 Not covered: a clock that is already wrong when the node starts.
 """
 
+import logging
 from typing import NamedTuple
 
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Clock
+
+log = logging.getLogger(__name__)
 
 # Larger than any step of a healthy time service, smaller than any useful retention.
 TOLERANCE_MS = 5 * 60 * 1000
@@ -85,13 +88,17 @@ class TrustedTime:
 
 
 class TrustedClock:
-    """A `Clock` that also returns the trusted times. A node has one, created at its start."""
+    """A `Clock` that also returns the trusted times. A node has one, created at its start.
 
-    __slots__ = ("_clock", "_time")
+    It logs once that the clock is in doubt, and once that it is trusted again.
+    """
+
+    __slots__ = ("_clock", "_time", "_was_in_doubt")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._time = TrustedTime(clock.now(), clock.monotonic())
+        self._was_in_doubt = False
 
     @classmethod
     def of(cls, clock: Clock) -> "TrustedClock":
@@ -108,14 +115,26 @@ class TrustedClock:
 
     def expiry(self) -> Millis:
         """Return the time that ages are compared against."""
-        return self._time.expiry(self._clock.now(), self._clock.monotonic())
+        return self.times().expiry
 
     def stamp(self) -> Millis:
         """Return the time to write where an age will be measured from."""
-        return self._time.stamp(self._clock.now(), self._clock.monotonic())
+        return self.times().stamp
 
     def times(self) -> Times:
         """Return all times of one moment."""
         wall, monotonic = self._clock.now(), self._clock.monotonic()
         expiry = self._time.expiry(wall, monotonic)
-        return Times(expiry, self._time.stamp(wall, monotonic), monotonic)
+        stamp = self._time.stamp(wall, monotonic)
+        if self._time.is_in_doubt != self._was_in_doubt:
+            self._report(wall, expiry if wall != expiry else stamp)
+        return Times(expiry, stamp, monotonic)
+
+    def _report(self, wall: Millis, steady: Millis) -> None:
+        self._was_in_doubt = self._time.is_in_doubt
+        if self._was_in_doubt:
+            log.warning("clock jumped: nothing expires by it until it has kept its time for a day "
+                        "jump_ms=%d hint=correct the clock of this host and its time service",
+                        wall - steady)  # fmt: skip
+        else:
+            log.info("clock is trusted again")

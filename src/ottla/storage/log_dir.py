@@ -84,6 +84,8 @@ class OpenReport(msgspec.Struct):
     unrecognized: list[str] = msgspec.field(default_factory=list)  # not directories of logs
     strays: list[str] = msgspec.field(default_factory=list)
     corrupt_checkpoints: list[str] = msgspec.field(default_factory=list)
+    # ``partition.metadata`` that cannot be read: claiming the log writes it again
+    corrupt_topic_ids: list[str] = msgspec.field(default_factory=list)
 
 
 class _Marks(NamedTuple):
@@ -231,26 +233,28 @@ class LogDirectory:
         self, name: str, config: LogConfig, checkpoint: LogCheckpoint, report: OpenReport
     ) -> HostedLog | None:
         try:
-            return self._open_log(name, config, checkpoint)
+            topic_id = self._read_topic_id(name, report)
+            return self._open_log(name, config, checkpoint, topic_id)
         except StorageFailed as error:
             self.fail(error.reason)
             report.failed[name] = error.reason
-        except (Fault, CorruptPartitionMetadata) as error:
+        except Fault as error:
             report.failed[name] = str(error)
         return None
 
-    def _open_log(
-        self,
-        name: str,
-        config: LogConfig,
-        checkpoint: LogCheckpoint,
-        topic_id: Uuid | None = None,
-    ) -> HostedLog:
-        """Open a log; ``topic_id`` is what its file says, None to read it."""
-        ports, directory = self._ports, f"{self.path}/{name}"
-        if topic_id is None:
+    def _read_topic_id(self, name: str, report: OpenReport) -> Uuid | None:
+        try:
             with self._disk_work():
-                topic_id = read_topic_id(ports.disk, directory)
+                return read_topic_id(self._ports.disk, f"{self.path}/{name}")
+        except CorruptPartitionMetadata as error:
+            report.corrupt_topic_ids.append(str(error))
+            return None
+
+    def _open_log(
+        self, name: str, config: LogConfig, checkpoint: LogCheckpoint, topic_id: Uuid | None
+    ) -> HostedLog:
+        """Open a log; ``topic_id`` is what its file says, None if it says nothing."""
+        ports, directory = self._ports, f"{self.path}/{name}"
         log = Log.open(
             ports.disk,
             directory,
@@ -430,7 +434,8 @@ class LogDirectory:
             with self._disk_work():
                 write_epochs(self._ports.disk, future.directory, source.epochs.entries)
                 self._ports.disk.rename(future.directory, f"{self.path}/{name}")
-            hosted = self._open_log(name, source.config, checkpoint)
+            topic_id = self.future_logs[partition].topic_id
+            hosted = self._open_log(name, source.config, checkpoint, topic_id)
         except StorageFailed as error:
             self.fail(error.reason)
             raise
