@@ -9,7 +9,7 @@ INSTALL := @$(PYTHON) tools/install.py
 # Python processes, take two to three times as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help node spark setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench growth pipeline conformance differential kafka-tests evidence docs dist clean
+.PHONY: help node spark sql setup run shop test test-compiled test-plain check fmt gen sim nightly nemesis fuzz crash kills mutants bench growth pipeline conformance differential kafka-tests evidence docs dist clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -19,6 +19,9 @@ node: ## install what a node needs
 
 spark: ## install Spark, and Java if it is missing
 	$(INSTALL) node spark
+
+sql: ## install what `ottla sql` needs; compiles nothing again
+	$(INSTALL) node sql
 
 setup: ## install everything, with the tools and clients that the tests use
 	$(INSTALL) dev

@@ -2,6 +2,7 @@
 
     python3 tools/install.py node          what `make run` needs: the node and its compiled modules
     python3 tools/install.py node spark    the same with Spark and Java
+    python3 tools/install.py node sql      the same with DuckDB, for `ottla sql`
     python3 tools/install.py dev           everything, with the tools and clients of the tests
 
 Runs on a bare Python 3.11 with the standard library only. Downloads and compilers work at the same
@@ -79,6 +80,12 @@ def requirements(*, with_dev: bool) -> list[str]:
             *PROJECT["dependency-groups"]["dev"],
             *project["optional-dependencies"]["objects"],
         ]
+    return found
+
+
+def sql_requirements() -> list[str]:
+    """Return the requirements of `ottla sql`."""
+    found: list[str] = PROJECT["project"]["optional-dependencies"]["sql"]
     return found
 
 
@@ -219,6 +226,10 @@ def install(stages: set[str]) -> None:
             steps.append(fetch_spark)
     at_once(steps)
     record.add(modules_step | packages_step)
+    sql_step = {"sql": digest(sql_requirements())}
+    if "sql" in stages and not record.has(sql_step):
+        pip("installing DuckDB and Arrow", "install", "--no-compile", *sql_requirements())
+        record.add(sql_step)
     if with_spark and not record.has(spark_step):
         links = f"--find-links={WHEELS}"
         pip("installing Spark", "install", "--no-compile", links, *spark_requirements())
@@ -243,9 +254,9 @@ def install_checkout() -> None:
 def main() -> None:
     """Install the stages named on the command line."""
     stages = set(sys.argv[1:]) or {"node"}
-    unknown = stages - {"node", "dev", "spark"}
+    unknown = stages - {"node", "dev", "spark", "sql"}
     if unknown:
-        sys.exit(f"unknown stage: {', '.join(sorted(unknown))}; known are node, dev, spark")
+        sys.exit(f"unknown stage: {', '.join(sorted(unknown))}; known are node, dev, spark, sql")
     try:
         install(stages)
     except StepFailed as error:

@@ -10,14 +10,18 @@ results from a topic. A second run continues where the first one ended.
 import argparse
 import json
 import random
+import re
 import subprocess
 import sys
+import threading
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 HERE = Path(__file__).parent
 PRODUCTS = ("lamp", "chair", "desk", "ink", "paper")
 PAGES = ("home", "search", "product", "basket")
+SIGN_OF_LIFE_S = 5
 START = datetime(2026, 11, 16, 9, tzinfo=UTC)
 
 
@@ -28,6 +32,42 @@ def ottla(*words: str, given: str | None = None) -> None:
     done = subprocess.run(command, input=given, text=True)  # noqa: S603 - arguments are our own
     if done.returncode:
         sys.exit(done.returncode)  # the command printed the reason
+
+
+def run_pipeline(*words: str) -> None:
+    """Run the pipeline with short names of tables, and a sign of life every few seconds."""
+    print("$ ottla", *words, file=sys.stderr)
+    command = [sys.executable, "-m", "ottla.cli.main", *words]
+    began = time.monotonic()
+    running = subprocess.Popen(  # noqa: S603 - arguments are our own
+        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    printer = threading.Thread(target=print_lines, args=(running,))
+    printer.start()
+    while printer.is_alive():
+        printer.join(SIGN_OF_LIFE_S)
+        if printer.is_alive():
+            print(f"  ... {time.monotonic() - began:.0f} s", file=sys.stderr)
+    if running.wait():
+        sys.exit(running.returncode)
+
+
+def print_lines(running: "subprocess.Popen[str]") -> None:
+    """Print what the pipeline prints: ``clicks`` for ``spark_catalog.default.clicks.clicks``."""
+    assert running.stdout is not None
+    for line in running.stdout:
+        short = line.replace("spark_catalog.default.", "")
+        print(re.sub(r"^(\w+)\.\1:", r"\1:", short), end="", file=sys.stderr)
+
+
+def print_results(*words: str) -> None:
+    """Print the records of a topic in the order of their text, which begins with the minute."""
+    print("$ ottla", *words, "| sort", file=sys.stderr)
+    command = [sys.executable, "-m", "ottla.cli.main", *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
+    print("\n".join(sorted(done.stdout.splitlines())))
+    if done.returncode:
+        sys.exit(done.returncode)
 
 
 def stamp(seconds: float) -> str:
@@ -75,9 +115,9 @@ def main() -> None:
     ottla("produce", "shop-orders", *at, given=make_orders(given.orders, draw))
     ottla("produce", "shop-clicks", *at, given=make_clicks(given.orders * 3, draw))
     brokers = f"ottla.bootstrap={given.bootstrap}"
-    ottla("pipeline", "run", str(HERE), "--master", given.master, "--set", brokers)
+    run_pipeline("pipeline", "run", str(HERE), "--master", given.master, "--set", brokers)
     ottla("pipeline", "status", str(HERE), *at)
-    ottla("consume", "shop-revenue", "--offset", "beginning", "--exit", *at)
+    print_results("consume", "shop-revenue", "--offset", "beginning", "--exit", *at)
 
 
 if __name__ == "__main__":
