@@ -5,17 +5,21 @@
 
 A change of log levels is applied at once and leaves no record. A change of this broker's own
 settings is validated here, where its file is known, and written by the controller.
+
+A request may list very many resources: the handlers yield between them. They get the whole request,
+not pieces of it, because a resource that occurs twice is refused wherever it occurs.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from ottla.api.access import OPEN, Access
 from ottla.api.envelope import Forwarder
+from ottla.api.pieces import ITEMS_PER_PIECE
 from ottla.api.replies import ITEMS_PER_STEP
 from ottla.api.routes import Caller
 from ottla.config.dynamic import changed_listeners
@@ -86,63 +90,70 @@ class ConfigChangeHandlers(msgspec.Struct, frozen=True):
         self, caller: Caller, request: incremental.IncrementalAlterConfigsRequest, version: int
     ) -> incremental.IncrementalAlterConfigsResponse:
         """Change the keys that are named (KIP-339), log levels among them (KIP-412)."""
-        answers = await self._answers(caller, request)
-        return incremental.IncrementalAlterConfigsResponse(
-            responses=[
+        response = incremental.IncrementalAlterConfigsResponse()
+        async for resource, answer in self._answers(caller, request):
+            response.responses.append(
                 incremental.AlterConfigsResourceResponse(
                     *answer, resource.resource_type, resource.resource_name
                 )
-                for resource, answer in zip(request.resources, answers, strict=True)
-            ]
-        )
+            )
+        return response
 
     async def on_alter_configs(
         self, caller: Caller, request: whole.AlterConfigsRequest, version: int
     ) -> whole.AlterConfigsResponse:
         """Set the keys that are named, and unset all others of the resource."""
-        answers = await self._answers(caller, request)
-        return whole.AlterConfigsResponse(
-            responses=[
+        response = whole.AlterConfigsResponse()
+        async for resource, answer in self._answers(caller, request):
+            response.responses.append(
                 whole.AlterConfigsResourceResponse(
                     *answer, resource.resource_type, resource.resource_name
                 )
-                for resource, answer in zip(request.resources, answers, strict=True)
-            ]
-        )
+            )
+        return response
 
     async def _answers(
         self,
         caller: Caller,
         request: incremental.IncrementalAlterConfigsRequest | whole.AlterConfigsRequest,
-    ) -> list[Answer]:
-        """Answer each resource in order; those not settled here are answered by the controller."""
-        resources: list[Resource] = list(request.resources)
-        times = Counter(canonical(_named(resource)) for resource in resources)
+    ) -> AsyncIterator[tuple[Resource, Answer]]:
+        """Yield the answer of each resource in order, those of the controller among them."""
+        times: Counter[ConfigResource] = Counter()
+        async for resource in _with_pauses(request.resources):
+            times[canonical(_named(resource))] += 1
         settled: list[Answer | None] = []
-        for at, resource in enumerate(resources):
-            if at % ITEMS_PER_STEP == ITEMS_PER_STEP - 1:
-                await asyncio.sleep(0)
-            keys = [config.name for config in resource.configs]
-            refusal = (
-                refuse_repetition(times[canonical(_named(resource))], keys)
-                or refuse_missing_values(resource)
-                or refuse_unknown_type(resource)
-                or refuse_unauthorized(self.access, caller, resource)
-            )
-            settled.append(refusal or await self._settle(resource, request.validate_only))
-        left = [r for r, answer in zip(resources, settled, strict=True) if answer is None]
+        left: list[Resource] = []
+        async for resource in _with_pauses(request.resources):
+            answer = await self._answer_here(caller, resource, times, request.validate_only)
+            settled.append(answer)
+            if answer is None:
+                left.append(resource)
         found: dict[ConfigResource, Answer] = {}
-        if left:
-            rest = type(request)(left, request.validate_only)  # type: ignore[arg-type]
-            found = await self._forward(caller, rest)
+        for start in range(0, len(left), ITEMS_PER_PIECE):
+            part = left[start : start + ITEMS_PER_PIECE]
+            rest = type(request)(part, request.validate_only)  # type: ignore[arg-type]
+            found.update(await self._forward(caller, rest))
         unanswered = (
             ErrorCode.UNKNOWN_SERVER_ERROR,
             "The controller returned no result for this resource",
         )
-        return [
-            found.get(_named(resource), unanswered) if answer is None else answer
-            for resource, answer in zip(resources, settled, strict=True)
-        ]
+        answers = iter(settled)
+        async for resource in _with_pauses(request.resources):
+            yield resource, next(answers) or found.get(_named(resource), unanswered)
+
+    async def _answer_here(
+        self, caller: Caller, resource: Resource, times: Mapping[ConfigResource, int], is_test: bool
+    ) -> Answer | None:
+        """Reject or apply a change; None leaves it to the controller. ``times``: how often each
+        resource occurs."""
+        keys = [config.name for config in resource.configs]
+        refusal = (
+            refuse_repetition(times[canonical(_named(resource))], keys)
+            or refuse_missing_values(resource)
+            or refuse_unknown_type(resource)
+            or refuse_unauthorized(self.access, caller, resource)
+        )
+        return refusal or await self._settle(resource, is_test)
 
     async def _forward(
         self,
@@ -296,6 +307,14 @@ def refuse_unauthorized(access: Access, caller: Caller, resource: Resource) -> A
     # As in Kafka, log levels are refused without a message.
     is_logger = kind == ConfigResourceType.BROKER_LOGGER
     return code, None if is_logger else "Authorization failed."
+
+
+async def _with_pauses(resources: Iterable[Resource]) -> AsyncIterator[Resource]:
+    """Yield the resources, and let other requests be served in between."""
+    for count, resource in enumerate(resources, 1):
+        yield resource
+        if not count % ITEMS_PER_STEP:
+            await asyncio.sleep(0)
 
 
 def _named(resource: Resource) -> ConfigResource:

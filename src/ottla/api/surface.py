@@ -206,18 +206,14 @@ _CHANGES: Final = (
     # A broker settles log levels and its own settings itself and forwards the rest.
     Api(
         key=ApiKey.ALTER_CONFIGS,
-        broker=Handler(
-            "ottla.api.config_changes:ConfigChangeHandlers.on_alter_configs",
-            lists=(Lists("resources", "responses"),),
-        ),
+        broker=Handler("ottla.api.config_changes:ConfigChangeHandlers.on_alter_configs"),
         controller=_decision("alter_configs", Lists("resources", "responses")),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
         broker=Handler(
-            "ottla.api.config_changes:ConfigChangeHandlers.on_incremental_alter_configs",
-            lists=(Lists("resources", "responses"),),
+            "ottla.api.config_changes:ConfigChangeHandlers.on_incremental_alter_configs"
         ),
         controller=Handler(
             "ottla.api.config_changes:ControllerConfigChanges.on_incremental_alter_configs"
