@@ -10,9 +10,6 @@ from ottla.protocol.messages import request_class
 from ottla.protocol.schema import Kind, Message, Schema, Type, covers
 from ottla.protocol.types import Uuid
 
-# Changing all of a cluster, or waiting, is not the subject.
-_STRUCTS_DEEP_MAX = 3
-
 
 def lists_of(key: ApiKey, version: int) -> list[tuple[str, ...]]:
     """Return the paths of the lists of a request."""
@@ -37,7 +34,7 @@ def large(key: ApiKey, version: int, path: tuple[str, ...], count: int, topic_id
     at = request
     for name in path[:-1]:
         at = _descend(at, name, version, topic_id, key)
-    field = next(each for each in at.SCHEMA.fields if each.name == path[-1])
+    field = next(field for field in at.SCHEMA.fields if field.name == path[-1])
     assert field.type.element is not None
     elements = [
         _element(field.type.element, number, (key, version, topic_id)) for number in range(count)
@@ -50,11 +47,11 @@ def _descend(at: Any, name: str, version: int, topic_id: Uuid, key: ApiKey) -> A
     value = getattr(at, name)
     if isinstance(value, list):
         if not value:
-            field = next(each for each in at.SCHEMA.fields if each.name == name)
+            field = next(field for field in at.SCHEMA.fields if field.name == name)
             value.append(_element(field.type.element, 0, (key, version, topic_id)))
         return value[0]
     if value is None:
-        field = next(each for each in at.SCHEMA.fields if each.name == name)
+        field = next(field for field in at.SCHEMA.fields if field.name == name)
         value = field.type.struct()
         setattr(at, name, value)
     return value
