@@ -90,6 +90,20 @@ def test_ip_cannot_be_combined_with_other_entities(other: str, key: str) -> None
     assert one({"ip": "10.0.0.1", other: "a"}, key) is ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize(
+    ("entity", "words"),
+    [
+        ({"ip": "10.0.0.1", "user": "a"}, "Invalid quota entity combination"),
+        ({"ip": "not an address"}, "not an address is not a valid IP"),
+    ],
+)
+def test_rejected_ip_entities_have_the_words_that_kafkas_tests_look_for(
+    entity: Entity, words: str
+) -> None:
+    [result] = alter(IMAGE, entry(entity, {"connection_creation_rate": 1.0})).reply.entries
+    assert words in (result.error_message or "")
+
+
 def test_repeated_entity_type_is_rejected() -> None:
     parts = [RequestEntityData("user", "a"), RequestEntityData("user", "b")]
     decision = alter(IMAGE, RequestEntryData(entity=parts, ops=[OpData(RATE, 1.0)]))
@@ -203,6 +217,12 @@ def test_invalid_filters_are_rejected(components: list[ComponentData], expected:
     reply = describe_client_quotas(IMAGE, DescribeClientQuotasRequest(components))
     assert reply.error_code == expected
     assert reply.entries is None
+
+
+def test_filter_of_ip_and_user_has_the_words_that_kafkas_tests_look_for() -> None:
+    components = [ComponentData("user", 2, None), ComponentData("ip", 2, None)]
+    reply = describe_client_quotas(IMAGE, DescribeClientQuotasRequest(components))
+    assert "Invalid entity filter component combination" in (reply.error_message or "")
 
 
 NAMES = st.sampled_from([None, "a", "b"])

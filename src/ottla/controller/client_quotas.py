@@ -147,10 +147,13 @@ def _reason_of_entity(entity: QuotaEntity) -> str | None:
 
 def _reason_of_address(entity: QuotaEntity) -> str | None:
     if len(entity) > 1:
-        return "an address cannot be combined with a user or a client id"
+        return (
+            "Invalid quota entity combination: "
+            "an IP address cannot be combined with a user or a client id"
+        )
     address = entity[0][1]
     if address is not None and not _is_address(address):
-        return f"{address[:300]!r} is not an IP address"
+        return f"{address[:300]} is not a valid IP address"
     return None
 
 
@@ -269,6 +272,9 @@ def _refuse_filter(components: list[ComponentData]) -> Refusal | None:
             message = "An exact match needs a name, and no other may have one"
             return Refusal(ErrorCode.INVALID_REQUEST, message)
     if IP in kinds and len(kinds) > 1:
-        message = "An address cannot be combined with a user or a client id"
+        message = (
+            "Invalid entity filter component combination: "
+            "an IP address cannot be combined with a user or a client id"
+        )
         return Refusal(ErrorCode.INVALID_REQUEST, message)
     return None
