@@ -169,7 +169,7 @@ def test_produce_without_a_registry_writes_plain_avro(bootstrap: str, tmp_path: 
     done = ottla("produce", "reg-plain", str(data), *formats)
     assert done.exit_code == 1
     assert "does not fit the schema" in done.stderr
-    assert "0 records before it were accepted" in done.stderr
+    assert "0 records were accepted before it" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_coordinator_seeds_cover_the_faults() -> None:
     assert sum(watch.generations for watch in watches) > 12
     assert sum(watch.refused for watch in watches) > 40
     assert sum(watch.elections for watch in watches) > 10
-    assert sum(watch.standbys for watch in watches) > 4
+    assert sum(watch.standbys for watch in watches) > 2
 
 
 def test_same_coordinators_seed_gives_same_journal() -> None:
