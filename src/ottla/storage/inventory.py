@@ -110,6 +110,19 @@ def read_inventory(disk: Disk, directory: str) -> Inventory | None:
     return None if data is None else decode(data)
 
 
+def inherit_start(
+    disk: Disk, directory: str, log_start: Offset, epochs: Iterable[EpochEntry]
+) -> None:
+    """Give a closed log the start and the leader epochs of the log that it is a copy of.
+
+    The copy of a tiered log begins at its first local segment, and the log before it.
+    """
+    inventory = read_inventory(disk, directory)
+    if inventory is not None:
+        inherited = inventory._replace(log_start=log_start, epochs_crc=epochs_crc(epochs))
+        replace_file(disk, f"{directory}/{FILE_NAME}", encode(inherited))
+
+
 def epochs_crc(entries: Iterable[EpochEntry]) -> int:
     """Return the CRC-32 of a log's leader-epoch checkpoint."""
     return zlib.crc32(encode_epochs(entries))

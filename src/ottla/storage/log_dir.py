@@ -24,6 +24,7 @@ from ottla.protocol.types import NodeId, Offset, TopicPartition, Uuid
 from ottla.runtime.ports import Clock, Disk, DiskLock, OpenMode, Random
 from ottla.storage import clean_shutdown, meta_properties
 from ottla.storage.checkpoints import RECOVERY_POINT, write_epochs
+from ottla.storage.inventory import inherit_start
 from ottla.storage.leader_epochs import LeaderEpochs
 from ottla.storage.log import Log
 from ottla.storage.log_config import LogConfig
@@ -432,8 +433,10 @@ class LogDirectory:
         try:
             future.close()
             with self._disk_work():
-                write_epochs(self._ports.disk, future.directory, source.epochs.entries)
-                self._ports.disk.rename(future.directory, f"{self.path}/{name}")
+                disk, epochs = self._ports.disk, source.epochs.entries
+                write_epochs(disk, future.directory, epochs)
+                inherit_start(disk, future.directory, source.log_start_offset, epochs)
+                disk.rename(future.directory, f"{self.path}/{name}")
             topic_id = self.future_logs[partition].topic_id
             hosted = self._open_log(name, source.config, checkpoint, topic_id)
         except StorageFailed as error:
