@@ -1,6 +1,7 @@
 """How a command fails: a message on stderr, as text or as a document, and an exit code."""
 
 import errno
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +25,8 @@ def report_errors_in(output: Output) -> None:
 
 def fail(message: str, kafka_error: str | None = None) -> NoReturn:
     """Print an error and exit with 1. ``kafka_error`` is the name of the broker's error code."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()  # a thread writes the log; the error is the last line
     with suppress(OSError):  # the exit code tells it, too
         sys.stderr.write(error_text(message, _wanted.get(), FAILED, kafka_error))
     sys.exit(FAILED)
