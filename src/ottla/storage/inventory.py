@@ -230,12 +230,11 @@ class LogInventory:
         if not self._is_kept:
             return
         try:
-            end = segment.next_offset()
-        except (CorruptBatch, UnsupportedMagic):
-            return  # the scrubber reports it
+            end, digest = segment.next_offset(), segment.txn_index.digest()
+        except (CorruptBatch, UnsupportedMagic, FileNotFoundError):
+            return  # the scrubber reports it, and a read rebuilds a lost index
         if end == following or (end < following and may_have_gap):
             base = segment.base_offset
-            digest = segment.txn_index.digest()
             self._entries[base] = SegmentEntry(base, end, segment.size, *digest)
 
     def note_sealed(self, segments: Segments, upto: Offset, *, may_have_gap: bool) -> bool:
