@@ -1,10 +1,11 @@
 """Escape control characters of records and names before they reach a terminal.
 
 A value may contain any bytes: an escape sequence could move the cursor, change the title or make
-the terminal send input to the shell. So control characters are printed in escaped form. Output to a
-file or a pipe is not changed.
+the terminal send input to the shell. So control characters are printed in escaped form. Values that
+go to a file or a pipe are not changed; JSON has its own escapes, and always uses them.
 """
 
+import json
 import unicodedata
 from typing import Final
 
@@ -28,6 +29,21 @@ def escape(text: str, *, keep: str = "") -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def escape_json(text: str) -> str:
+    r"""Return a JSON text of the same data, with unprintable characters as ``\u009b``.
+
+    `json.dumps` escapes control characters below 32 alone. Line ends between the parts stay.
+    """
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(
+        each
+        if each == "\n" or unicodedata.category(each) not in _HIDDEN
+        else json.dumps(each)[1:-1]
+        for each in text
+    ).replace("\x7f", "\\u007f")
 
 
 def readable(data: bytes) -> str:

@@ -15,6 +15,9 @@ USAGE: Final = 2
 INTERRUPTED: Final = 130
 """The code of a process that SIGINT ended, as shells report it."""
 
+# Names and reasons from a broker may contain any character: these are the only control characters
+# that an error is printed with.
+_LAYOUT: Final = "\n\t"
 _wanted: ContextVar[Output] = ContextVar("errors", default=Output.TABLE)
 
 
@@ -61,7 +64,9 @@ def naming(path: object) -> Iterator[None]:
 def error_text(message: str, output: Output, exit_code: int, kafka_error: str | None = None) -> str:
     """Return an error as text, or as a document for programs."""
     if output is Output.TABLE:
-        return f"{message}\n"
+        from ottla.cli.escaping import escape
+
+        return f"{escape(message, keep=_LAYOUT)}\n"
     from ottla.cli.rendering import render
 
     code = {} if kafka_error is None else {"kafka_error": kafka_error}

@@ -8,6 +8,7 @@ import typer
 
 from ottla.cli.completion import complete_groups
 from ottla.cli.counting import plural
+from ottla.cli.escaping import escape
 from ottla.cli.failures import fail, naming
 from ottla.cli.group_describing import described, listed
 from ottla.cli.group_explaining import explained
@@ -153,7 +154,7 @@ def explain(
         return
     sentences = found["sentences"]
     assert isinstance(sentences, list)
-    typer.echo("\n".join(str(each) for each in sentences))
+    typer.echo("\n".join(escape(str(each)) for each in sentences))
 
 
 @app.command("delete")

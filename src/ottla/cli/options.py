@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from ottla.cli.escaping import escape
 from ottla.cli.output import Output
 from ottla.cli.rendering import Answer, Row, render
 
@@ -88,4 +89,4 @@ def answer_each(context: typer.Context, output: Output | None, found: Sequence[R
 
 def say(message: str) -> None:
     """Print a message, which is not part of the answer, on stderr."""
-    typer.echo(message, err=True)
+    typer.echo(escape(message, keep="\n\t"), err=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ottla.cli.counting import plural
+from ottla.cli.escaping import escape
 from ottla.cli.sizes import human
 from ottla.runtime.ports import Clock
 
@@ -39,6 +40,7 @@ class LiveLine:
 
     def show(self, text: str) -> None:
         """Write the line, over the last one on a terminal."""
+        text = escape(text)
         if self._is_terminal:
             width = shutil.get_terminal_size().columns - 1
             sys.stderr.write(f"\r{text[:width]}\x1b[K")

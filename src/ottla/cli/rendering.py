@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from ottla.cli.escaping import escape
+from ottla.cli.escaping import escape, escape_json
 from ottla.cli.output import Output
 from ottla.cli.sizes import ByteCount, human
 from ottla.cli.table_layout import fit, is_wide, pair_lines, row_lines
@@ -26,7 +26,7 @@ def render(answer: Answer, output: Output, width: int | None = None) -> str:
     Tables are made to fit into ``width``; None: each row is one line, however long.
     """
     if output is Output.JSON:
-        return json.dumps(answer, indent=2, ensure_ascii=False) + "\n"
+        return escape_json(json.dumps(answer, indent=2, ensure_ascii=False)) + "\n"
     if output is Output.YAML:
         return "\n".join(_yaml(answer)) + "\n"
     if isinstance(answer, Mapping):
@@ -38,7 +38,7 @@ def render_line(row: Row, output: Output) -> str:
     """Return one of a stream of answers; each is complete once it is printed."""
     if output is Output.YAML:
         return "---\n" + render(row, output)
-    return json.dumps(row, ensure_ascii=False) + "\n"
+    return escape_json(json.dumps(row, ensure_ascii=False)) + "\n"
 
 
 # -- tables ------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def _table(rows: Sequence[Row], width: int | None) -> list[str]:
 
 
 def _cells(names: Sequence[str], rows: Sequence[Row]) -> list[list[str]]:
-    header = [name.upper().replace("_", "-") for name in names]
+    header = [escape(name).upper().replace("_", "-") for name in names]
     return [header, *([_cell(row.get(name)) for name in names] for row in rows)]
 
 
@@ -86,9 +86,10 @@ def _is_numeric(column: Sequence[Plain]) -> bool:
 
 
 def _pairs(document: Row, width: int | None) -> list[str]:
-    name_width = max((len(name) for name in document), default=0)
+    name_width = max((len(escape(name)) for name in document), default=0)
     lines = []
-    for name, value in document.items():
+    for key, value in document.items():
+        name = escape(key)
         if isinstance(value, Sequence) and value and isinstance(value[0], Mapping):
             rows = [each for each in value if isinstance(each, Mapping)]
             inner = _table(rows, None if width is None else width - len(_INDENT))

@@ -9,7 +9,6 @@ import csv
 import datetime
 import decimal
 import enum
-import io
 import json
 import math
 import shutil
@@ -25,6 +24,8 @@ from ottla.cli.rendering import Plain, render_line
 from ottla.cli.table_layout import fit, is_wide, row_lines
 
 _MEASURED_ROWS: Final = 1000
+# The writer quotes a value that contains one of these: a lone \\r would begin a row for readers.
+_CSV_END: Final = "\r\n"
 _PLAN: Final = ["explain_key", "explain_value"]
 
 
@@ -61,11 +62,11 @@ def open_writer(output: SqlOutput, out: BinaryIO, *, is_terminal: bool) -> Write
             width = shutil.get_terminal_size().columns if is_terminal else None
             return _TableWriter(out, width)
         case SqlOutput.CSV:
-            return _CsvWriter(out)
+            return _CsvWriter(out, is_escaped=is_terminal)
         case SqlOutput.PARQUET:
             return _ParquetWriter(out)
         case SqlOutput.JSON | SqlOutput.YAML:
-            return _LinesWriter(out, Output(output.value), is_escaped=is_terminal)
+            return _LinesWriter(out, Output(output.value))
 
 
 def plain(value: object) -> Plain:  # noqa: PLR0911 - one per kind
@@ -133,7 +134,7 @@ class _TableWriter:
             self._held = []
         for row in _rows(batch):
             if self._names == _PLAN:  # a drawing of several lines
-                self._out.write(f"{row[1]}\n".encode())
+                self._out.write(escape(f"{row[1]}\n", keep="\n").encode())
                 continue
             cells = ["-" if each is None else escape(_text(each)) for each in row]
             if self._held is None:
@@ -175,17 +176,15 @@ class _TableWriter:
 class _LinesWriter:
     """One JSON object, or one YAML document, per row."""
 
-    def __init__(self, out: BinaryIO, output: Output, *, is_escaped: bool) -> None:
+    def __init__(self, out: BinaryIO, output: Output) -> None:
         self._out = out
         self._output = output
-        self._is_escaped = is_escaped
 
     def write(self, batch: pa.RecordBatch) -> None:
         names = batch.schema.names
         for row in _rows(batch):
             found = {name: plain(each) for name, each in zip(names, row, strict=True)}
-            text = render_line(found, self._output)
-            self._out.write((escape(text, keep="\n") if self._is_escaped else text).encode())
+            self._out.write(render_line(found, self._output).encode())
 
     def flush(self) -> None:
         """Print what is held."""
@@ -194,23 +193,35 @@ class _LinesWriter:
     close = flush
 
 
-class _CsvWriter:
-    """Comma-separated values (RFC 4180), with a header; null is an empty field."""
+class _CsvLines(list[str]):
+    """The lines of a `csv.writer`, which calls ``write`` once per row."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def write(self, line: str) -> None:
+        self.append(line.removesuffix(_CSV_END) + "\n")
+
+
+class _CsvWriter:
+    """Comma-separated values (RFC 4180), with a header; null is an empty field.
+
+    Line ends are ``\\n``. For a terminal control characters are escaped.
+    """
+
+    def __init__(self, out: BinaryIO, *, is_escaped: bool) -> None:
         self._out = out
+        self._is_escaped = is_escaped
         self._has_head = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
+        lines = _CsvLines()
+        writer = csv.writer(lines, lineterminator=_CSV_END)
         if not self._has_head:
             writer.writerow(batch.schema.names)
             self._has_head = True
         writer.writerows(
             ["" if each is None else _text(each) for each in row] for row in _rows(batch)
         )
-        self._out.write(text.getvalue().encode())
+        text = "".join(lines)
+        self._out.write((escape(text, keep="\n\t") if self._is_escaped else text).encode())
 
     def flush(self) -> None:
         """Print what is held."""
