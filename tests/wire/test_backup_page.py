@@ -161,7 +161,7 @@ def test_quorum_survives_the_loss_of_two_of_three_voters(tmp_path: Path) -> None
     shell(format_second)
     with server(shell, "old-1.properties"):
         with server(shell, "controller-2.properties"):
-            caught_up = re.compile(r"^ *1 +leader .*\n *2 +voter +\d+ +0$", re.M)
+            caught_up = re.compile(r"^ *1 +leader .*\n *2 +voter +\d+ +0 +yes$", re.M)
             wait_until(shell, show, caught_up)
             wait_until(
                 shell, f"{elect.strip()} && ottla consume orders -e", re.compile(r"^300$", re.M)

@@ -136,19 +136,21 @@ async def _reached_voters(
 ) -> frozenset[int]:
     """Return the voters that answer as brokers, and the others that accept a connection.
 
-    Controllers may be out of reach from here, so those others are tried only if they have no
-    leader.
+    Controllers that are no brokers may be out of reach from here: they are tried only if they have
+    no leader. With a leader, a voter whose broker does not answer is tried, too: while a quorum is
+    repaired, a node may run as a controller alone.
     """
     voters = {each.replica_id for each in quorum.state.current_voters}
+    silent = {voter for voter in voters if brokers.get(voter) is not None}
     others = voters - brokers.keys()
-    if not quorum.has_leader:
-        async with asyncio.TaskGroup() as tasks:
-            dials = {
-                voter: tasks.create_task(_accepts(network, quorum.addresses.get(voter, ())))
-                for voter in others
-            }
-        others = {voter for voter, dial in dials.items() if dial.result()}
-    return frozenset(others | {voter for voter in voters if brokers.get(voter, "") is None})
+    tried = silent if quorum.has_leader else others
+    async with asyncio.TaskGroup() as tasks:
+        dials = {
+            voter: tasks.create_task(_accepts(network, quorum.addresses.get(voter, ())))
+            for voter in tried
+        }
+    accepted = {voter for voter, dial in dials.items() if dial.result()}
+    return frozenset(voters - silent - tried | accepted)
 
 
 async def _accepts(network: Network, addresses: Iterable[Address]) -> bool:
