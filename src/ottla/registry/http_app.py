@@ -1,0 +1,211 @@
+"""The ASGI application: authenticates a request, finds its handler, and answers every failure.
+
+Replies are JSON in the content type that the client prefers. Errors have the body
+``{"error_code": ..., "message": ...}``.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ottla.registry.http_call import (
+    PRINCIPAL_HEADER,
+    Call,
+    Identity,
+    RawRequest,
+    Reply,
+    error_reply,
+    is_json,
+    pick_content_type,
+)
+from ottla.registry.http_handlers import ROUTES, Handler
+from ottla.registry.rules.errors import Rejection
+from ottla.registry.rules.paths import PATH_LENGTH_MAX, Target, parse_target
+from ottla.registry.rules.subjects import BadContext
+from ottla.registry.service import SchemaRegistry
+
+log = logging.getLogger(__name__)
+
+FORWARD_HEADER: Final = "x-forward"
+CERTIFICATE: Final = "ottla.certificate"
+"""The key of the scope with the certificate of a TLS client, in DER; None without one."""
+LOADING_S: Final = 5.0
+"""How long a request waits for the registry to read its topic after a start."""
+BODY_S: Final = 30.0
+BODIES_BYTES_MAX: Final = 256 << 20
+"""Bytes of all bodies that are being received."""
+_BODY_METHODS: Final = ("POST", "PUT")
+_FAILED: Final = Rejection(500, "Internal Server Error; see the log of the node")
+
+
+class Unauthenticated(Exception):
+    """Credentials are missing or wrong; ``challenge`` is the WWW-Authenticate header."""
+
+    def __init__(self, challenge: str) -> None:
+        super().__init__(challenge)
+        self.challenge = challenge
+
+
+class Authentication(Protocol):
+    """Finds out who sent a request."""
+
+    async def identify(
+        self, headers: Mapping[str, str], certificate: bytes | None, host: str
+    ) -> Identity:
+        """Return the sender. Raises Unauthenticated."""
+        ...
+
+
+class Counts(msgspec.Struct):
+    """Replies by class of status, 1 to 5."""
+
+    requests: int = 0
+    by_class: dict[int, int] = msgspec.field(default_factory=dict)
+
+    def add(self, status: int) -> None:
+        """Count a reply."""
+        self.requests += 1
+        self.by_class[status // 100] = self.by_class.get(status // 100, 0) + 1
+
+
+class RegistryApp:
+    """The application."""
+
+    def __init__(self, registry: SchemaRegistry, authentication: Authentication) -> None:
+        self._registry = registry
+        self._authentication = authentication
+        self.counts = Counts()
+        self._body_bytes = 0  # of bodies that are being received
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            reply = await self._answer(request)
+        except ClientDisconnect:
+            return
+        self.counts.add(reply.status)
+        content_type = pick_content_type(request.headers.get("accept", "")) or "application/json"
+        response = Response(reply.body, reply.status, media_type=content_type)
+        for name, value in reply.headers:
+            response.headers[name] = value
+        if request.method == "HEAD":
+            response.body = b""  # its length stays in the header
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Reply:
+        try:
+            return await self._handle(request)
+        except Rejection as rejection:
+            return error_reply(rejection)
+        except BadContext as error:
+            return error_reply(Rejection(400, str(error)))
+        except Unauthenticated as error:
+            reply = error_reply(Rejection(40101, "Unauthorized"))
+            challenge = ("www-authenticate", error.challenge)
+            return msgspec.structs.replace(reply, headers=(challenge,))
+        except ClientDisconnect:
+            raise
+        except Exception:
+            log.exception("request failed method=%s path=%.200s", request.method, request.url.path)
+            return error_reply(_FAILED)
+
+    async def _handle(self, request: Request) -> Reply:
+        path, query = _raw_target(request.scope)
+        if len(path) + len(query) > PATH_LENGTH_MAX:
+            raise Rejection(414, "HTTP 414 URI Too Long")
+        try:
+            target = parse_target(path, query)
+        except BadContext:
+            raise
+        except ValueError:  # more parameters than anybody needs
+            raise Rejection(400, "HTTP 400 Bad Request") from None
+        identity = await self._identify(request)
+        handler, names = _route(request.method, target)
+        if target.segments and not await self._registry.store.wait_loaded(LOADING_S):
+            raise Rejection(50301, "The registry is loading its schemas")
+        headers = request.headers
+        if pick_content_type(headers.get("accept", "")) is None:
+            raise Rejection(406, "HTTP 406 Not Acceptable")
+        body = b""
+        if request.method in _BODY_METHODS:
+            if not is_json(headers.get("content-type", "")):
+                raise Rejection(415, "HTTP 415 Unsupported Media Type")
+            try:
+                async with asyncio.timeout(BODY_S):
+                    body = await self._body(request)
+            except TimeoutError:
+                raise Rejection(408, "HTTP 408 Request Timeout") from None
+        passed = [item for item in headers.items() if item[0] != PRINCIPAL_HEADER]
+        raw = RawRequest(
+            request.method,
+            f"{path}?{query}" if query else path,
+            (*passed, (PRINCIPAL_HEADER, quote(identity.principal))),
+            body,
+            headers.get(FORWARD_HEADER, "").lower() == "true",
+        )
+        return await handler(self._registry, Call(raw, target, names, identity))
+
+    async def _identify(self, request: Request) -> Identity:
+        host = request.client.host if request.client is not None else ""
+        certificate: bytes | None = request.scope.get(CERTIFICATE)
+        return await self._authentication.identify(request.headers, certificate, host)
+
+    async def _body(self, request: Request) -> bytes:
+        bytes_max = self._registry.settings.body_bytes_max
+        received = bytearray()
+        try:
+            async for piece in request.stream():
+                received += piece
+                self._body_bytes += len(piece)
+                if len(received) > bytes_max:
+                    raise Rejection(413, "HTTP 413 Request Entity Too Large")
+                if self._body_bytes > BODIES_BYTES_MAX:
+                    raise Rejection(503, "Too many requests are being received")
+        finally:
+            self._body_bytes -= len(received)
+        return bytes(received)
+
+
+def _raw_target(scope: Scope) -> tuple[str, str]:
+    raw: Any = scope.get("raw_path")
+    path = scope["path"].encode() if raw is None else raw
+    return path.partition(b"?")[0].decode("latin-1"), scope["query_string"].decode("latin-1")
+
+
+def _route(method: str, target: Target) -> tuple[Handler, tuple[str, ...]]:
+    """Return the handler of a path, and its variable segments. Raises a Rejection."""
+    looked_up = "GET" if method == "HEAD" else method
+    is_known = False
+    for pattern, methods in _candidates(target.segments):
+        is_known = True
+        handler = methods.get(looked_up)
+        if handler is not None:
+            parts = pattern.split("/")
+            names = [segment for part, segment in zip(parts, target.segments, strict=True)
+                     if part == "*"] if pattern else []  # fmt: skip
+            return handler, tuple(names)
+    if is_known:
+        raise Rejection(405, "HTTP 405 Method Not Allowed")
+    raise Rejection(404, "HTTP 404 Not Found")
+
+
+def _candidates(segments: tuple[str, ...]) -> list[tuple[str, dict[str, Handler]]]:
+    """Return the patterns that match a path; literal ones first."""
+    found = []
+    for pattern, methods in ROUTES.items():
+        parts = pattern.split("/") if pattern else []
+        if len(parts) == len(segments) and all(
+            part in ("*", segment) for part, segment in zip(parts, segments, strict=True)
+        ):
+            found.append((pattern, methods))
+    return sorted(found, key=lambda match: match[0].count("*"))

@@ -1,0 +1,137 @@
+"""Serves the application by uvicorn, on the node's own event loop."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ottla.registry.http_app import CERTIFICATE
+from ottla.runtime.ports import Address
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 1_000
+KEEP_ALIVE_S: Final = 75
+FIRST_REQUEST_S: Final = 30
+"""How long a connection may take to send the head of its first request."""
+STOP_S: Final = 5
+
+Tls = Callable[[], ssl.SSLContext]
+"""Returns the context of a handshake that begins now."""
+
+
+class _Connection(H11Protocol):
+    """Tells the application which certificate the client has shown, and bounds connections.
+
+    uvicorn limits requests and idle time between them, not connections that send nothing.
+    """
+
+    def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - uvloop's differ
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+            return
+        self.loop.call_later(FIRST_REQUEST_S, self._close_if_silent)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.app = _WithCertificate(self.app, tls.getpeercert(binary_form=True))
+
+    def _close_if_silent(self) -> None:
+        """Close a connection whose first request has not begun."""
+        transport: asyncio.Transport | None = self.transport
+        has_begun = getattr(self, "cycle", None) is not None
+        if transport is not None and not has_begun and not transport.is_closing():
+            transport.abort()
+
+
+class _WithCertificate:
+    def __init__(self, app: Any, certificate: bytes | None) -> None:  # noqa: ANN401 - ASGI
+        self._app = app
+        self._certificate = certificate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app({**scope, CERTIFICATE: self._certificate}, receive, send)
+
+
+class _Server(uvicorn.Server):
+    """A server whose process belongs to the node: signals are the node's."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepts = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept connections."""
+        await super().startup(sockets=sockets)
+        self.accepts.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class RegistryHttp:
+    """`Service`: serves HTTP on a copy of a bound socket."""
+
+    name = "schema-registry-http"
+
+    def __init__(self, app: ASGIApp, bound: socket.socket, tls: Tls | None = None) -> None:
+        self._app = app
+        self._bound = bound
+        self._tls = tls
+        host, port = bound.getsockname()[:2]
+        self.address = Address(str(host), int(port))
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Serve until cancelled; then open requests have `STOP_S` to end."""
+        config = uvicorn.Config(
+            self._app,
+            http=_Connection,
+            ws="none",
+            loop="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,  # a header must not choose the host that ACLs see
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=STOP_S,
+        )
+        config.load()
+        # One line per bad request would be the client's to write.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        if self._tls is not None:
+            config.ssl = _newest(self._tls)
+        server = _Server(config)
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(server.serve(sockets=[self._bound.dup()]))
+            try:
+                await server.accepts.wait()
+                scheme = "http" if self._tls is None else "https"
+                log.info("schema registry served url=%s://%s", scheme, self.address)
+                ready()
+                await asyncio.shield(serving)
+            except asyncio.CancelledError:
+                # Before the task group cancels it: open requests end, and the socket is closed.
+                server.should_exit = True
+                await asyncio.shield(serving)
+                raise
+
+
+def _newest(tls: Tls) -> ssl.SSLContext:
+    """Return a context whose handshakes use the newest certificates."""
+
+    def use_newest(connection: Any, name: str | None, context: ssl.SSLContext) -> None:  # noqa: ANN401 - SSLObject or SSLSocket
+        connection.context = tls()
+
+    context = tls()
+    context.sni_callback = use_newest
+    return context
