@@ -1,12 +1,14 @@
 """Finds the test classes of Apache Kafka's jars that start brokers.
 
 A class starts brokers if it, or a class that it extends, names one of the classes that we replace
-or that start brokers through them. Only the constant pool of a class file is read.
+or that start brokers through them. It has tests if it, or a class that it extends, names one of
+JUnit's or Kafka's annotations of tests. Only the constant pool of a class file is read.
 """
 
+import re
 import struct
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,12 @@ SEAMS = (
     b"kafka/server/QuorumTestHarness",
     b"EmbeddedKafkaCluster",
     b"EmbeddedConnectCluster",
+)
+TESTS = (
+    b"Lorg/junit/jupiter/api/Test;",
+    b"Lorg/junit/jupiter/api/RepeatedTest;",
+    b"Lorg/junit/jupiter/params/ParameterizedTest;",
+    b"Lorg/apache/kafka/common/test/api/ClusterT",
 )
 _ABSTRACT = 0x0400
 # Sizes of the entries of a constant pool (JVMS 4.4), without their tags; 1 is a string.
@@ -48,6 +56,7 @@ class ClassFile:
     parent: str
     is_abstract: bool
     names_seam: bool
+    names_test: bool
 
 
 def parse(data: bytes) -> ClassFile:
@@ -74,32 +83,50 @@ def parse(data: bytes) -> ClassFile:
         parent=strings[classes[super_class]].decode() if super_class else "",
         is_abstract=bool(flags & _ABSTRACT),
         names_seam=any(seam in pool for seam in SEAMS),
+        names_test=any(annotation in pool for annotation in TESTS),
     )
 
 
 def starting_brokers(files: Iterable[ClassFile]) -> list[str]:
-    """Return the names of the concrete test classes that start brokers, sorted."""
+    """Return the names of the concrete test classes that start brokers, sorted.
+
+    A nested class runs with the class around it.
+    """
     by_name = {file.name: file for file in files}
 
-    def reaches_seam(name: str) -> bool:
+    def ancestry(name: str) -> Iterator[ClassFile]:
         while file := by_name.get(name):
-            if file.names_seam:
-                return True
+            yield file
             name = file.parent
-        return False
 
     return sorted(
         file.name.replace("/", ".")
         for file in by_name.values()
-        if file.name.endswith("Test") and not file.is_abstract and reaches_seam(file.name)
+        if not file.is_abstract
+        and "$" not in file.name
+        and any(parent.names_test for parent in ancestry(file.name))
+        and any(parent.names_seam for parent in ancestry(file.name))
     )
 
 
-def of_jars(paths: Iterable[Path]) -> list[str]:
-    """Return the test classes of these jars that start brokers."""
-    files = []
+def of_jars(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the test classes that start brokers, each with the artifact of its jar."""
+    artifacts: dict[str, str] = {}
+    files: list[ClassFile] = []
     for path in paths:
-        with zipfile.ZipFile(path) as jar:
-            names = [name for name in jar.namelist() if name.endswith(".class")]
-            files += [parse(jar.read(name)) for name in names if not name.startswith("META-INF")]
-    return starting_brokers(files)
+        for file in _files_of(path):
+            files.append(file)
+            artifacts[file.name.replace("/", ".")] = artifact_of(path)
+    return {name: artifacts[name] for name in starting_brokers(files)}
+
+
+def artifact_of(jar: Path) -> str:
+    """Return the name of the artifact: ``kafka_2.13`` of ``kafka_2.13-4.2.1-test.jar``."""
+    return re.sub(r"-\d+\.\d+\.\d+(-test)?\.jar$", "", jar.name)
+
+
+def _files_of(path: Path) -> Iterator[ClassFile]:
+    with zipfile.ZipFile(path) as jar:
+        for name in jar.namelist():
+            if name.endswith(".class") and not name.startswith("META-INF"):
+                yield parse(jar.read(name))

@@ -1,6 +1,7 @@
 """Which of Apache Kafka's tests are expected to pass, and how results compare with it. Pure.
 
-``manifest.toml`` names the test classes that were run, and how many of their tests pass. A test is
+``manifest.toml`` names every test class of the jars that starts brokers, and how many of its tests
+pass. A test is
 expected to pass unless a row says otherwise: it is not applicable (it reaches into the JVM broker,
 or names a Java class for it), or it is a known failure of ours. Both need a reason, and a row whose
 test passes is an error: the manifest only ever says what is true.
@@ -14,20 +15,15 @@ from pathlib import Path
 
 MANIFEST = Path(__file__).with_name("manifest.toml")
 ALL_TESTS = "*"
-HEADING = "## Apache Kafka's own tests"
-INTRODUCTION = f"""\
-{HEADING}
-
-`make kafka-tests` runs integration tests from the jars that Apache Kafka 4.2 publishes, unchanged,
-against processes of Ottla (needs Java and Maven; `ONLY=TransactionsTest` runs the classes whose
-name matches). `tests/kafka_suite/manifest.toml` lists the classes, how many of their tests pass,
-and every test that does not, with the reason. Not applicable: the test reads objects, metrics or
-files of the JVM broker, names a Java class for the broker, needs a class that is in no published
-jar, or expects the order of a Java hash map; a whole class counts as one. Classes that start
-brokers and are not listed have not been run (`python -m tests.kafka_suite --discover`).
-
-| Package | Classes | Tests passed | Not applicable | Known failures |
-| --- | --: | --: | --: | --: |"""
+PASSED_SHARE_MIN = 0.95  # of the tests that are applicable
+# A part runs in less than an hour. Classes of `kafka_2.13` are divided by their package.
+PARTS = {
+    "api": ("kafka_2.13",),
+    "server": ("kafka_2.13", "kafka-server"),
+    "tools": ("kafka-tools",),
+    "connect": ("connect-runtime", "connect-mirror"),
+    "storage": ("kafka-storage",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +32,23 @@ class TestClass:
 
     __test__ = False  # pytest would collect it by its name
     name: str
+    jar: str = ""
     passed: int = 0
+    not_run: str = ""  # why the class has no outcome yet
     not_applicable: Mapping[str, str] = field(default_factory=dict)
     known_failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_applicable(self) -> bool:
         """Return whether a test of the class can be judged at all."""
-        return ALL_TESTS not in self.not_applicable
+        return ALL_TESTS not in self.not_applicable and not self.not_run
+
+    @property
+    def part(self) -> str:
+        """Return the part of the run that the class belongs to."""
+        if self.jar == "kafka_2.13":
+            return "api" if "kafka.api." in self.name else "server"
+        return next(part for part, jars in PARTS.items() if self.jar in jars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +85,10 @@ def load(text: str) -> list[TestClass]:
         excuses = [*test_class.not_applicable.values(), *test_class.known_failures.values()]
         if not all(reason.strip() for reason in excuses):
             raise ValueError(f"{test_class.name}: a row has no reason")
-        if not test_class.passed and not excuses:
-            raise ValueError(f"{test_class.name}: says nothing")
+        if bool(test_class.passed or excuses) == bool(test_class.not_run):
+            raise ValueError(f"{test_class.name}: must have an outcome, or a reason for none")
+        if not any(test_class.jar in jars for jars in PARTS.values()):
+            raise ValueError(f"{test_class.name}: no part has the jar {test_class.jar!r}")
     names = [test_class.name for test_class in classes]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"listed twice: {sorted(repeated)}")
@@ -113,27 +120,29 @@ def unused_rows(test_class: TestClass, results: Iterable[Result]) -> list[str]:
     return [row for row in rows if row != ALL_TESTS and row not in failed]
 
 
-def page_section(classes: Iterable[TestClass]) -> str:
-    """Return the section of ``docs/compatibility.md`` about Apache Kafka's own tests."""
-    families: dict[str, list[TestClass]] = {}
-    for test_class in classes:
-        families.setdefault(test_class.name.rpartition(".")[0], []).append(test_class)
-    lines = [INTRODUCTION]
-    totals = [0, 0, 0, 0]
-    for family, members in sorted(families.items()):
-        numbers = [
-            len(members),
-            sum(member.passed for member in members),
-            sum(len(member.not_applicable) for member in members),
-            sum(len(member.known_failures) for member in members),
-        ]
-        totals = [total + number for total, number in zip(totals, numbers, strict=True)]
-        lines.append(f"| `{family}` | {' | '.join(map(str, numbers))} |")
-    lines.append(f"| all | {' | '.join(map(str, totals))} |\n")
-    lines += [
-        f"- `{member.name}`, {test.rstrip('()')}: {reason}"
-        for members in families.values()
-        for member in members
-        for test, reason in member.known_failures.items()
-    ] or ["There is no known failure."]
-    return "\n".join(lines) + "\n"
+def pending(classes: Iterable[TestClass]) -> list[str]:
+    """Return the classes that the manifest lists without an outcome, with the reasons."""
+    return [f"{c.name} ({c.jar}) has no outcome: {c.not_run}" for c in classes if c.not_run]
+
+
+def uncovered(classes: Iterable[TestClass], found: Mapping[str, str]) -> list[str]:
+    """Return the classes without an outcome, by the classes of the jars (name to jar)."""
+    classes = list(classes)
+    listed = {test_class.name: test_class.jar for test_class in classes}
+    return [
+        *(f"{name} ({jar}) has no outcome" for name, jar in found.items() if name not in listed),
+        *pending(classes),
+        *(f"{name} is in no jar" for name in listed if name not in found),
+        *(
+            f"{name} is in {found[name]}, not in {jar}"
+            for name, jar in listed.items()
+            if found.get(name, jar) != jar
+        ),
+    ]
+
+
+def passed_share(classes: Iterable[TestClass]) -> float:
+    """Return which share of the applicable tests passes."""
+    members = list(classes)
+    passed = sum(member.passed for member in members)
+    return passed / (passed + sum(len(member.known_failures) for member in members))

@@ -12,6 +12,7 @@ import json
 import os
 import pkgutil
 import signal
+import socket
 import sys
 import traceback
 
@@ -32,6 +33,31 @@ def warm_up() -> None:
     gc.freeze()
 
 
+def ask_builder(builder: str, listener: str, port: int) -> str:
+    """Return the principal that a principal builder of the JVM returns for a connection."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(f"{builder} {listener}".encode())
+        connection.shutdown(socket.SHUT_WR)
+        return connection.makefile().read()
+
+
+def replace_principals(principals: dict[str, str]) -> None:
+    """Give clients of these listeners a principal, as a principal builder of the JVM does."""
+    from ottla.server import request_runner
+
+    caller_of = request_runner.Caller
+
+    def caller(principal: str, client_id: str | None, peer: object, listener: str) -> object:
+        if principal == request_runner.ANONYMOUS:
+            named = principals.get(listener) or principals.get("*") or principal
+            builder, _, port = named.partition("@")
+            principal = ask_builder(builder, listener, int(port)) if port else named
+        return caller_of(principal, client_id, peer, listener)
+
+    if principals:
+        request_runner.Caller = caller
+
+
 def run(order: dict) -> None:
     """Run the command in this process, which is a child, and end the process."""
     from ottla.cli.main import main
@@ -42,6 +68,7 @@ def run(order: dict) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.closerange(3, 64)
+    replace_principals(order["principals"])
     sys.argv = ["ottla", *order["arguments"]]
     code: object = 1
     try:

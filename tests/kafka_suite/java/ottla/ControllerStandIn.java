@@ -4,6 +4,7 @@ import kafka.network.SocketServer;
 import kafka.raft.KafkaRaftManager;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaConfig;
+import kafka.server.SharedServer;
 
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.message.MetadataResponseData.MetadataResponseTopic;
@@ -30,11 +31,13 @@ public final class ControllerStandIn {
     /** {@code broker} is a live broker, which knows the topics. */
     public static ControllerServer of(KafkaConfig config, NodeView node, Supplier<NodeView> broker) {
         SocketServer sockets = StandIn.of(SocketServer.class,
-            Map.of("boundPort", call -> node.port((ListenerName) call[0])));
+            Map.of("boundPort", call -> node.port((ListenerName) call[0]), "config", none -> config));
         // Brokers that "have applied the end of the log" are asked for it: see BrokerStandIn.caughtUp.
         LogOffsetMetadata end = new LogOffsetMetadata(0);
         ReplicatedLog log = StandIn.of(ReplicatedLog.class, Map.of("endOffset", none -> end));
         KafkaRaftManager<?> raft = StandIn.of(KafkaRaftManager.class, Map.of("replicatedLog", none -> log));
+        SharedServer shared = StandIn.of(SharedServer.class,
+            Map.of("raftManager", none -> raft, "controllerConfig", none -> config));
         Controller controller = StandIn.of(Controller.class, Map.of(
             "isActive", none -> true,
             "findAllTopicIds", none -> CompletableFuture.completedFuture(topicIds(new Wire(broker.get()))),
@@ -44,9 +47,11 @@ public final class ControllerStandIn {
             Map.entry("config", none -> config),
             Map.entry("socketServer", none -> sockets),
             Map.entry("raftManager", none -> raft),
+            Map.entry("sharedServer", none -> shared),
+            Map.entry("quotaManagers", none -> Quotas.managers(node)),
             Map.entry("controller", none -> controller),
             Map.entry("clusterId", none -> node.clusterId()),
-            Map.entry("authorizerPlugin", none -> scala.Option.empty()),
+            Map.entry("authorizerPlugin", none -> BrokerStandIn.authorizer(config, node)),
             Map.entry("startup", none -> run(node::start)),
             Map.entry("shutdown", none -> run(node::stop)),
             Map.entry("awaitShutdown", none -> null)));

@@ -15,6 +15,7 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.common.utils.Utils;
+import org.apache.kafka.metadata.storage.Formatter;
 import org.junit.jupiter.api.TestInfo;
 
 import java.io.IOException;
@@ -68,6 +69,10 @@ public final class HarnessQuorum {
             "log.dirs", directory));
         controllerNode = new NodeProcess(id, base);
         settings.forEach((key, value) -> controllerNode.settings.put((String) key, Settings.text(value)));
+        Principals.replaceBuilders(controllerNode);
+        Principals.admitHarness(controllerNode);
+        Logins.addFromJaas(controllerNode.settings);
+        Stores.convert(controllerNode.settings);
         controllerNode.format(features(harness, test));
         controllerNode.start();
         controllerNode.awaitStarted(START_MS);
@@ -82,6 +87,11 @@ public final class HarnessQuorum {
             "transaction.version", TestInfoUtils.isTransactionV2Enabled(test) ? 2 : 1,
             "group.version", 1, "share.version", 1, "streams.version", 1, "eligible.leader.replicas.version", 1);
         levels.forEach((name, level) -> arguments.addAll(List.of("--feature", name + "=" + level)));
+        Formatter formatter = StandIn.of(Formatter.class, Map.of("setScramArguments", call -> {
+            ((List<?>) call[0]).forEach(user -> arguments.addAll(List.of("--add-scram", (String) user)));
+            return null;
+        }));
+        harness.addFormatterSettings(formatter);
         return arguments;
     }
 
@@ -106,7 +116,7 @@ public final class HarnessQuorum {
     }
 
     private NodeView liveBroker() {
-        return brokers.stream().filter(broker -> broker.hasPlaintext() && broker.isAlive()).findFirst().orElseThrow();
+        return brokers.stream().filter(BrokerNode::isAlive).findFirst().orElseThrow();
     }
 
     private final class ControllerNode implements NodeView {
@@ -116,14 +126,14 @@ public final class HarnessQuorum {
         @Override public int port(ListenerName listener) { return controllerPort; }
         @Override public boolean hasPlaintext() { return false; }
         @Override public int plaintextPort() { throw new UnsupportedOperationException(StandIn.MARK); }
-        @Override public Admin admin() { throw new UnsupportedOperationException(StandIn.MARK); }
+        @Override public Admin admin() { return liveBroker().admin(); }
         @Override public String clusterId() { return clusterId; }
     }
 
     private final class BrokerNode implements NodeView {
         private final NodeProcess process;
         private final Map<String, Integer> ports = new LinkedHashMap<>();
-        private final String plaintextListener;
+        private final int harnessPort = NodeProcess.freePort();
         private boolean isFormatted;
 
         BrokerNode(KafkaConfig config) throws IOException {
@@ -145,9 +155,19 @@ public final class HarnessQuorum {
             settings.remove("log.dir");
             settings.put("log.dirs", String.join(",", config.logDirs()));
             settings.put("metadata.log.dir", config.metadataLogDir());
-            List<String> rows = List.of(protocols.split(","));
-            plaintextListener = ports.keySet().stream()
-                .filter(name -> rows.contains(name + ":PLAINTEXT")).findFirst().orElse(null);
+            Principals.replaceBuilders(process);
+            Logins.addFromJaas(settings);
+            Stores.convert(settings);
+            addHarnessListener();
+        }
+
+        /** The harness asks by a listener of its own: the test's may need a login, or deny what it asks. */
+        private void addHarnessListener() {
+            String listener = "," + Principals.LISTENER + "://localhost:" + harnessPort;
+            process.settings.merge("listener.security.protocol.map", "," + Principals.LISTENER + ":PLAINTEXT", String::concat);
+            process.settings.merge("listeners", listener, String::concat);
+            process.settings.computeIfPresent("advertised.listeners", (key, advertised) -> advertised + listener);
+            Principals.admitHarness(process);
         }
 
         /** Return the listeners with a free port in place of each port 0. */
@@ -174,7 +194,7 @@ public final class HarnessQuorum {
                     isFormatted = true;
                 }
                 startNode(process);
-                if (hasPlaintext()) awaitRegistered();
+                awaitRegistered();
             } catch (IOException | InterruptedException error) {
                 throw new IllegalStateException(error);
             }
@@ -194,9 +214,9 @@ public final class HarnessQuorum {
         @Override public int port(ListenerName listener) {
             return ports.getOrDefault(listener.value(), ports.values().iterator().next());
         }
-        @Override public boolean hasPlaintext() { return plaintextListener != null; }
-        @Override public int plaintextPort() { return ports.get(plaintextListener); }
-        @Override public Admin admin() { throw new UnsupportedOperationException(StandIn.MARK); }
+        @Override public boolean hasPlaintext() { return true; }
+        @Override public int plaintextPort() { return harnessPort; }
+        @Override public Admin admin() { return Admin.create(Map.of("bootstrap.servers", "localhost:" + harnessPort)); }
         @Override public String clusterId() { return clusterId; }
     }
 

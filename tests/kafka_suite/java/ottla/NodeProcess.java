@@ -25,7 +25,9 @@ public final class NodeProcess {
     private static final int PORT_LAST = PORT_FIRST + Integer.getInteger("ottla.port.count", 800);
     private static final long STOP_MS = 30_000;
     private static final long KILL_MS = 10_000;
-    private static final AtomicInteger NEXT_PORT = new AtomicInteger(PORT_FIRST);
+    // Not the first port: nodes of the class before may still be ending.
+    private static final AtomicInteger NEXT_PORT =
+        new AtomicInteger(PORT_FIRST + (int) (ProcessHandle.current().pid() * 53 % (PORT_LAST - PORT_FIRST)));
     private static final AtomicInteger STARTED = new AtomicInteger();
 
     private static Process starter;
@@ -34,6 +36,8 @@ public final class NodeProcess {
 
     public final int id;
     public final Map<String, String> settings = new TreeMap<>();
+    /** The principals of listeners without a login, by name; others are anonymous. */
+    public final Map<String, String> principals = new TreeMap<>();
     private final Path directory;
     private final Path log;
     private volatile ProcessHandle process;
@@ -150,7 +154,10 @@ public final class NodeProcess {
     /** Send the starter one command line; return the pid of its process, or its exit code. */
     private String order(boolean wait, List<String> arguments) throws IOException {
         String list = arguments.stream().map(NodeProcess::quote).collect(Collectors.joining(", "));
-        return order("{\"log\": " + quote(log.toString()) + ", \"wait\": " + wait + ", \"arguments\": [" + list + "]}");
+        String names = principals.entrySet().stream()
+            .map(entry -> quote(entry.getKey()) + ": " + quote(entry.getValue())).collect(Collectors.joining(", "));
+        return order("{\"log\": " + quote(log.toString()) + ", \"wait\": " + wait + ", \"principals\": {" + names
+            + "}, \"arguments\": [" + list + "]}");
     }
 
     private static synchronized String order(String line) throws IOException {

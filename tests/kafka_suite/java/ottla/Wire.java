@@ -6,6 +6,7 @@ import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.message.DescribeConfigsRequestData;
 import org.apache.kafka.common.message.DescribeConfigsRequestData.DescribeConfigsResource;
 import org.apache.kafka.common.message.DescribeLogDirsRequestData;
@@ -24,6 +25,8 @@ import org.apache.kafka.common.requests.DescribeLogDirsRequest;
 import org.apache.kafka.common.requests.DescribeLogDirsResponse;
 import org.apache.kafka.common.requests.DescribeProducersRequest;
 import org.apache.kafka.common.requests.DescribeProducersResponse;
+import org.apache.kafka.common.requests.FetchRequest;
+import org.apache.kafka.common.requests.FetchResponse;
 import org.apache.kafka.common.requests.ListOffsetsRequest;
 import org.apache.kafka.common.requests.ListOffsetsResponse;
 import org.apache.kafka.common.requests.MetadataRequest;
@@ -40,6 +43,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Properties;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 
 /** What tests read from the objects of a JVM broker, asked of a node over its listener. */
@@ -51,6 +55,8 @@ final class Wire {
     static final long LATEST = -1;
 
     private final NodeView node;
+    /** What the node last answered: the cache of a JVM broker that was shut down keeps its content. */
+    private final Map<String, MetadataResponseData> known = new ConcurrentHashMap<>();
 
     Wire(NodeView node) {
         this.node = node;
@@ -63,9 +69,10 @@ final class Wire {
             MetadataRequest.Builder request =
                 names == null ? MetadataRequest.Builder.allTopics() : new MetadataRequest.Builder(names, false);
             MetadataResponse response = send(request.build((short) 12));
+            known.put(String.valueOf(names), response.data());
             return response.data();
         } catch (IllegalStateException | IOException | ExecutionException | InterruptedException unreachable) {
-            return new MetadataResponseData();
+            return known.getOrDefault(String.valueOf(names), new MetadataResponseData());
         }
     }
 
@@ -87,6 +94,15 @@ final class Wire {
     /** Return an offset of this broker's own log, also if it is no leader. */
     long offset(TopicPartition partition, long timestamp) {
         return offset(ListOffsetsRequest.Builder.forReplica((short) 7, DEBUGGING_REPLICA), partition, timestamp);
+    }
+
+    /** Return the high watermark that this broker knows: a follower learns it after the records. */
+    long highWatermark(TopicPartition partition) {
+        var position = new FetchRequest.PartitionData(
+            Uuid.ZERO_UUID, offset(partition, EARLIEST), 0, 1, Optional.empty());
+        FetchResponse response = sendUnchecked(
+            FetchRequest.Builder.forConsumer((short) 12, 0, 0, Map.of(partition, position)).build((short) 12));
+        return response.data().responses().get(0).partitions().get(0).highWatermark();
     }
 
     long lastStableOffset(TopicPartition partition) {
@@ -129,15 +145,15 @@ final class Wire {
         throw new IllegalStateException("no directory has " + partition);
     }
 
-    /** Return the settings that the topic itself has. */
-    Properties topicSettings(String name) {
+    /** Return the settings that the topic itself has, or all that are in effect. */
+    Properties topicSettings(String name, boolean isAll) {
         var resource = new DescribeConfigsResource().setResourceType(TOPIC_RESOURCE).setResourceName(name)
             .setConfigurationKeys(null);
         DescribeConfigsResponse response = sendUnchecked(new DescribeConfigsRequest.Builder(
             new DescribeConfigsRequestData().setResources(List.of(resource))).build((short) 4));
         Properties settings = new Properties();
         response.data().results().get(0).configs().stream()
-            .filter(config -> config.configSource() == SOURCE_TOPIC && config.value() != null)
+            .filter(config -> (isAll || config.configSource() == SOURCE_TOPIC) && config.value() != null)
             .forEach(config -> settings.put(config.name(), config.value()));
         return settings;
     }

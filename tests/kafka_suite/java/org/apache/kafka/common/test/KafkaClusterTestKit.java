@@ -37,6 +37,7 @@ import ottla.ControllerStandIn;
 import ottla.NodeProcess;
 import ottla.NodeView;
 import ottla.Settings;
+import ottla.Stores;
 
 /** Has the name and methods of Kafka's test kit; its nodes are processes of Ottla. */
 public class KafkaClusterTestKit implements AutoCloseable {
@@ -141,7 +142,7 @@ public class KafkaClusterTestKit implements AutoCloseable {
         }
     }
 
-    private void configure(int id, Map<String, Object> common) {
+    private void configure(int id, Map<String, Object> common) throws IOException {
         TestKitNode broker = nodes.brokerNodes().get(id);
         TestKitNode controller = nodes.controllerNodes().get(id);
         Map<String, String> settings = processes.get(id).settings;
@@ -161,10 +162,11 @@ public class KafkaClusterTestKit implements AutoCloseable {
         }
         settings.put("process.roles", String.join(",", roles));
         settings.put("node.id", "" + id);
-        settings.putIfAbsent("listeners", String.join(",", listeners));
+        settings.merge("listeners", String.join(",", listeners), (chosen, usual) -> openPorts(chosen, id));
         settings.putIfAbsent("listener.security.protocol.map", brokerListener() + ":" + nodes.brokerListenerProtocol()
             + "," + controllerListener() + ":" + nodes.controllerListenerProtocol());
         settings.putIfAbsent("inter.broker.listener.name", brokerListener());
+        settings.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152"); // as Kafka's kit does
         settings.putIfAbsent("controller.listener.names", controllerListener());
         boolean isDynamic = isStandalone || voters != null;
         settings.put(isDynamic ? "controller.quorum.bootstrap.servers" : "controller.quorum.voters",
@@ -174,6 +176,23 @@ public class KafkaClusterTestKit implements AutoCloseable {
         settings.put("metadata.log.dir",
             controller != null ? controller.metadataDirectory() : broker.metadataDirectory());
         replacePersister(settings);
+        Stores.convert(settings);
+    }
+
+    /** Return listeners that a test chose, with the ports of this kit, or free ones, in place of port 0. */
+    private String openPorts(String listeners, int id) {
+        List<String> opened = new ArrayList<>();
+        for (String listener : listeners.split(",")) {
+            int colon = listener.lastIndexOf(':');
+            String name = listener.substring(0, listener.indexOf(':'));
+            Map<Integer, Integer> ports = name.equals(controllerListener()) ? controllerPorts
+                : name.equals(brokerListener()) ? brokerPorts : Map.of();
+            int port = Integer.parseInt(listener.substring(colon + 1));
+            if (port == 0) port = ports.containsKey(id) ? ports.get(id) : NodeProcess.freePort();
+            else if (ports.containsKey(id)) ports.put(id, port);
+            opened.add(listener.substring(0, colon + 1) + port);
+        }
+        return String.join(",", opened);
     }
 
     /** A persister is a class of the JVM; a node keeps the state of share groups in its topic. */
