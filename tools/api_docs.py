@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ottla.api.surface import SURFACE, UNSUPPORTED
-from ottla.api.surface_row import Api, Handler
+from ottla.api.surface.row import Api, Handler
+from ottla.api.surface.table import SURFACE, UNSUPPORTED
 from ottla.protocol.api_keys import APIS
 from ottla.protocol.messages import response_class
 
 PAGE = Path(__file__).parents[1] / "docs" / "apis.md"
 INTRODUCTION = """# APIs
 
-Written by `make docs` from `src/ottla/api/surface.py`, the one table that ApiVersions, dispatch and
-forwarding are derived from. *Versions* are those served; a version marked unstable is served only
-with `unstable.api.versions.enable`. *Quota* is what Kafka counts a request against;
+Written by `make docs` from `src/ottla/api/surface/table.py`, the one table that ApiVersions,
+dispatch and forwarding are derived from. *Versions* are those served; a version marked unstable is
+served only with `unstable.api.versions.enable`. *Quota* is what Kafka counts a request against;
 `throttle_time_ms` says whether the reply can report a delay. *Permissions* are those that a client
 needs where an authorizer is configured ([security.md](security.md#authorization)).
 

@@ -4,7 +4,8 @@
 
 kio has one class per message and version; we want one class per message. The fields of all
 versions are merged in an order that agrees with the wire order of each. Defaults are Kafka's,
-durations and times are plain milliseconds again and carry Kafka's names.
+durations and times are plain milliseconds again and carry Kafka's names. What a newer release of
+Kafka adds is declared in `tools.kafka_4_4`.
 """
 
 import argparse
@@ -21,6 +22,8 @@ from pkgutil import resolve_name
 
 from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
+
+from tools.kafka_4_4 import NEW_APIS, RELEASES, UNSTATED, Addition, Release
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "ottla" / "protocol" / "messages"
@@ -75,7 +78,6 @@ IMPLICIT_DEFAULTS = {
 }
 
 PLAIN_DEFAULTS = {"bool": bool, "float64": float, "string": str}
-UNSTATED = object()
 
 HEADING = '''"""{title}: the messages of api key {key}, versions {low}-{high}.
 
@@ -219,6 +221,57 @@ def inner_first(
     yield name, structs[name]
 
 
+def added_field(addition: Addition, version: int) -> FieldModel:
+    """Return the model of a field that a release adds."""
+    kind = addition.kind.strip("[]")
+    is_struct, is_array = kind[0].isupper(), addition.kind.startswith("[")
+    field = FieldModel(addition.name, kind, is_struct, is_array, versions=[version])
+    field.default = addition.default
+    if addition.is_nullable:
+        field.nullable.append(version)
+    return field
+
+
+def extend_struct(struct: StructModel, release: Release) -> None:
+    """Add the version of a release to a struct that earlier versions have."""
+    version, last = release.version, max(struct.versions)
+    for old, new in release.renamed.get(struct.name, {}).items():
+        struct.fields[new] = dataclasses.replace(struct.fields.pop(old), name=new)
+        struct.orders = [[new if name == old else name for name in o] for o in struct.orders]
+    removed = release.removed.get(struct.name, ())
+    order = [name for name in struct.orders[-1] if name not in removed]
+    for field in (struct.fields[name] for name in order):
+        for versions in (field.versions, field.nullable, field.tagged):
+            if last in versions:
+                versions.append(version)
+    for addition in release.added.get(struct.name, ()):
+        struct.fields[addition.name] = added_field(addition, version)
+        place = len(order) if addition.before is None else order.index(addition.before)
+        order.insert(place, addition.name)
+    struct.orders.append(order)
+    struct.versions.append(version)
+    struct.flexible.append(version)
+
+
+def new_structs(
+    declared: dict[str, tuple[Addition, ...]], version: int
+) -> Iterator[tuple[str, StructModel]]:
+    """Yield the models of structs that only one version has."""
+    for name, additions in declared.items():
+        fields = {each.name: added_field(each, version) for each in additions}
+        yield name, StructModel(name, [list(fields)], fields, [version], [version])
+
+
+def extend(structs: dict[str, StructModel], release: Release | None) -> None:
+    """Add what a release has to the structs of a message."""
+    if release is None:
+        return
+    for struct in list(structs.values()):
+        extend_struct(struct, release)
+    new = {name: rows for name, rows in release.added.items() if name not in structs}
+    structs |= dict(new_structs(new, release.version))
+
+
 def merge(schema: str, entity_type: EntityType) -> dict[str, StructModel]:
     """Return the structs of one message, the message itself last."""
     structs: dict[str, StructModel] = {}
@@ -227,6 +280,7 @@ def merge(schema: str, entity_type: EntityType) -> dict[str, StructModel]:
         add_entity(structs, entity)
         name = entity.__name__
         structs[name].api_key = getattr(entity, "__api_key__", None)
+    extend(structs, RELEASES.get(schema))
     return dict(inner_first(structs, name))
 
 
@@ -345,11 +399,27 @@ def api_module(key: int, schema: str) -> str:
     """Render the module of an API."""
     models = [("Request", merge(schema, EntityType.request))]
     models.append(("Response", merge(schema, EntityType.response)))
+    return render_api(key, schema, models)
+
+
+def render_api(key: int, schema: str, models: list[tuple[str, dict[str, StructModel]]]) -> str:
+    """Render the module of an API from the models of its request and its response."""
     rename_shared(models)
     name = camel(schema)
-    versions = sorted(schema_name_map[schema])
-    heading = HEADING.format(title=name, key=key, low=versions[0], high=versions[-1])
+    versions = list(models[0][1].values())[-1].versions
+    heading = HEADING.format(title=name, key=key, low=min(versions), high=max(versions))
     return render_module(heading, [(f"{name} {role.lower()}", m) for role, m in models])
+
+
+def new_api_module(key: int) -> str:
+    """Render the module of an API that kio does not have."""
+    schema, request, response = NEW_APIS[key]
+    models = []
+    for role, declared in (("Request", request), ("Response", response)):
+        structs = dict(new_structs(declared, 0))
+        structs[f"{camel(schema)}{role}"].api_key = key
+        models.append((role, dict(inner_first(structs, f"{camel(schema)}{role}"))))
+    return render_api(key, schema, models)
 
 
 def other_module(schemas: tuple[str, ...]) -> str:
@@ -363,6 +433,7 @@ def other_module(schemas: tuple[str, ...]) -> str:
 def modules() -> dict[str, str]:
     """Return every module by file name, formatted."""
     texts = {f"{schema}.py": api_module(key, schema) for key, schema in api_key_map.items()}
+    texts |= {f"{NEW_APIS[key][0]}.py": new_api_module(key) for key in NEW_APIS}
     texts |= {f"{name}.py": other_module(schemas) for name, schemas in OTHERS.items()}
     return formatted(dict(sorted(texts.items())))
 

@@ -3,7 +3,8 @@
     python3 tools/install.py node          what `make run` needs: the node and its compiled modules
     python3 tools/install.py node spark    the same with Spark and Java
     python3 tools/install.py node sql      the same with DuckDB, for `ottla sql`
-    python3 tools/install.py dev           everything, with the tools and clients of the tests
+    python3 tools/install.py tools         the node, and tools and clients of the tests; no Spark
+    python3 tools/install.py dev           everything
 
 Runs on a bare Python 3.11 with the standard library only. Downloads and compilers work at the same
 time. What is installed is recorded in ``.venv/installed.json`` with a hash of its inputs; a second
@@ -30,9 +31,10 @@ PYTHON = VENV / "bin" / "python"
 RECORD = VENV / "installed.json"
 LOGS = ROOT / "build" / "install"
 WHEELS = ROOT / "build" / "wheels"
-# Only pipelines on Spark use these modules; they take a third of the compile time.
-SPARK_MODULES = "ottla.pipeline."
+# Only Spark and SQL use these modules; they take a third of the compile time.
+SPARK_MODULES = "ottla.formats."
 
+STAGES = {"node", "tools", "dev", "spark", "sql"}
 STARTED = time.monotonic()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -74,11 +76,13 @@ def pip(title: str, *arguments: str | Path, **environment: str) -> None:
 def requirements(*, with_dev: bool) -> list[str]:
     """Return the requirements of a node or of the tests, without Spark's."""
     project = PROJECT["project"]
-    found = [*project["dependencies"], *project["optional-dependencies"]["fast"]]
+    extras = project["optional-dependencies"]
+    found = [*project["dependencies"], *extras["fast"], *extras["registry"]]
     if with_dev:
         found += [
             *PROJECT["dependency-groups"]["dev"],
-            *project["optional-dependencies"]["objects"],
+            *extras["objects"],
+            *extras["sql"],
         ]
     return found
 
@@ -212,7 +216,7 @@ def create_environment() -> Record:
 
 def install(stages: set[str]) -> None:
     """Install the stages; steps whose inputs have not changed are skipped."""
-    with_dev, with_spark = "dev" in stages, bool(stages & {"dev", "spark"})
+    with_dev, with_spark = bool(stages & {"dev", "tools"}), bool(stages & {"dev", "spark"})
     record = create_environment()
     steps: list[Callable[[], None]] = []
     if not record.has(modules_step := module_hashes(with_spark=with_spark)):
@@ -254,9 +258,10 @@ def install_checkout() -> None:
 def main() -> None:
     """Install the stages named on the command line."""
     stages = set(sys.argv[1:]) or {"node"}
-    unknown = stages - {"node", "dev", "spark", "sql"}
+    unknown = stages - STAGES
     if unknown:
-        sys.exit(f"unknown stage: {', '.join(sorted(unknown))}; known are node, dev, spark, sql")
+        names = ", ".join(sorted(STAGES))
+        sys.exit(f"unknown stage: {', '.join(sorted(unknown))}; the stages are {names}")
     try:
         install(stages)
     except StepFailed as error:

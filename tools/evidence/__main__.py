@@ -9,12 +9,14 @@ python -m tools.evidence --release                  exit with 1 unless all requi
 import argparse
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
+from typing import TextIO
 
 from tools.evidence.page import PAGE, render_page, render_table
 from tools.evidence.proof import PASSED, LedgerFault, Proof, load_proofs, load_run
 from tools.evidence.repository import changed_since
-from tools.evidence.runner import run_proof
+from tools.evidence.runner import AlreadyRunning, only_one, run_proof
 from tools.evidence.status import Status, judge, plan, release_blockers
 
 BUDGET_S = 3600
@@ -29,16 +31,19 @@ def main() -> int:
         if arguments.release:
             return _check_release(statuses)
         if arguments.run:
-            code = _run(root, _chosen(statuses, arguments.run, arguments.budget), arguments.budget)
+            with only_one(root, _say) as lock:
+                code = _run(root, arguments.run, arguments.budget, lock)
             statuses = survey(root)
-            (root / PAGE).write_text(render_page(statuses))
         else:
             code = 0
             if arguments.write_page:
                 (root / PAGE).write_text(render_page(statuses))
-    except LedgerFault as fault:
+    except (LedgerFault, AlreadyRunning) as fault:
         print(fault, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        _say("interrupted; the proofs that came to their end are recorded, the next run goes on")
+        return 130
     print(render_table(statuses))
     return code
 
@@ -53,24 +58,40 @@ def survey(root: Path) -> list[Status]:
     return statuses
 
 
-def _chosen(statuses: list[Status], which: str, budget_s: float) -> list[Proof]:
-    """Return the proofs to run: within the budget, or those named. Raises LedgerFault."""
+def _chosen(
+    statuses: list[Status], tried: Collection[str], which: str, budget_s: float
+) -> list[tuple[Proof, float]]:
+    """Return the proofs to run that were not tried, and how many minutes each takes.
+
+    They are those that do not hold, within the budget, or those named. Raises LedgerFault.
+    """
+    by_name = {status.proof.name: status for status in statuses}
     if which == "stale":
-        return plan(statuses, budget_s)
-    by_name = {status.proof.name: status.proof for status in statuses}
+        left = [status for status in statuses if status.proof.name not in tried]
+        return [(proof, by_name[proof.name].minutes) for proof in plan(left, budget_s)]
     names = which.split(",")
     if unknown := [name for name in names if name not in by_name]:
         known = ", ".join(by_name)
         raise LedgerFault(f"no such proof: {', '.join(unknown)}; there are: stale, {known}")
-    return [by_name[name] for name in names]
+    return [(by_name[name].proof, by_name[name].minutes) for name in names if name not in tried]
 
 
-def _run(root: Path, proofs: list[Proof], budget_s: float) -> int:
-    """Run the proofs in their order; return 1 unless all of them passed."""
-    if not proofs:
+def _run(root: Path, which: str, budget_s: float, lock: TextIO) -> int:
+    """Run proofs one after the other; return 1 unless all of them passed.
+
+    The next one is chosen when the previous one has ended, by what is left of the budget. The page
+    is written after each, so that it fits the ledger whenever the run is interrupted.
+    """
+    give_up = time.monotonic() + budget_s
+    tried: dict[str, bool] = {}
+    while proofs := _chosen(survey(root), tried, which, give_up - time.monotonic()):
+        proof, minutes = proofs[0]
+        run = run_proof(root, proof, _say, lock, minutes)
+        tried[proof.name] = run is not None and run.result == PASSED
+        (root / PAGE).write_text(render_page(survey(root)))
+    if not tried:
         _say(f"nothing to run within {budget_s:g} s")
-    runs = [run_proof(root, proof, _say) for proof in proofs]
-    return 0 if all(run is not None and run.result == PASSED for run in runs) else 1
+    return 0 if all(tried.values()) else 1
 
 
 def _check_release(statuses: list[Status]) -> int:

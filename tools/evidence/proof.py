@@ -25,7 +25,7 @@ class Proof:
     required: bool = False
     """A release needs it."""
     value: int = 1
-    """Among stale proofs, those of higher value run first."""
+    """Among stale proofs, those of higher value per minute run first."""
     figures: tuple[str, ...] = ()
     """Patterns with named groups; what their last match in the output holds is recorded."""
 

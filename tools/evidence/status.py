@@ -28,6 +28,13 @@ class Status:
     state: State
     reason: str = ""
 
+    @property
+    def minutes(self) -> float:
+        """How long it takes: as its last run that passed, otherwise as declared."""
+        if self.run is None or self.run.result != PASSED:
+            return self.proof.minutes
+        return max(self.run.seconds, 1) / 60
+
 
 def judge(proof: Proof, run: Run | None, changed: Sequence[str] | None) -> Status:
     """Return the status of a proof.
@@ -50,20 +57,24 @@ def judge(proof: Proof, run: Run | None, changed: Sequence[str] | None) -> Statu
 
 
 def plan(statuses: Iterable[Status], budget_s: float) -> list[Proof]:
-    """Return the proofs to run within the budget, the most valuable first.
+    """Return the proofs to run within the budget, those of most value per minute first.
 
-    Required ones come before others, then those of higher value, then the shorter ones. One that
-    does not fit into what is left of the budget is passed over, and a shorter one may still fit.
+    Required ones come before others. One that does not fit into what is left of the budget is
+    passed over, and a shorter one may still fit.
     """
-    open_proofs = [status.proof for status in statuses if status.state is not State.PROVEN]
-    open_proofs.sort(key=lambda proof: (not proof.required, -proof.value, proof.minutes))
+    open_ones = [status for status in statuses if status.state is not State.PROVEN]
+    open_ones.sort(key=lambda status: (not status.proof.required, -_value_per_minute(status)))
     chosen: list[Proof] = []
     left_s = budget_s
-    for proof in open_proofs:
-        if proof.minutes * 60 <= left_s:
-            chosen.append(proof)
-            left_s -= proof.minutes * 60
+    for status in open_ones:
+        if status.minutes * 60 <= left_s:
+            chosen.append(status.proof)
+            left_s -= status.minutes * 60
     return chosen
+
+
+def _value_per_minute(status: Status) -> float:
+    return status.proof.value / max(status.minutes, 1 / 60)
 
 
 def release_blockers(statuses: Iterable[Status]) -> list[Status]:
