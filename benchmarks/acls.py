@@ -21,9 +21,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from tests.free_ports import free_ports
 
 from benchmarks.broker.brokers import Broker, Missing, ottla
-from benchmarks.broker.comparison import small_request
 from benchmarks.broker.programs import measure
 from benchmarks.report import Row, seconds
+from benchmarks.requests import small_request
 from ottla.security import acl
 from ottla.security.authorizer import AclAuthorizer
 

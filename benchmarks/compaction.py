@@ -10,7 +10,7 @@ over fewer records, because it is slow. The time of a walk over the records with
 shown as well.
 
 Two more rows are on small batches of few keys, as in ``__consumer_offsets``: by runs, and each
-alone (`storage/batch_run.py`).
+alone (`storage/cleaner/batch_run.py`).
 """
 
 import argparse
@@ -33,13 +33,13 @@ from ottla.protocol.records.writer import build_batch, encode_records, seal_batc
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
-from ottla.storage.batch_cleaner import unpack
-from ottla.storage.batch_run import BatchRun
-from ottla.storage.cleaner import CleaningRound, Memory, dirty_part
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.offset_map import IS_COMPILED
-from ottla.storage.scan import whole_batches
+from ottla.storage.cleaner.batch_cleaner import unpack
+from ottla.storage.cleaner.batch_run import BatchRun
+from ottla.storage.cleaner.compactor import CleaningRound, Memory, dirty_part
+from ottla.storage.cleaner.offset_map import IS_COMPILED
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.scan import whole_batches
 
 RECORDS_PER_BATCH = 160
 KEY_BYTES = 12

@@ -5,28 +5,18 @@ where the protocol requires it.
 """
 
 import selectors
-import socket
 import struct
 from dataclasses import dataclass, field
 from time import perf_counter, sleep
-from typing import TypeVar
 
 from benchmarks.broker.brokers import Broker
-from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.codec import decode_prefix
+from benchmarks.broker.line import Line, Reply, frame_of, make_topic, parsed
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.frames import parse_response_header, request_frame
-from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     RequestTopicPartitions,
-)
-from ottla.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
 )
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -77,7 +67,6 @@ from ottla.protocol.schema import Message
 from ottla.protocol.types import Millis, Offset, Uuid
 
 WAIT_S_MAX = 60.0
-NAMES_UP_TO = {ApiKey.OFFSET_COMMIT: 9, ApiKey.PRODUCE: 12}
 LOADING = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -96,18 +85,6 @@ RECORD_BYTES = 100
 EPOCH_AT = 51
 _EPOCH = struct.Struct(">h")
 
-Reply = TypeVar("Reply", bound=Message)
-
-
-def frame_of(request: Message, version: int | None = None) -> bytes:
-    """Return the frame of a request, in its newest version by default."""
-    assert request.SCHEMA.api_key is not None
-    assert request.SCHEMA.versions is not None
-    key = ApiKey(request.SCHEMA.api_key)
-    if version is None:
-        version = NAMES_UP_TO.get(key, request.SCHEMA.versions[1])
-    return bytes(request_frame(RequestHeader(key, version, 1, "bench"), request))
-
 
 def commit_frame(group: str, topic: str, count: int) -> bytes:
     """Return the frame of an OffsetCommit of so many partitions, without a member."""
@@ -118,62 +95,6 @@ def commit_frame(group: str, topic: str, count: int) -> bytes:
         topics=[OffsetCommitRequestTopic(topic, partitions=partitions)],
     )
     return frame_of(request)
-
-
-class Line:
-    """One connection, one request at a time unless frames are sent by hand."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", broker.port), WAIT_S_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._have = bytearray()
-
-    def receive(self) -> bytes:
-        """Return the next reply, without its length."""
-        while True:
-            frame = self.take()
-            if frame is not None:
-                return frame
-            self.read()
-
-    def read(self) -> None:
-        """Read the available bytes; blocks if there are none."""
-        data = self.socket.recv(1 << 20)
-        if not data:
-            raise ConnectionError("the broker hung up")
-        self._have += data
-
-    def take(self) -> bytes | None:
-        """Return the next reply if it is complete."""
-        have = self._have
-        if len(have) < 4:
-            return None
-        size = int.from_bytes(have[:4], "big")
-        if len(have) < 4 + size:
-            return None
-        frame = bytes(have[4 : 4 + size])
-        del have[: 4 + size]
-        return frame
-
-    def ask(self, request: Message, kind: type[Reply], version: int | None = None) -> Reply:
-        """Send a request and return its reply."""
-        self.socket.sendall(frame_of(request, version))
-        return parsed(self.receive(), kind, version)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.socket.close()
-
-
-def parsed(frame: bytes, kind: type[Reply], version: int | None = None) -> Reply:
-    """Return a reply from its frame."""
-    assert kind.SCHEMA.api_key is not None
-    assert kind.SCHEMA.versions is not None
-    key = ApiKey(kind.SCHEMA.api_key)
-    if version is None:
-        version = NAMES_UP_TO.get(key, kind.SCHEMA.versions[1])
-    _, body = parse_response_header(key, version, frame)
-    return decode_prefix(kind, version, body)[0]
 
 
 def asked_again(line: Line, request: Message, kind: type[Reply]) -> Reply:
@@ -187,23 +108,6 @@ def asked_again(line: Line, request: Message, kind: type[Reply]) -> Reply:
             return reply
         assert perf_counter() < deadline, reply
         sleep(0.1)
-
-
-def make_topic(broker: Broker, name: str, partitions: int) -> None:
-    """Create a topic, and wait until its partitions have leaders."""
-    line = Line(broker)
-    topic = CreatableTopic(name, partitions, 1)
-    deadline = perf_counter() + WAIT_S_MAX
-    while True:
-        reply = line.ask(CreateTopicsRequest([topic], 30_000), CreateTopicsResponse)
-        # A broker that has just started is still fenced.
-        if reply.topics[0].error_code != ErrorCode.INVALID_REPLICATION_FACTOR:
-            break
-        assert perf_counter() < deadline, reply
-        sleep(0.1)
-    assert reply.topics[0].error_code == ErrorCode.NONE, reply
-    line.close()
-    sleep(0.5)
 
 
 def wait_coordinator(broker: Broker, key: str, kind: int) -> None:
@@ -456,7 +360,7 @@ class ShareReader:
     def __init__(self, broker: Broker, name: str, records: int) -> None:
         self._line, self._name, self._records = Line(broker), name, records
         self._member = "AAAAAAAAAAAAAAAAAAAAAQ"
-        make_topic(broker, name, 1)
+        make_topic([broker], name, 1)
         self._produce()
         config = AlterableConfig("share.auto.offset.reset", 0, "earliest")
         resource = AlterConfigsResource(GROUP_RESOURCE, name, [config])

@@ -4,296 +4,194 @@ Requests are prepared frames, sent by a C program (`broker/requests.c`) or by on
 writes and reads them, so that the broker is what is measured. Both brokers are pinned to one core
 and the load to the other, as in `benchmarks.broker`.
 
-    python -m benchmarks.coordinators [part ...] [--quick] [--rounds N] [--write]
+Every load first runs on both brokers without being counted, long enough for Kafka's JVM to compile
+it.
 
-Each row is printed as soon as it is known. Every load first runs on both brokers without being
-counted, long enough for Kafka's JVM to compile it. Three rounds take about seven minutes.
-
-Commits leave records behind that are compacted while further ones are counted. So before the first
-is counted both brokers serve the same number of them, not for the same time, in which the faster
-one would have more to compact; and they take turns of a second or so, each paused in the turn of
-the other. Otherwise one broker would compact on the core on which the other is measured, and one
-would have the other's warm-up for it. A counted round takes the same time on both, so there each
-compacts what it wrote itself.
+Commits leave records behind that are compacted while further ones are counted. So before the
+first is counted both brokers serve the same number of them, not for the same time, in which the
+faster one would have more to compact. They take turns, each stopped in the turn of the other:
+otherwise one broker would compact on the core on which the other is measured. A counted round
+takes the same time on both, so there each compacts what it wrote itself.
 """
 
-import argparse
-import statistics
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks.broker.brokers import Broker, Missing, kafka, ottla, stopped_after
+from benchmarks.broker.brokers import on_client_core
+from benchmarks.broker.line import make_topic
 from benchmarks.broker.programs import measure, program
 from benchmarks.coordinator_load import (
     Members,
     ShareReader,
     Transactions,
     commit_frame,
-    make_topic,
     wait_coordinator,
 )
-from benchmarks.report import HEAD, Row, line_of, spread, write_rows
+from benchmarks.report import Figures, Row, at_least, at_most, per_second
+from benchmarks.warm import Bench, Pair, Side
 
 AREA = "coordinators"
+TOPIC = "t"
 CONNECTIONS = 16
 COMMIT_PARTITIONS = (1, 10, 100)
-WARM_TURN_COMMITS = 5_000
-WARM_TURN_S_MAX = 6
-MEMBERS = 200
+COMMIT_TARGETS = {1: 0.5, 10: 1.2, 100: 1.0}
+WARM_COMMITS, WARM_TURN_COMMITS, WARM_TURN_S_MAX = 75_000, 5_000, 6
+MEMBERS, BEATING_MEMBERS = 200, 1_000
 TRANSACTION_RECORDS = (1, 10, 100)
+WARM_TRANSACTIONS_S, WARM_BEATS = 10.0, 12
+SHARE_RECORDS = 200_000
+SECONDS = 2.0
+"""Of a load in a turn."""
+RATE_MIN, COST_MAX = 0.5, 2.0
+"""The targets where no other one is given, as shares of Kafka's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """How much to measure. One more round than counted runs first, to warm up the JVM.
-
-    ``warm_commits``: how many commits each broker serves before the first one is counted.
-    ``warm_seconds``: how long transactions run before.
-    ``warm_beats``: how often each member of a large group beats before.
-    """
-
-    rounds: int = 3
-    seconds: float = 2.0
-    warm_commits: int = 75_000
-    warm_seconds: float = 10.0
-    warm_beats: int = 12
-    heartbeat_members: int = 1000
-    share_records: int = 200_000
+def run(bench: Bench) -> Iterator[Row]:
+    """Yield the rows of all parts. Raises Missing."""
+    program("requests")
+    pair = bench.nodes()
+    for side in pair.sides:
+        make_topic([side.node], TOPIC, 100)
+    yield from commits(pair, bench.folder)
+    yield from joins(pair)
+    yield from heartbeats(pair)
+    yield from transactions(pair)
+    yield from shares(pair)
 
 
-FULL = Scale()
-# A rough result within two minutes; a JVM needs longer to reach its best.
-QUICK = Scale(
-    rounds=1,
-    seconds=1.0,
-    warm_commits=15_000,
-    warm_seconds=2.0,
-    warm_beats=4,
-    heartbeat_members=300,
-    share_records=50_000,
-)
+def _seconds(pair: Pair) -> float:
+    return max(0.5, SECONDS * pair.effort.scale)
 
 
-class Figures:
-    """One figure of both brokers, round by round."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, list[float]] = {"Ottla": [], "Kafka": []}
-
-    def add(self, broker: Broker, value: float) -> None:
-        """Record the figure of one round."""
-        self.found[broker.name].append(value)
-
-    def row(self, what: str, unit: str, target: float, *, is_cost: bool = False) -> Row:
-        """Return the row; the ratio is ours over theirs, theirs over ours for a cost."""
-        ours, theirs = self.found["Ottla"], self.found["Kafka"]
-        pairs = list(zip(ours, theirs, strict=True))
-        ratios = [theirs / ours if is_cost else ours / theirs for ours, theirs in pairs]
-        ratio = statistics.median(ratios)
-        return Row(
-            AREA,
-            what,
-            f"{statistics.median(ours):,.5g} {unit} ({spread(ratios)})",
-            f"Kafka, {statistics.median(theirs):,.5g} {unit}",
-            ratio,
-            f"at least {target}",
-            ratio >= target,
-        )
-
-
-def run(
-    scale: Scale = FULL, parts: Sequence[str] = (), on_row: Callable[[Row], None] = lambda row: None
-) -> list[Row]:
-    """Measure everything, or the named parts; nothing if Apache Kafka is missing.
-
-    ``on_row`` receives each row when it is known.
-    """
-    try:
-        program("requests")
-        with tempfile.TemporaryDirectory(prefix="ottla-bench-") as temporary:
-            folder = Path(temporary)
-            brokers = (ottla(folder / "ottla"), kafka(folder / "kafka"))
-            with stopped_after(*brokers):
-                for broker in brokers:
-                    broker.format()
-                    broker.start()
-                    make_topic(broker, "t", 100)
-                rows: list[Row] = []
-                for name, part in PARTS.items():
-                    for row in part(brokers, folder, scale) if name in (parts or PARTS) else ():
-                        on_row(row)
-                        rows.append(row)
-                return rows
-    except Missing as missing:
-        print(f"coordinators are not compared: {missing}")
-        return []
+def _microseconds(value: float) -> str:
+    return f"{value:,.1f} us"
 
 
 # -- offset commits ----------------------------------------------------------------------
 
 
-def commits(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
+def commits(pair: Pair, folder: Path) -> Iterator[Row]:
     """Yield rows on offset commits of a group without members, over some connections."""
     frame = folder / "commit"
-    frame.write_bytes(commit_frame("g", "t", max(COMMIT_PARTITIONS)))
-    for broker in brokers:
-        wait_coordinator(broker, "g", 0)
-    # Both are measured warm: the JVM compiles what it has run some ten thousand times.
-    for _ in range(scale.warm_commits // WARM_TURN_COMMITS):
-        for broker in brokers:
-            _commit(broker, brokers, frame, WARM_TURN_S_MAX, WARM_TURN_COMMITS)
-    for count in COMMIT_PARTITIONS:
+    frame.write_bytes(commit_frame("g", TOPIC, max(COMMIT_PARTITIONS)))
+    for side in pair.sides:
+        wait_coordinator(side.node, "g", 0)
+
+    def serve(side: Side) -> float:
+        _commit(side, frame, WARM_TURN_S_MAX, WARM_TURN_COMMITS)
+        return WARM_TURN_COMMITS
+
+    pair.warm_up("commits", serve, WARM_COMMITS)
+    seconds = _seconds(pair)
+    for count, least in COMMIT_TARGETS.items():
         rate, cost = Figures(), Figures()
-        frame.write_bytes(commit_frame("g", "t", count))
-        for turn in range(scale.rounds + 1):
-            for broker in brokers:
-                before = broker.cpu_seconds()
-                reached = _commit(broker, brokers, frame, scale.seconds)
-                used = broker.cpu_seconds() - before
-                if turn:
-                    rate.add(broker, reached)
-                    cost.add(broker, used * 1e6 / (reached * scale.seconds))
-        label = f"OffsetCommit of {count} partition{'s' if count > 1 else ''}"
-        target = {1: 0.5, 10: 1.2}.get(count, 1.0)
-        yield rate.row(label, "per s", target)
-        yield cost.row(f"{label}, CPU of each", "us", target, is_cost=True)
+        frame.write_bytes(commit_frame("g", TOPIC, count))
+        for side in pair.turns(pair.effort.rounds):
+            before = side.cpu_seconds()
+            reached = _commit(side, frame, seconds)
+            used = side.cpu_seconds() - before
+            rate.add(side.name, reached)
+            cost.add(side.name, used * 1e6 / (reached * seconds))
+        label = f"OffsetCommit of {count} partition{'s' * (count > 1)}"
+        yield rate.row(AREA, label, per_second, at_least(least))
+        limit = at_most(round(1 / least, 2))
+        yield cost.row(AREA, f"{label}, CPU of each", _microseconds, limit)
 
 
-def _commit(
-    broker: Broker, brokers: Sequence[Broker], frame: Path, seconds: float, count: int = 10**7
-) -> float:
-    """Send commits for so many seconds, ``count`` at most; return their rate per second.
-
-    The other brokers are paused: what they do in the background must not slow down this one.
-    """
-    with ExitStack() as pauses:
-        for other in brokers:
-            if other is not broker:
-                pauses.enter_context(other.paused())
-        target = ("127.0.0.1", broker.port, frame, CONNECTIONS, seconds)
-        return measure("requests", *target, "none", count)["rate"]
+def _commit(side: Side, frame: Path, seconds: float, count: int = 10**7) -> float:
+    """Send commits for so many seconds, ``count`` at most; return their rate per second."""
+    target = ("127.0.0.1", side.node.port, frame, CONNECTIONS, seconds)
+    return measure("requests", *target, "none", count)["rate"]
 
 
 # -- groups ------------------------------------------------------------------------------
 
 
-def joins(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
+def joins(pair: Pair) -> Iterator[Row]:
     """Yield rows on the time in which so many members form a stable group."""
-    figures, cost = Figures(), Figures()
-    for turn in range(scale.rounds + 1):
-        for broker in brokers:
-            wait_coordinator(broker, f"join-{turn}", 0)
-            members = Members(broker, f"join-{turn}", MEMBERS)
-            before, began = broker.cpu_seconds(), perf_counter()
+    times, cost = Figures(), Figures()
+    rounds = pair.effort.rounds
+    for number, side in enumerate(pair.turns(rounds + 1)):
+        with on_client_core():
+            wait_coordinator(side.node, f"join-{number}", 0)
+            members = Members(side.node, f"join-{number}", MEMBERS)
+            before, began = side.cpu_seconds(), perf_counter()
             members.join()
-            taken, used = perf_counter() - began, broker.cpu_seconds() - before
+            taken, used = perf_counter() - began, side.cpu_seconds() - before
             members.close()
-            if turn:
-                figures.add(broker, taken)
-                cost.add(broker, used)
+        if number >= len(pair.sides):  # the first round warms up
+            times.add(side.name, taken)
+            cost.add(side.name, used)
     label = f"a classic group of {MEMBERS} members, from nothing to stable"
-    yield figures.row(label, "s", 0.5, is_cost=True)
-    yield cost.row(f"{label}, CPU", "s", 0.5, is_cost=True)
+    yield times.row(AREA, label, lambda value: f"{value:.2f} s", at_most(COST_MAX))
+    yield cost.row(AREA, f"{label}, CPU", lambda value: f"{value:.2f} s", at_most(COST_MAX))
 
 
-def heartbeats(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
-    """Yield a row on what the heartbeats of a large consumer group cost, as a share of a core."""
+def heartbeats(pair: Pair) -> Iterator[Row]:
+    """Yield a row on what the heartbeats of a large consumer group cost, as a share of a core.
+
+    Members cannot wait for the turn of the other broker: their sessions would expire.
+    """
     figures = Figures()
-    for broker in brokers:
-        wait_coordinator(broker, "beats", 0)
-        members = Members(broker, "beats", scale.heartbeat_members)
-        members.join_consumers()
-        # Kafka's JVM compiles what it has run some ten thousand times.
-        members.beat(scale.warm_beats)
-        for _ in range(scale.rounds):
-            before = broker.cpu_seconds()
-            beats = members.beat(2)
-            used = broker.cpu_seconds() - before
-            # A member beats every five seconds.
-            figures.add(broker, used / beats * scale.heartbeat_members / 5 * 100)
-        members.close()
-    label = f"heartbeats of {scale.heartbeat_members:,} members (KIP-848), of one core"
-    yield figures.row(label, "%", 0.5, is_cost=True)
+    count = BEATING_MEMBERS
+    for side in pair.sides:
+        with pair.alone(side), on_client_core():
+            wait_coordinator(side.node, "beats", 0)
+            members = Members(side.node, "beats", count)
+            members.join_consumers()
+            members.beat(WARM_BEATS)
+            for _ in range(pair.effort.rounds):
+                before = side.cpu_seconds()
+                beats = members.beat(4)
+                used = side.cpu_seconds() - before
+                # A member beats every five seconds.
+                figures.add(side.name, used / beats * count / 5 * 100)
+            members.close()
+    label = f"heartbeats of {count:,} members (KIP-848), of one core"
+    yield figures.row(AREA, label, lambda value: f"{value:.2f} %", at_most(COST_MAX))
 
 
 # -- transactions ------------------------------------------------------------------------
 
 
-def transactions(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
+def transactions(pair: Pair) -> Iterator[Row]:
     """Yield rows on transactions of one partition, one after the other by several producers."""
-    for broker in brokers:
-        load = Transactions(broker, "t", TRANSACTION_RECORDS[-1])
-        load.run(scale.warm_seconds)
-        load.close()
+    seconds = _seconds(pair)
     for records in TRANSACTION_RECORDS:
+        loads = {side.name: Transactions(side.node, TOPIC, records) for side in pair.sides}
+
+        def serve(side: Side, loads: dict[str, Transactions] = loads) -> float:
+            with on_client_core():
+                loads[side.name].run(seconds)
+            return seconds
+
+        pair.warm_up(f"transactions of {records}", serve, WARM_TRANSACTIONS_S)
         rate, cost = Figures(), Figures()
-        loads = {broker.name: Transactions(broker, "t", records) for broker in brokers}
-        for turn in range(scale.rounds + 1):
-            for broker in brokers:
-                before = broker.cpu_seconds()
-                done = loads[broker.name].run(scale.seconds)
-                used = broker.cpu_seconds() - before
-                if turn:
-                    rate.add(broker, done / scale.seconds)
-                    cost.add(broker, used * 1e6 / done)
+        for side in pair.turns(pair.effort.rounds):
+            before = side.cpu_seconds()
+            with on_client_core():
+                done = loads[side.name].run(seconds)
+            used = side.cpu_seconds() - before
+            rate.add(side.name, done / seconds)
+            cost.add(side.name, used * 1e6 / done)
         for load in loads.values():
             load.close()
-        label = f"transactions of {records} record{'s' if records > 1 else ''}"
-        yield rate.row(label, "per s", 0.5)
-        yield cost.row(f"{label}, CPU of each", "us", 0.5, is_cost=True)
+        label = f"transactions of {records} record{'s' * (records > 1)}"
+        yield rate.row(AREA, label, per_second, at_least(RATE_MIN))
+        yield cost.row(AREA, f"{label}, CPU of each", _microseconds, at_most(COST_MAX))
 
 
 # -- share groups ------------------------------------------------------------------------
 
 
-def shares(brokers: Sequence[Broker], folder: Path, scale: Scale) -> Iterator[Row]:
+def shares(pair: Pair) -> Iterator[Row]:
     """Yield a row on reading and acknowledging through a share group."""
     figures = Figures()
-    for turn in range(scale.rounds + 1):
-        for broker in brokers:
-            reader = ShareReader(broker, f"share-{turn}", scale.share_records)
-            taken = reader.run()
-            if turn:
-                figures.add(broker, scale.share_records / taken)
-    yield figures.row("records through a share group", "per s", 0.5)
-
-
-PARTS: dict[str, Callable[[Sequence[Broker], Path, Scale], Iterator[Row]]] = {
-    "commits": commits,
-    "joins": joins,
-    "heartbeats": heartbeats,
-    "transactions": transactions,
-    "shares": shares,
-}
-
-
-def main() -> int:
-    """Run the given parts; fail if a target is missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--quick", action="store_true", help="one short round, within two minutes")
-    parser.add_argument("--rounds", type=int, help="how many rounds count")
-    parser.add_argument("--write", action="store_true", help="replace the rows of the page")
-    arguments = parser.parse_args()
-    unknown = sorted(set(arguments.parts) - set(PARTS))
-    if unknown:
-        parser.error(f"no such part: {', '.join(unknown)}")
-    scale = QUICK if arguments.quick else FULL
-    if arguments.rounds is not None:
-        scale = replace(scale, rounds=max(1, arguments.rounds))
-    print("\n".join(HEAD), flush=True)
-    rows = run(scale, arguments.parts, lambda row: print(line_of(row), flush=True))
-    if arguments.write:
-        write_rows(rows)
-    return 0 if all(row.met for row in rows) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    count = pair.effort.of(SHARE_RECORDS) // 1000 * 1000
+    for number, side in enumerate(pair.turns(pair.effort.rounds + 1)):
+        with on_client_core():
+            taken = ShareReader(side.node, f"share-{number}", count).run()
+        if number >= len(pair.sides):  # the first round warms up
+            figures.add(side.name, count / taken)
+    yield figures.row(AREA, "records through a share group", per_second, at_least(RATE_MIN))

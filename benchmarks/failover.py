@@ -13,7 +13,7 @@ leads partitions as well. Measured from the kill:
 Before the next kill the node is restarted, all replicas are in sync, preferred leaders lead, and
 the group reads every partition. At the end the history of all clients is checked.
 
-    python -m benchmarks.failover --kinds leader controller both --kills 30 --kafka-kills 3 --write
+    python -m benchmarks.failover --kinds leader controller both --kills 30 --kafka-kills 3
 """
 
 import argparse
@@ -28,9 +28,9 @@ from time import monotonic
 from typing import Final
 
 from benchmarks.broker.brokers import Missing, exit_on_sigterm, fetch_jars
-from benchmarks.cluster import NODES, QUORUM, Three, running, three_of
+from benchmarks.broker.three import NODES, QUORUM, Three, running, three_of
 from benchmarks.failover_load import LOOK_S, PARTITIONS, TOPIC, Load, read_all, reading
-from benchmarks.report import Row, render, write_rows
+from benchmarks.report import Row, render
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -310,15 +310,12 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
     parser.add_argument("--kills", type=int, default=FULL.kills, help="how many of each kind")
     parser.add_argument("--kafka-kills", type=int, default=FULL.kafka_kills, help="of Kafka")
-    parser.add_argument("--write", action="store_true", help="replace the rows of the page")
     arguments = parser.parse_args()
     exit_on_sigterm()
     if arguments.only is None:
         effort = Effort(arguments.kills, arguments.kafka_kills, tuple(arguments.kinds))
         rows = run(effort)
         print(render(rows))
-        if arguments.write:
-            write_rows(rows)
         return 0 if all(row.met for row in rows) else 1
     result = measured(arguments.only, arguments.kills, arguments.kinds)
     for kind, found in result.by_kind.items():

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from time import monotonic, monotonic_ns, time
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.cluster import NODES, PRODUCE_VERSION, Three
+from benchmarks.broker.three import NODES, Three
+from benchmarks.requests import PRODUCE_VERSION
 from ottla.client.connection import Connection, Options
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.metadata import (

@@ -19,10 +19,10 @@ from typing import cast
 from msgspec.structs import replace
 
 from benchmarks.produce import CALLER, NOW, TOPIC_ID, two_logs
-from ottla.api.binding import bind_routes, handlers_of
-from ottla.api.offsets import OffsetHandlers
-from ottla.api.produce import ProduceHandler
-from ottla.api.routes import Route, Routes
+from ottla.api.groups.committed_offsets import OffsetHandlers
+from ottla.api.produce.handler import ProduceHandler
+from ottla.api.surface.binding import bind_routes, handlers_of
+from ottla.api.surface.routes import Route, Routes
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings

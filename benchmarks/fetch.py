@@ -17,11 +17,11 @@ from struct import pack_into
 from time import process_time
 
 from benchmarks.report import Row, interleaved, spread
-from ottla.api.fetch import FetchHandlers
-from ottla.api.fetch_read import ReadSources
-from ottla.api.fetch_sessions import Sessions
-from ottla.api.replies import Chunk
-from ottla.api.routes import Caller
+from ottla.api.fetch.handler import FetchHandlers
+from ottla.api.fetch.reading import ReadSources
+from ottla.api.fetch.sessions import Sessions
+from ottla.api.surface.replies import Chunk
+from ottla.api.surface.routes import Caller
 from ottla.config.generated import TopicConfig
 from ottla.metadata.image import Image
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED, PartitionRegistration, Topics
@@ -38,8 +38,8 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory
+from ottla.storage.directory.log_dir import LogDirectory, LogDirPorts, format_directory
+from ottla.storage.log.log_config import LogConfig
 
 VERSION = 17
 TOPIC_ID = Uuid(bytes(range(16)))

@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Final, NamedTuple, cast
 
 from benchmarks.produce import CLUSTER, NOW
-from benchmarks.report import Row, render, write_rows
+from benchmarks.report import Row, render
 from ottla.controller.brokers import decide_fence
 from ottla.controller.config_rules import ConfigContext
 from ottla.controller.decision_settings import DecisionSettings
@@ -26,7 +26,7 @@ from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import DEFAULT_VERSION
 from ottla.metadata.replay import apply
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED
-from ottla.node.image_loader import Followers, ImageLoader
+from ottla.node.controller.image_loader import Followers, ImageLoader
 from ottla.protocol.internal.framing import Versioned, encode_framed
 from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord, RegisterBrokerRecord
 from ottla.protocol.internal.metadata_topics import (
@@ -39,7 +39,7 @@ from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import NodeId, Offset, Uuid
 from ottla.raft.applier import Applier
 from ottla.raft.metadata_log import MetadataLog
-from ottla.replication.fetcher_loop import BrokerConnection, Fetchers
+from ottla.replication.fetching.fetcher_loop import BrokerConnection, Fetchers
 from ottla.replication.host import Host, HostPorts, HostSettings
 from ottla.replication.replicas import Replicas
 from ottla.runtime.clock import SystemClock
@@ -47,7 +47,7 @@ from ottla.runtime.collector import settle
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Committer
 from ottla.runtime.randomness import SystemRandom
-from ottla.storage.log_dir import LogDirPorts, format_directory, open_directories
+from ottla.storage.directory.log_dir import LogDirPorts, format_directory, open_directories
 
 AREA: Final = "image_changes"
 HERE, OTHER = NodeId(1), 2
@@ -288,12 +288,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--partitions", type=int, nargs="+", default=[1_000, 10_000])
-    parser.add_argument("--write", action="store_true", help="replace the rows of the page")
     arguments = parser.parse_args()
     rows = run(arguments.partitions)
     print(render(rows))
-    if arguments.write:
-        write_rows(rows)
     return 0 if all(row.met for row in rows) else 1
 
 

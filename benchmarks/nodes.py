@@ -12,8 +12,8 @@ from tests.free_ports import free_ports
 
 from ottla.client.connection import Connection
 from ottla.config.loading import load
-from ottla.node.format_plan import FormatOptions, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.directories.format_plan import FormatOptions, plan_format
+from ottla.node.directories.formatting import format_node
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.describe_cluster import (

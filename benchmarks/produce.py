@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.report import Row, interleaved, spread
-from ottla.api.produce import ProduceHandler
-from ottla.api.routes import Caller
+from ottla.api.produce.handler import ProduceHandler
+from ottla.api.surface.routes import Caller
 from ottla.config.generated import TopicConfig
 from ottla.metadata.image import EMPTY
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED, PartitionRegistration
@@ -30,15 +30,15 @@ from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicPartition, Uuid
 from ottla.replication.hosted_partitions import Partitions
-from ottla.replication.isr_state import Proposal
+from ottla.replication.leading.isr_state import Proposal
 from ottla.replication.partition import Partition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Address, Clock
 from ottla.runtime.randomness import SystemRandom
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory
+from ottla.storage.directory.log_dir import LogDirectory, LogDirPorts, format_directory
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
 
 VERSION = 9
 NOW = SystemClock().now()

@@ -24,8 +24,8 @@ from benchmarks.nodes import CLUSTER_ID, Cluster, NodeProcess, cluster
 from benchmarks.report import Row, render
 from ottla.client.connection import Connection
 from ottla.config.loading import Loaded, load
-from ottla.node.format_plan import FormatOptions, Quorum, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.directories.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.directories.formatting import format_node
 from ottla.node.handle import Node, start_node
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault

@@ -27,11 +27,11 @@ from typing import cast
 from benchmarks.fast_paths import context_of
 from benchmarks.fetch import Alone
 from benchmarks.produce import CLUSTER, NOW, TOPIC_ID, batch_of
-from ottla.api.binding import bind_routes, handlers_of
-from ottla.api.fetch import FetchHandlers
-from ottla.api.fetch_read import ReadSources
-from ottla.api.fetch_sessions import Sessions
-from ottla.api.routes import Routes
+from ottla.api.fetch.handler import FetchHandlers
+from ottla.api.fetch.reading import ReadSources
+from ottla.api.fetch.sessions import Sessions
+from ottla.api.surface.binding import bind_routes, handlers_of
+from ottla.api.surface.routes import Routes
 from ottla.client import connection as client
 from ottla.config.generated import TopicConfig
 from ottla.metadata.image import Image
@@ -40,7 +40,7 @@ from ottla.observability.topic_events import TopicMeter
 from ottla.protocol.api_keys import Listener
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import NodeId, Offset, TopicPartition
-from ottla.replication.fetcher_loop import Fetchers
+from ottla.replication.fetching.fetcher_loop import Fetchers
 from ottla.replication.host import Host, HostPorts, HostSettings
 from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
@@ -54,8 +54,13 @@ from ottla.runtime.ports import Address, Committer
 from ottla.runtime.randomness import SystemRandom
 from ottla.server.connection import Connection
 from ottla.server.listener_context import ListenerContext
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory, open_directories
+from ottla.storage.directory.log_dir import (
+    LogDirectory,
+    LogDirPorts,
+    format_directory,
+    open_directories,
+)
+from ottla.storage.log.log_config import LogConfig
 
 LEADER, FOLLOWER = NodeId(0), NodeId(1)
 REPLICAS = PartitionRegistration(

@@ -15,9 +15,9 @@ from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import OpenMode
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_evidence import LogCheckpoint
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_evidence import LogCheckpoint
 
 EPOCH = LeaderEpoch(1)
 NOW = Millis(1_700_000_000_000)

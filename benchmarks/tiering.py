@@ -36,8 +36,8 @@ from ottla.runtime.ports import ObjectStore
 from ottla.runtime.randomness import SystemRandom
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.runtime.worker import ThreadWorker
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
 from ottla.tiering.metadata_manager import InMemoryMetadata
 from ottla.tiering.read_cache import BLOCK_BYTES, BLOCKS_BYTES_MAX, INDEX_BYTES_MAX, ReadCache
 from ottla.tiering.remote_log_manager import ManagerPorts, ManagerSettings, RemoteLogManager

@@ -38,9 +38,9 @@ from benchmarks.broker.brokers import (
     exit_on_sigterm,
     ottla_command,
 )
+from benchmarks.broker.line import Line
 from benchmarks.broker.programs import BUILT, program
-from benchmarks.coordinator_load import Line
-from benchmarks.report import Row, render, spread, write_rows
+from benchmarks.report import Row, render, spread
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import Fault
 from ottla.protocol.frames import request_frame
@@ -331,13 +331,10 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each load in a round")
-    parser.add_argument("--write", action="store_true", help="replace the rows of the page")
     arguments = parser.parse_args()
     exit_on_sigterm()
     rows = run(arguments.rounds, arguments.seconds)
     print(render(rows))
-    if arguments.write:
-        write_rows(rows)
     return 0 if all(row.met for row in rows) else 1
 
 

@@ -41,6 +41,20 @@ def pinned(core: int) -> list[str]:
     return ["taskset", "-c", str(core)] if is_possible else []
 
 
+@contextmanager
+def on_client_core() -> Iterator[None]:
+    """Pin a client in this thread, and the threads that it starts, to the clients' core."""
+    if not pinned(CLIENT_CORE):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {CLIENT_CORE})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 @dataclass(slots=True)
 class Broker:
     """One broker. ``command`` starts it; ``format_command`` makes its directory."""
@@ -103,34 +117,38 @@ class Broker:
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(30)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
             self.process = None
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Let it do nothing meanwhile; a few seconds at most, or its sessions expire."""
+    def pause(self) -> None:
+        """Stop it from running; sessions expire meanwhile unless they are long enough."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
+
+    def resume(self) -> None:
+        """Let it run again."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
 
     def cpu_seconds(self) -> float:
         """Return the CPU time it has used since its start."""
         assert self.process is not None
-        text = Path(f"/proc/{self.process.pid}/stat").read_text()
-        fields = text.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return cpu_seconds_of(self.process.pid)
 
     def rss_bytes(self) -> int:
         """Return its resident memory."""
         assert self.process is not None
         text = Path(f"/proc/{self.process.pid}/statm").read_text()
         return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """Return the CPU time that a process has used, without that of its children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def _environment() -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The C programs of the benchmark: compiled if older than their source, then run."""
 
 import json
+import resource
 import shutil
 import subprocess
 from pathlib import Path
@@ -36,14 +37,21 @@ def program(name: str) -> str:
 
 
 def measure(name: str, *arguments: object) -> dict[str, float]:
-    """Run a client program on the clients' core; return its output.
+    """Run a client program on the clients' core; return its output, with its CPU time as "cpu".
 
     Raises:
         RuntimeError: it failed.
     """
     command = [*pinned(CLIENT_CORE), program(name), *map(str, arguments)]
+    before = _children_seconds()
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     if done.returncode:
         raise RuntimeError(f"{name} {arguments}: {done.stderr[-1000:]}")
     found: dict[str, float] = json.loads(done.stdout)
-    return found
+    return {"cpu": _children_seconds() - before, **found}
+
+
+def _children_seconds() -> float:
+    """Return the CPU time of the children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from benchmarks.__main__ import machine
 from benchmarks.broker.brokers import Missing, exit_on_sigterm, fetch_jars
 from benchmarks.broker.programs import program
+from benchmarks.figures import machine, today
 from benchmarks.growth import dimensions, page, plan, quietness, saved
 from ottla.protocol.faults import Fault
 
@@ -115,7 +115,7 @@ def main() -> int:
     forgotten = (arguments.only or plan.SIZES) if arguments.anew else ()
     figures = saved.without(known, forgotten, arguments.broker or plan.BROKERS)
     if arguments.page:
-        page.write(figures, machine())
+        page.write(figures, f"{today()}, {machine()}")
         return 0
     try:
         program("requests"), program("rdload")
@@ -127,7 +127,7 @@ def main() -> int:
         try:
             is_whole = measure_missing(figures, known, Path(folder), arguments)
         finally:  # also of what was measured before an interrupt
-            page.write(figures, machine())
+            page.write(figures, f"{today()}, {machine()}")
             say("growth: the page is written; removing the files of all nodes")
     return 0 if is_whole else 1
 

@@ -17,20 +17,18 @@ from statistics import median
 from time import perf_counter, sleep
 
 from benchmarks.broker.brokers import Broker, kafka, ottla
-from benchmarks.broker.comparison import small_request
+from benchmarks.broker.line import Line, frame_of, make_topic
 from benchmarks.broker.programs import measure
-from benchmarks.cluster import Three, running, three_of
+from benchmarks.broker.three import Three, running, three_of
 from benchmarks.coordinator_load import (
-    Line,
     Members,
     asked_again,
     commit_frame,
-    frame_of,
-    make_topic,
     wait_coordinator,
     wait_groups,
 )
 from benchmarks.growth.saved import Figures
+from benchmarks.requests import small_request
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.create_topics import (
@@ -121,7 +119,7 @@ def started(
     broker.format()
     try:
         broker.start()
-        make_topic(broker, "load", 1)
+        make_topic([broker], "load", 1)
         yield broker
     finally:
         if broker.process is not None:

@@ -32,9 +32,8 @@ PARTS: dict[str, Callable[[Effort], Iterator[Row]]] = {
 }
 
 
-def run(effort: Effort = FULL, parts: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of some parts, or of all; parts whose tools are missing are left out."""
-    rows = []
+def run(effort: Effort = FULL, parts: Sequence[str] = ()) -> Iterator[Row]:
+    """Yield the rows of some parts, or of all; parts whose tools are missing are left out."""
     for part in parts or PARTS:
         began = perf_counter()
         print(f"pipeline: measuring {part} ...", file=sys.stderr, flush=True)
@@ -43,9 +42,8 @@ def run(effort: Effort = FULL, parts: Sequence[str] = ()) -> list[Row]:
                 result = "" if row.met else ", MISSED"
                 reply = f"{row.what}: {row.measured}; {row.reference}; {row.ratio:.2f}"
                 print(f"{reply}, {row.target}{result}", file=sys.stderr, flush=True)
-                rows.append(row)
+                yield row
         except Missing as error:
             print(f"pipeline: {part} not measured, {error}", file=sys.stderr)
         took = perf_counter() - began
         print(f"pipeline: {part} took {took:.0f} s", file=sys.stderr, flush=True)
-    return rows

@@ -10,8 +10,9 @@ through Maven if they are missing.
 import argparse
 import sys
 
+from benchmarks import figures, page
 from benchmarks.pipeline import FULL, PARTS, QUICK, run
-from benchmarks.report import PAGE, render, write_rows
+from benchmarks.report import render
 
 
 def main() -> int:
@@ -21,16 +22,20 @@ def main() -> int:
     )
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="minutes for a part; noisier")
-    parser.add_argument("--write", action="store_true", help=f"write the rows into {PAGE.name}")
+    parser.add_argument(
+        "--write", action="store_true", help=f"write the rows into {page.PAGE.name}"
+    )
     given = parser.parse_args()
     if unknown := sorted(set(given.parts) - set(PARTS)):
         parser.error(f"no such part: {', '.join(unknown)}")
-    rows = []
-    for part in given.parts or PARTS:
-        measured = run(QUICK if given.quick else FULL, [part])
+    if given.quick and given.write:
+        parser.error("rows of the quick form are not written")
+    rows, present = [], figures.present_run()
+    for row in run(QUICK if given.quick else FULL, given.parts):
+        rows.append(row)
         if given.write:  # now: a part that fails later loses nothing
-            write_rows(measured)
-        rows += measured
+            figures.keep(row, present)
+            page.write()
     print(render(rows))
     missed = [row.what for row in rows if not row.met]
     print(f"{len(rows) - len(missed)} of {len(rows)} targets met", file=sys.stderr)

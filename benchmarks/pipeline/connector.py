@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.broker.brokers import ROOT, TICKS, Missing
-from ottla.pipeline.spark_home import use_installed_pyspark
+from ottla.spark.spark_home import use_installed_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

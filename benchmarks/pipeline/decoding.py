@@ -13,8 +13,8 @@ import pyarrow as pa
 from aiokafka.record.memory_records import MemoryRecords  # type: ignore[import-untyped]
 
 from benchmarks.report import Row, spread
-from ottla.pipeline.arrow import TYPES, record_batches
-from ottla.pipeline.decode import Chunk
+from ottla.client.fetched import Chunk
+from ottla.formats.arrow_batches import TYPES, record_batches
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch

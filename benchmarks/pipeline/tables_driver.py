@@ -12,9 +12,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ottla.pipeline.runner import check_spark, table_session
-from ottla.pipeline.table_job import TableJob, parse_job
-from ottla.pipeline.tables import run_table, session_settings
+from ottla.spark.runner import check_spark, table_session
+from ottla.tables.job import TableJob, parse_job
+from ottla.tables.table_writer import run_table, session_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
