@@ -8,6 +8,10 @@ ended for any reason is started again, with other options than before. While thi
 writes numbers, some of them unreadable; at the end the result must have each number once, and the
 dead-letter topic each unreadable record once. Every kill is a line of a journal: its number, kind,
 moment, and the micro-batch before it.
+
+Only processes that were alive when SIGKILL was sent to them count as kills. A stream without a
+committed micro-batch for `LIMIT_S` has stalled, and the run fails. The last lines of the journal
+say which times without a commit were the longest, and what filled them (`commit_gaps`).
 """
 
 import argparse
@@ -32,10 +36,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing import Cluster, run_node
 
+try:
+    from commit_gaps import Event, describe, gaps, parse_phases
+except ImportError:  # as a module of the package: python -m tests.pipeline.kills
+    from tests.pipeline.commit_gaps import Event, describe, gaps, parse_phases
+
 HERE = Path(__file__).parent
 PARTITIONS = 3
 POISON_EVERY = 17
-START_S = 600.0
+READ_S = 600.0
+LIMIT_S = 300.0
+"""The longest time without a committed micro-batch; a driver takes 80 s to start at load 10."""
 KINDS = ("driver", "worker", "executor", "planner", "broker")
 WEIGHTS = (1, 2, 2, 1, 2)
 """Of random kills: a driver takes longest to start again, after its own kill or its planner's."""
@@ -71,6 +82,7 @@ class Outcome:
     dead_lost: int = 0
     dead_doubled: int = 0
     seconds: float = 0.0
+    longest_gap_s: float = 0.0
 
     @property
     def is_exact(self) -> bool:
@@ -102,7 +114,8 @@ class Harness:
         self.driver: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
         self._producing = threading.Thread(target=self._produce)
-        self._consumed: dict[str, list[bytes]] = {"copy": [], "dead": []}
+        self._events: list[Event] = []
+        self._steps: dict[Path, Event] = {}
 
     # -- the parts ---------------------------------------------------------------
 
@@ -144,6 +157,7 @@ class Harness:
                 start_new_session=True,
                 env=environment,
             )
+        self._note("start")
         self.outcome.starts += 1
         self._journal(f"start {self.outcome.starts} with {options}")
 
@@ -152,11 +166,15 @@ class Harness:
         if self.driver is None or self.driver.poll() is not None:
             self.start_driver()
 
-    def kill_driver(self) -> None:
-        if self.driver is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.driver.pid, signal.SIGKILL)
-            self.driver.wait(60)
+    def kill_driver(self) -> bool:
+        """Kill the driver with its processes; False if it had ended before."""
+        if self.driver is None:
+            return False
+        is_alive = self.driver.poll() is None
+        with suppress(ProcessLookupError):
+            os.killpg(self.driver.pid, signal.SIGKILL)
+        self.driver.wait(60)
+        return is_alive
 
     def _members(self, sign: bytes) -> list[int]:
         """Return the processes of the driver's group whose command line has ``sign``."""
@@ -177,11 +195,15 @@ class Harness:
         """Inject one fault; False if there is nothing to kill."""
         match kind:
             case "driver":
-                self.kill_driver()
+                if not self.kill_driver():
+                    return False
+                self._note("kill of driver")
                 self.start_driver()
             case "broker":
                 self.node.kill(1)
+                self._note("kill of broker")
                 self.node.start(1)
+                self._note("broker")
             case "executor":
                 if not self._kill_one(self._members(EXECUTOR)):
                     return False
@@ -192,6 +214,8 @@ class Harness:
             case "planner":
                 if not self._kill_one(self._members(PLANNER)):
                     return False
+        if kind not in ("driver", "broker"):
+            self._note(f"kill of {kind}")
         self.outcome.kills[kind] += 1
         return True
 
@@ -215,13 +239,39 @@ class Harness:
         numbers = [int(each.name) for each in (self.root / "checkpoint" / "commits").glob("[0-9]*")]
         return max(numbers, default=-1)
 
-    def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = START_S) -> None:
-        deadline = time.monotonic() + seconds
+    def _note(self, what: str) -> None:
+        self._events.append(Event(time.time(), what))
+
+    def _observe(self) -> None:
+        """Remember when batches were planned and committed: Spark deletes the files of old ones."""
+        for what, place in (("plan", "offsets"), ("commit", "commits")):
+            for file in (self.root / "checkpoint" / place).glob("[0-9]*"):
+                with suppress(FileNotFoundError):
+                    self._steps.setdefault(file, Event(file.stat().st_mtime, what))
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition as long as the stream commits micro-batches."""
+        batch, deadline = self.last_batch(), time.monotonic() + LIMIT_S
         while not condition():
             self.ensure_driver()
+            self._observe()
+            if self.last_batch() > batch:
+                batch, deadline = self.last_batch(), time.monotonic() + LIMIT_S
             if time.monotonic() > deadline:
-                raise AssertionError(f"{what} did not happen in {seconds} s\n{self._logs()}")
+                raise AssertionError(
+                    f"waiting for {what}: no micro-batch after {batch} in {LIMIT_S} s\n"
+                    f"{self._logs()}"
+                )
             time.sleep(0.1)
+        self._observe()
+
+    def _describe_gaps(self) -> None:
+        """Journal the longest times without a commit, and what filled all the time."""
+        phases = parse_phases((self.root / "driver.log").read_text(errors="replace"))
+        found = gaps([*self._events, *self._steps.values(), *phases])
+        self.outcome.longest_gap_s = max((gap.seconds for gap in found), default=0.0)
+        for line in describe(found):
+            self._journal(line)
 
     def _logs(self) -> str:
         """Return the ends of the logs, and which steps of a batch were reached."""
@@ -261,6 +311,7 @@ class Harness:
             self._producing.join(600)
         self.wait_for(self._is_finished, "the end")
         self.kill_driver()
+        self._describe_gaps()
         self._compare()
         self.outcome.seconds = time.monotonic() - began
         return self.outcome
@@ -305,7 +356,7 @@ class Harness:
             [self.python, str(HERE / "kills_driver.py"), *words],
             capture_output=True,
             text=True,
-            timeout=START_S,
+            timeout=READ_S,
             env=environment,
         )
         lines = [line for line in done.stdout.splitlines() if line.startswith("ROWS ")]

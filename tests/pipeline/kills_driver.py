@@ -7,11 +7,12 @@ JSON list of the numbers in it.
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-from ottla.pipeline.runner import table_session
-from ottla.pipeline.table_job import TableJob, parse_job
+from ottla.spark.runner import table_session
+from ottla.tables.job import TableJob, parse_job
 
 TRIGGER = "200 milliseconds"
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -49,7 +50,13 @@ def copy(spark: Any, bootstrap: str, root: Path, options: dict[str, str]) -> Any
     return writer.trigger(processingTime=TRIGGER).start()
 
 
+def note(phase: str) -> None:
+    """Write when a phase of the start has ended; see `commit_gaps`."""
+    print(f"PHASE {phase} {time.time():.3f}", flush=True)
+
+
 def main() -> None:
+    note("imports")
     flow, bootstrap, place, master, text = sys.argv[1:]
     root = Path(place)
     options = {"kafka.default.api.timeout.ms": "120000"}
@@ -66,7 +73,7 @@ def main() -> None:
         "spark.sql.warehouse.dir": str(root / "warehouse"),
     }
     if flow != "topic":
-        from ottla.pipeline.tables import session_settings, start_table
+        from ottla.tables.table_writer import session_settings, start_table
 
         job = job_of(flow, bootstrap, root, options)
         settings = session_settings([job], settings)
@@ -80,9 +87,11 @@ def main() -> None:
             )
             print("ROWS", json.dumps([row["n"] for row in frame.select("n").collect()]))
             return
+        note("session")
         query = (
             copy(spark, bootstrap, root, options) if flow == "topic" else start_table(spark, job)
         )
+        note("query")
         query.awaitTermination()
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from source_cluster import SourceCluster
 
-from ottla.pipeline.table_job import parse_job
-from ottla.pipeline.tables import run_table
+from ottla.tables.job import parse_job
+from ottla.tables.table_writer import run_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
-from ottla.pipeline import registry
+from ottla.formats import registry_client
 
 
 class RegistryServer:
@@ -75,7 +75,7 @@ def run_registry(
     authorization: str | None = None, context: ssl.SSLContext | None = None
 ) -> Iterator[RegistryServer]:
     # Clients are kept by address, and the system may give a port that another test had.
-    registry._registries.clear()
+    registry_client._registries.clear()
     state = RegistryServer(authorization)
 
     class Handler(BaseHTTPRequestHandler):

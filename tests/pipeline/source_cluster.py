@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
@@ -24,9 +24,10 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructField, StructType
 from tests.patience import SECONDS_MAX
 
-from ottla.pipeline.columns import COLUMNS, full_schema
-from ottla.pipeline.options import SourceOptions
-from ottla.pipeline.source import BatchReader, StreamReader
+from ottla.spark.columns import COLUMNS, full_schema
+from ottla.spark.options import SourceOptions
+from ottla.spark.source import BatchReader
+from ottla.spark.stream_reader import StreamReader
 from ottla.testing import Cluster
 
 PLACE = ("topic", "partition", "offset")
@@ -183,6 +184,8 @@ class Engine:
     each batch by its number; a repeated batch replaces its rows, as in a file sink.
     """
 
+    READER: ClassVar = StreamReader
+
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
         self.offsets: list[str] = []
@@ -194,7 +197,7 @@ class Engine:
     def restart(self, *, available_now: bool = False, **options: object) -> "Engine":
         """Start the query again on the same checkpoint, in a new process."""
         self.options |= {key.replace("__", "."): str(value) for key, value in options.items()}
-        self.reader = StreamReader(SourceOptions.parse(self.options, is_stream=True), ROWS)
+        self.reader = self.READER(SourceOptions.parse(self.options, is_stream=True), ROWS)
         if available_now:
             self.reader.prepareForTriggerAvailableNow()
         self._recovered = False

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.pipeline.spark_home import use_installed_pyspark
+from ottla.spark.spark_home import use_installed_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

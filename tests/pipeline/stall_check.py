@@ -5,8 +5,9 @@
 The broker is ``ottla up``, a table job ``ottla pipeline table``, each a process group of its own.
 Killed are the driver with its processes, the broker, both at once, or the broker is paused for some
 seconds. After each fault a micro-batch must be committed within the limit: a stall is a failure,
-with the threads of the JVM in the log. The result is read without Spark: topics with
-librdkafka, tables from their files and logs.
+with the threads of the JVM in the log. Faults and true kills (a process that was alive and got
+SIGKILL) are counted apart: a pause is no kill, and ``both`` is two. The result is read without
+Spark: topics with librdkafka, tables from their files and logs.
 """
 
 import argparse
@@ -37,7 +38,7 @@ BAD_EVERY = 13
 COMMAND = "from ottla.cli.app import app; app()"
 COPY = """
 import pathlib, sys
-from ottla.pipeline.spark_home import use_installed_pyspark
+from ottla.spark.spark_home import use_installed_pyspark
 bootstrap, root = sys.argv[1], pathlib.Path(sys.argv[2])
 use_installed_pyspark(root / "home")
 from pyspark.sql import SparkSession
@@ -59,6 +60,7 @@ class Parts:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.bootstrap = f"127.0.0.1:{self.port}"
+        self.kills: Counter[str] = Counter()
         self.broker = self.start_broker()
         self.driver: subprocess.Popen[bytes] | None = None
 
@@ -95,10 +97,15 @@ class Parts:
         }
         (self.root / "job.json").write_text(json.dumps(job))
 
-    def kill(self, process: subprocess.Popen[bytes] | None) -> None:
-        """Kill a process with all that it has started, at once, and wait until they are gone."""
+    def kill(self, process: subprocess.Popen[bytes] | None, what: str = "") -> None:
+        """Kill a process with all that it has started, at once, and wait until they are gone.
+
+        ``what`` counts it as a kill, if it was alive.
+        """
         if process is None:
             return
+        if what and process.poll() is None:
+            self.kills[what] += 1
         victims = descendants(process.pid)
         for each in victims:
             with contextlib.suppress(ProcessLookupError):
@@ -109,9 +116,9 @@ class Parts:
 
     def inject(self, fault: str, pause_s: float) -> None:
         if fault in ("driver", "both"):
-            self.kill(self.driver)
+            self.kill(self.driver, "driver")
         if fault in ("broker", "both"):
-            self.kill(self.broker)
+            self.kill(self.broker, "broker")
             self.broker = self.start_broker()
         if fault == "pause":
             paused = descendants(self.broker.pid)
@@ -285,8 +292,8 @@ def _tail(parts: Parts) -> str:
     return (parts.root / "driver.log").read_text(errors="replace")[-3000:]
 
 
-def run(flow: str, faults: int, seed: int, python: str, limit_s: float, seconds: float) -> bool:
-    """Run one stream under faults; return whether its result is exact."""
+def run(flow: str, kills: int, seed: int, python: str, limit_s: float, seconds: float) -> bool:
+    """Run one stream under faults until so many kills; return whether its result is exact."""
     chance = random.Random(seed)
     began, kinds, longest = time.monotonic(), Counter[str](), 0.0
     with tempfile.TemporaryDirectory(prefix="stall-") as place:
@@ -296,7 +303,7 @@ def run(flow: str, faults: int, seed: int, python: str, limit_s: float, seconds:
             create_topics(parts.bootstrap)
             parts.write_job()
             feed.start()
-            while kinds.total() < faults and time.monotonic() - began < seconds:
+            while parts.kills.total() < kills and time.monotonic() - began < seconds:
                 last = parts.last_commit()
                 took = wait_for_commit(parts, last, limit_s)
                 longest = max(longest, took)
@@ -322,10 +329,12 @@ def run(flow: str, faults: int, seed: int, python: str, limit_s: float, seconds:
     doubled = sum(count > 1 for count in numbers.values())
     is_exact = not doubled and numbers.keys() == set(range(feed.sent))
     print(
-        f"{flow} seed {seed}: {'exact' if is_exact else 'NOT EXACT'}: {dict(kinds)}, "
+        f"{flow} seed {seed}: {'exact' if is_exact else 'NOT EXACT'}: "
+        f"faults {dict(kinds)}, kills {dict(parts.kills)}, "
         f"{feed.sent} records, {doubled} doubled, longest wait for a micro-batch {longest:.0f} s, "
         f"{time.monotonic() - began:.0f} s in all"
     )
+    assert kinds.total(), "nothing was injected"
     return is_exact
 
 

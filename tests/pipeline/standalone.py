@@ -15,9 +15,7 @@ from pathlib import Path
 
 from tests.free_ports import free_ports
 
-_LINK = (
-    "import sys, pathlib, ottla.pipeline.spark_home as h; h.link_home(pathlib.Path(sys.argv[1]))"
-)
+_LINK = "import sys, pathlib, ottla.spark.spark_home as h; h.link_home(pathlib.Path(sys.argv[1]))"
 WAIT_S = 240.0
 # The processes run for seconds only: optimizing compilers and collectors do not pay off.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"

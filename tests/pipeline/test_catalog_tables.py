@@ -9,16 +9,16 @@ from source_table import Table
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.pipeline.catalog_tables import (
+from ottla.spark.catalog_tables import (
     METADATA,
     declared_options,
     options_of,
     sink_options_of,
     with_options,
 )
-from ottla.pipeline.columns import full_schema
-from ottla.pipeline.option_values import OptionError
-from ottla.pipeline.views import VIEWS_MAX, BadViews, register_views, statements, view_names
+from ottla.spark.columns import full_schema
+from ottla.spark.option_values import OptionError
+from ottla.spark.views import VIEWS_MAX, BadViews, register_views, statements, view_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

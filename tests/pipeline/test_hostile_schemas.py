@@ -8,16 +8,19 @@ import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2
 
-from ottla.pipeline.avro_values import AvroValues, BadSchema
-from ottla.pipeline.json_schema import json_columns, json_fields
-from ottla.pipeline.protobuf_values import ProtobufValues, descriptor_set
-from ottla.pipeline.registry import RegisteredSchema
-from ottla.pipeline.registry_values import _Avro
-from ottla.pipeline.sql_topics import _fields_of, _is_json
-from ottla.pipeline.sql_values import Bad, Format, Part, quoted, view_of
-from ottla.pipeline.table_job import BadJob
-from ottla.pipeline.topic_tables import key_expressions, table_name
-from ottla.pipeline.views import statements
+from ottla.formats.avro_values import AvroValues
+from ottla.formats.json_schema import json_columns, json_fields
+from ottla.formats.protobuf_values import ProtobufValues, descriptor_set
+from ottla.formats.record_values import BadValues, Format
+from ottla.formats.registry_client import RegisteredSchema
+from ottla.formats.registry_values import _Avro
+from ottla.formats.schema_bounds import BadSchema
+from ottla.formats.sql_names import duckdb_name, table_name
+from ottla.spark.views import statements
+from ottla.sql.topics import _fields_of, _is_json
+from ottla.sql.value_columns import Part, view_of
+from ottla.tables.job import BadJob
+from ottla.tables.topic_tables import key_expressions
 
 SECONDS_MAX = 20  # without bounds these take hours, or all memory
 
@@ -186,7 +189,7 @@ def test_names_of_fields_are_never_taken_for_sql(names: list[str]) -> None:
         db.register("source", pa.table({**columns, "value": pa.array([document], pa.binary())}))
         fields = _fields_of([document], db)
         part = Part("value", Format.JSON, fields or (), is_sampled=True)
-        view = view_of("source", "it's\"t", Part("key", Format.RAW), part, Bad.FAIL)
+        view = view_of("source", "it's\"t", Part("key", Format.RAW), part, BadValues.FAIL)
         found = db.execute(f"SELECT * FROM ({view})")
         shown = [each[0] for each in found.description][8:]
         # Names that differ in their case, or are empty, are left in the value.
@@ -222,5 +225,5 @@ def test_setting_of_a_topic_adds_no_sql_to_the_job(schema: str) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "a`; drop", "a.b", "ünï\n"])
 def test_table_of_a_topic_is_a_plain_name(name: str) -> None:
-    assert table_name("t", name).replace("_", "a").isalnum()
-    assert quoted('a"b') == '"a""b"'
+    assert table_name(name).replace("_", "a").isalnum()
+    assert duckdb_name('a"b') == '"a""b"'

@@ -25,10 +25,11 @@ from source_cluster import SourceCluster
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.pipeline.decoding import decode
-from ottla.pipeline.sql_topics import declared_part
-from ottla.pipeline.sql_values import Bad, Format, Part, view_of
-from ottla.pipeline.table_job import parse_job
+from ottla.formats.record_values import BadValues, Format
+from ottla.sql.topics import declared_part
+from ottla.sql.value_columns import Part, view_of
+from ottla.tables.job import parse_job
+from ottla.tables.value_decoding import decode
 
 BAD: Final = "does not fit"
 NAN: Final = "not a number"
@@ -149,7 +150,7 @@ def shown(value: object) -> object:
     return value.asDict() if hasattr(value, "asDict") else value
 
 
-def by_sql(kind: str, text: str, bad: Bad) -> object:
+def by_sql(kind: str, text: str, bad: BadValues) -> object:
     part = declared_part("value", f"x {DUCKDB.get(kind, kind)}")
     source = {
         "key": pa.array([None], pa.binary()),
@@ -173,11 +174,11 @@ def test_sql_reads_a_value_that_fits_and_names_one_that_does_not(
 ) -> None:
     expected = expected.sql if isinstance(expected, Both) else expected
     if expected != BAD:
-        assert by_sql(kind, text, Bad.FAIL) == expected
+        assert by_sql(kind, text, BadValues.FAIL) == expected
         return
     with pytest.raises(duckdb.Error, match=r"t-3 at offset 41: field x is "):
-        by_sql(kind, text, Bad.FAIL)
-    assert by_sql(kind, text, Bad.NULL) is None
+        by_sql(kind, text, BadValues.FAIL)
+    assert by_sql(kind, text, BadValues.NULL) is None
 
 
 def test_table_reads_what_sql_reads(spark: SparkSession) -> None:
@@ -222,7 +223,7 @@ def test_sql_names_a_value_that_is_no_object(value: bytes, reason: str) -> None:
     )
     with duckdb.connect(":memory:") as db:
         db.register("source", table)
-        view = view_of("source", "t", Part("key", Format.RAW), part, Bad.FAIL)
+        view = view_of("source", "t", Part("key", Format.RAW), part, BadValues.FAIL)
         with pytest.raises(duckdb.Error, match=f"t-0 at offset 4: {reason}"):
             db.execute(f"SELECT x FROM ({view})").fetchall()
 

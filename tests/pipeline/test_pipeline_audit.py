@@ -4,8 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipeline import audit
-from ottla.pipeline.audit import (
+from ottla.client.fetched import Chunk
+from ottla.protocol.records.batch import patch_crc
+from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
+from ottla.protocol.records.reader import Record
+from ottla.protocol.records.writer import Producer, build_batch
+from ottla.spark import audit
+from ottla.spark.audit import (
     Account,
     BatchFact,
     Kind,
@@ -16,11 +21,6 @@ from ottla.pipeline.audit import (
     expiry,
     read_facts,
 )
-from ottla.pipeline.decode import Chunk
-from ottla.protocol.records.batch import patch_crc
-from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
-from ottla.protocol.records.reader import Record
-from ottla.protocol.records.writer import Producer, build_batch
 
 NO_PRODUCER = Producer(-1, -1)
 

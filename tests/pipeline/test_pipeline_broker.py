@@ -10,11 +10,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.patience import SECONDS_MAX
 
+from ottla.client import requests
+from ottla.client.blocking.broker_client import BrokerClient, client_for
+from ottla.client.blocking.wire import Wire
 from ottla.client.client_security import BadClientSecurity
 from ottla.client.cluster import NoBroker, Refused
-from ottla.pipeline import requests
-from ottla.pipeline.broker import EARLIEST, LATEST, BrokerClient, client_for
-from ottla.pipeline.wire import Wire
+from ottla.client.offset_spec import EARLIEST, LATEST
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.frames import response_frame
 from ottla.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -68,9 +69,9 @@ class TestTopics:
         create(node.bootstrap, "listed", 3)
         found = client.topics(["listed", "nowhere"])
         assert list(found) == ["listed"]
-        assert found["listed"].partitions == 3
+        assert found["listed"].partitions == (0, 1, 2)
         assert found["listed"].topic_id != bytes(16)
-        assert not found["listed"].internal
+        assert not found["listed"].is_internal
         assert client.topics(None)["listed"] == found["listed"]
 
     def test_empty_broker_list_in_metadata_is_retried(self, node, client, monkeypatch):
@@ -79,17 +80,17 @@ class TestTopics:
         produce(node.bootstrap, "again", 3)
         client.leader(TopicPartition("again", 0))
         asked = []
-        original = client._metadata
+        original = client._load_metadata
 
         def metadata(names):
             reply = original(names)
             asked.append(names)
             if len(asked) < 4:
-                client._addresses = {}
+                client._metadata.nodes = {}
             return reply
 
-        monkeypatch.setattr(client, "_metadata", metadata)
-        client._addresses = {}
+        monkeypatch.setattr(client, "_load_metadata", metadata)
+        client._metadata.nodes = {}
         request = requests.describe_log_dirs({"again": range(1)})
         sizes = dict(requests.read_sizes(client.call(request, node=1)))
         assert sizes[TopicPartition("again", 0)] > 0
@@ -183,12 +184,12 @@ class TestClients:
     def test_connection_closed_while_idle_is_reopened(self, node, client):
         client.topics([])
         for line in client._lines.values():
-            line.wire._socket.shutdown(socket.SHUT_RDWR)
+            line.wire._stream.shutdown(socket.SHUT_RDWR)
         assert client.topics(["none-such"]) == {}
 
     def test_lent_connection_is_reused_unless_a_reply_is_outstanding(self, node, client):
         client.topics([])
-        (node_id,) = client._addresses
+        (node_id,) = client._metadata.nodes
         with client.lend(node_id) as first:
             first.ask(MetadataRequest())
         with client.lend(node_id) as second, client.lend(node_id) as third:

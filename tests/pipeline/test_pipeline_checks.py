@@ -8,17 +8,18 @@ import pyarrow as pa
 import pytest
 from source_cluster import wait_until
 
-from ottla.pipeline import checks
-from ottla.pipeline.audit import Account, Problem
-from ottla.pipeline.broker import LATEST, client_for
-from ottla.pipeline.checks import audit
-from ottla.pipeline.encode import Cells, Columns, HeaderCells, encode_rows
-from ottla.pipeline.options import SourceOptions
-from ottla.pipeline.produce import ProduceOptions, RawProducer
+from ottla.client.blocking.broker_client import client_for
+from ottla.client.blocking.raw_producer import ProduceOptions, RawProducer
+from ottla.client.offset_spec import LATEST
+from ottla.formats.batch_encoder import Cells, Columns, HeaderCells, encode_rows
 from ottla.protocol.records.batch import MAGIC, MAGIC_AT, batches, read_header
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.writer import Producer as BatchProducer
 from ottla.protocol.types import TopicPartition
+from ottla.spark import checks
+from ottla.spark.audit import Account, Problem
+from ottla.spark.checks import audit
+from ottla.spark.options import SourceOptions
 from record_tools import patch_offset
 
 TRANSACTIONS = (("commit", 3), ("abort", 2), ("commit", 1))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipeline.arrow import TYPES, BadBatch, record_batches
-from ottla.pipeline.decode import Chunk, next_offset
+from ottla.client.fetched import Chunk, next_offset
+from ottla.formats.arrow_batches import TYPES, BadBatch, record_batches
 from ottla.protocol.records.batch import Compression, batches, patch_crc, read_header
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record, read_records

@@ -9,12 +9,19 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from test_pipeline_broker import create, produce, settings
 from tests.patience import SECONDS_MAX
 
+from ottla.client.blocking import range_fetch
+from ottla.client.blocking.broker_client import BrokerClient
+from ottla.client.blocking.range_fetch import (
+    DataLost,
+    OutOfRange,
+    ReadStalled,
+    TopicRecreated,
+    fetch_batches,
+)
+from ottla.client.blocking.wire import Wire
 from ottla.client.cluster import NoBroker, Refused
-from ottla.pipeline import fetch
-from ottla.pipeline.arrow import record_batches
-from ottla.pipeline.broker import LATEST, BrokerClient
-from ottla.pipeline.fetch import DataLost, OutOfRange, ReadStalled, TopicRecreated, fetch_batches
-from ottla.pipeline.wire import Wire
+from ottla.client.offset_spec import LATEST
+from ottla.formats.arrow_batches import record_batches
 from ottla.protocol.types import TopicPartition
 from ottla.testing import run_cluster, run_node
 
@@ -93,7 +100,7 @@ class TestRanges:
         def post(wire, request):
             posted.append(request)
             if len(posted) % 3 == 0:
-                wire._socket.close()
+                wire._stream.close()
             original(wire, request)
 
         monkeypatch.setattr(Wire, "post", post)
@@ -151,7 +158,7 @@ class TestLosses:
     def test_range_beyond_the_log_end_raises_read_stalled(self, node, client, monkeypatch):
         create(node.bootstrap, "stalled")
         produce(node.bootstrap, "stalled", 3)
-        monkeypatch.setattr(fetch, "READ_TIMEOUT_MS", 200)
+        monkeypatch.setattr(range_fetch, "READ_TIMEOUT_MS", 200)
         with pytest.raises(ReadStalled, match="stalled-0: no records at offset 3"):
             values(client, TopicPartition("stalled", 0), 0, 4)
 
@@ -175,14 +182,14 @@ class TestGaps:
         """The reply for a gap at the end of a range: no records, and a higher readable end."""
         create(node.bootstrap, "gap")
         produce(node.bootstrap, "gap", 3)
-        original = fetch._partition_of
+        original = range_fetch._partition_of
 
         def emptied(reply, partition):
             found = original(reply, partition)
             found.records = b""
             return found
 
-        monkeypatch.setattr(fetch, "_partition_of", emptied)
+        monkeypatch.setattr(range_fetch, "_partition_of", emptied)
         assert values(client, TopicPartition("gap", 0), 0, 3) == []
 
 

@@ -14,13 +14,13 @@ from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.cli.pipeline_table import _stopping
+from ottla.cli.commands.pipeline_table import _stopping
+from ottla.client.blocking.broker_client import ClientSettings
 from ottla.client.cluster import NoBroker
-from ottla.pipeline.options import ClientSettings
-from ottla.pipeline.project import write_project
-from ottla.pipeline.reach import check_reach
-from ottla.pipeline.runner import FlowEvent, Outcomes, cause_of
-from ottla.pipeline.spark_output import START_LIMIT, into, keep_details
+from ottla.spark.project import write_project
+from ottla.spark.reach import check_reach
+from ottla.spark.runner import FlowEvent, Outcomes, cause_of
+from ottla.spark.spark_output import START_LIMIT, into, keep_details
 
 REACH_S = 10.0
 
@@ -49,8 +49,8 @@ def test_unreachable_broker_is_reported_in_time_with_address_and_origin(nowhere)
 def test_command_reports_an_unreachable_broker_before_it_starts_spark(
     tmp_path, nowhere, command, monkeypatch
 ):
-    monkeypatch.setattr("ottla.pipeline.reach.REACH_MS", 300)
-    monkeypatch.setattr("ottla.cli.pipeline_table.check_spark", lambda: None)
+    monkeypatch.setattr("ottla.spark.reach.REACH_MS", 300)
+    monkeypatch.setattr("ottla.cli.commands.pipeline_table.check_spark", lambda: None)
     monkeypatch.chdir(tmp_path)
     declared = tmp_path / "orders.yaml"
     declared.write_text(f"topic: orders\nbootstrap: {nowhere}\ntable: {{path: t}}\n")
@@ -73,7 +73,7 @@ def test_output_of_started_processes_goes_to_the_log(tmp_path):
     script = f"""
 import subprocess, sys
 from pathlib import Path
-from ottla.pipeline.spark_output import into
+from ottla.spark.spark_output import into
 print("before", flush=True)
 noise = [sys.executable, "-c", "import sys; print('noise'); print('warning', file=sys.stderr)"]
 with into(Path({str(log)!r})):
@@ -114,8 +114,8 @@ def test_stream_is_started_again_if_a_process_did_not_start_in_time(
 ):
     from pyspark.errors import StreamingQueryException
 
-    from ottla.pipeline import tables
-    from ottla.pipeline.table_job import parse_job
+    from ottla.tables import table_writer
+    from ottla.tables.job import parse_job
 
     seen = []
 
@@ -125,23 +125,23 @@ def test_stream_is_started_again_if_a_process_did_not_start_in_time(
                 raise StreamingQueryException(message)
 
     monkeypatch.setattr(
-        tables, "start_table", lambda spark, job, take_over: seen.append(job) or Query()
+        table_writer, "start_table", lambda spark, job, take_over: seen.append(job) or Query()
     )
     job = parse_job({"topic": "t", "table": {"path": "x"}})
     if starts is None:
         with pytest.raises(StreamingQueryException):
-            tables.run_table(None, job)
+            table_writer.run_table(None, job)
         assert len(seen) == failures
     else:
-        tables.run_table(None, job)
+        table_writer.run_table(None, job)
         assert len(seen) == starts
 
 
 def test_table_job_behind_spark_connect_is_rejected_in_one_line():
     from pyspark.sql.connect.session import SparkSession
 
-    from ottla.pipeline.table_job import BadJob, parse_job
-    from ottla.pipeline.tables import run_table
+    from ottla.tables.job import BadJob, parse_job
+    from ottla.tables.table_writer import run_table
 
     remote = object.__new__(SparkSession)
     with pytest.raises(BadJob, match="do not run behind Spark Connect") as raised:

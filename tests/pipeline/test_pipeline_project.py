@@ -10,10 +10,10 @@ from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.cli.pipeline_progress import Lags, lag_of
-from ottla.pipeline.project import BadProject, FlowProgress, Project, Run, write_project
-from ottla.pipeline.runner import FlowEvent, _cause, read_event
+from ottla.cli.commands.pipeline_progress import Lags, lag_of
 from ottla.protocol.types import TopicPartition
+from ottla.spark.project import BadProject, FlowProgress, Project, Run, write_project
+from ottla.spark.runner import FlowEvent, _cause, read_event
 
 
 @pytest.fixture
@@ -81,7 +81,8 @@ def test_lag_is_computed_for_known_partitions():
 
 def test_progress_reports_rate_lag_and_time_to_catch_up(project, monkeypatch):
     monkeypatch.setattr(
-        "ottla.cli.pipeline_progress.latest", lambda flows, at: {TopicPartition("t", 0): 1100}
+        "ottla.cli.commands.pipeline_progress.latest",
+        lambda flows, at: {TopicPartition("t", 0): 1100},
     )
     lags = Lags(project, "broker:9092")
     assert lags.lines(lags.samples()) == []

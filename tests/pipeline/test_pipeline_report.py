@@ -6,11 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.cli.progress import duration
-from ottla.pipeline import history
-from ottla.pipeline.history import Sample, rates, seconds_to_catch_up
-from ottla.pipeline.project import Project, write_project
-from ottla.pipeline.report import page, thinned
+from ottla.cli.terminal.progress import duration
+from ottla.spark import history
+from ottla.spark.history import Sample, rates, seconds_to_catch_up
+from ottla.spark.project import Project, write_project
+from ottla.spark.report import page, thinned
 
 
 def samples(count: int, flow: str = "orders") -> list[Sample]:

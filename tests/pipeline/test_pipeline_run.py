@@ -16,7 +16,7 @@ from source_cluster import SourceCluster, wait_until
 from spark_session import java_missing
 from standalone import JAVA_OPTIONS, executors_started, kill_executor, run_standalone
 
-from ottla.pipeline.project import write_project
+from ottla.spark.project import write_project
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
 

@@ -11,17 +11,18 @@ from source_cluster import ROWS, read_all
 from test_pipeline_broker import settings
 from tests.patience import SECONDS_MAX
 
-from ottla.pipeline import tier
-from ottla.pipeline.arrow import BadBatch, record_batches
-from ottla.pipeline.broker import LATEST, BrokerClient
-from ottla.pipeline.fetch import DataLost, TopicRecreated, fetch_batches
-from ottla.pipeline.options import SourceOptions
-from ottla.pipeline.source import BatchReader
-from ottla.pipeline.tier import TierMissing, TierReader, layout_of
+from ottla.client.blocking.broker_client import BrokerClient
+from ottla.client.blocking.range_fetch import DataLost, TopicRecreated, fetch_batches
+from ottla.client.offset_spec import LATEST
+from ottla.formats.arrow_batches import BadBatch, record_batches
 from ottla.protocol.records.batch import batches
 from ottla.protocol.types import TopicPartition, Uuid
 from ottla.runtime.disk import RealDisk
-from ottla.storage.files import LogFiles
+from ottla.spark import tier
+from ottla.spark.options import SourceOptions
+from ottla.spark.source import BatchReader
+from ottla.spark.tier import TierMissing, TierReader, layout_of
+from ottla.storage.log.files import LogFiles
 from ottla.testing import run_node
 
 AT = TopicPartition("backfill", 0)

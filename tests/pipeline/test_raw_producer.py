@@ -9,10 +9,16 @@ from confluent_kafka import TopicPartition as Assigned
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.patience import SECONDS_MAX
 
+from ottla.client.blocking.broker_client import BrokerClient
+from ottla.client.blocking.raw_producer import Fenced, ProduceOptions, RawProducer, Region
 from ottla.client.cluster import Refused
-from ottla.pipeline.broker import LATEST, BrokerClient
-from ottla.pipeline.encode import Cells, Columns, HeaderCells, Region, encode_rows
-from ottla.pipeline.produce import Fenced, ProduceOptions, RawProducer
+from ottla.client.offset_spec import LATEST
+from ottla.formats.batch_encoder import (
+    Cells,
+    Columns,
+    HeaderCells,
+    encode_rows,
+)
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.types import TopicPartition
 from ottla.testing import run_cluster, run_node

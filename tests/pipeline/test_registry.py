@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_server import RegistryServer, basic, run_registry
 
-from ottla.pipeline.avro_values import BadSchema
-from ottla.pipeline.registry import (
+from ottla.formats.registry_client import (
     SCHEMAS_MAX,
     BadFrame,
     BadRegistrySettings,
@@ -27,7 +26,8 @@ from ottla.pipeline.registry import (
     framed,
     schema_id,
 )
-from ottla.pipeline.registry_values import RegistryValues, subject_values
+from ottla.formats.registry_values import RegistryValues, subject_values
+from ottla.formats.schema_bounds import BadSchema
 
 V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 V2 = {

@@ -17,18 +17,18 @@ from registry_server import RegistryServer, run_registry
 from source_cluster import SourceCluster, read_all
 from tests.patience import SECONDS_MAX
 
-from ottla.pipeline.avro_values import BadSchema
-from ottla.pipeline.decoding import KEY_REASON, _registry_values, decode_batch, decode_keys
-from ottla.pipeline.option_values import OptionError
-from ottla.pipeline.options import SinkOptions, SourceOptions
-from ottla.pipeline.protobuf_writer import declared_name, message_encoder, message_of
-from ottla.pipeline.registry import framed
-from ottla.pipeline.rows import BadRow
-from ottla.pipeline.sink import SinkTask, Task
-from ottla.pipeline.sink_encoding import encode_batches
-from ottla.pipeline.source import BatchReader
-from ottla.pipeline.source_decoding import BadValue, source_schema
-from ottla.pipeline.table_job import KEY_COLUMN, REASON_COLUMN, BadJob, TableJob, parse_job
+from ottla.formats.protobuf_writer import declared_name, message_encoder, message_of
+from ottla.formats.registry_client import framed
+from ottla.formats.schema_bounds import BadSchema
+from ottla.spark.option_values import OptionError
+from ottla.spark.options import SinkOptions, SourceOptions
+from ottla.spark.rows import BadRow
+from ottla.spark.sink_encoding import encode_batches
+from ottla.spark.sink_task import SinkTask, Task
+from ottla.spark.source import BatchReader
+from ottla.spark.source_decoding import BadValue, source_schema
+from ottla.tables.job import KEY_COLUMN, REASON_COLUMN, BadJob, TableJob, parse_job
+from ottla.tables.value_decoding import KEY_REASON, _registry_values, decode_batch, decode_keys
 
 V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 V2 = {

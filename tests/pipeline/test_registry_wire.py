@@ -16,8 +16,8 @@ from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
-from ottla.pipeline.protobuf_writer import message_of
-from ottla.pipeline.registry import framed
+from ottla.formats.protobuf_writer import message_of
+from ottla.formats.registry_client import framed
 from ottla.testing import Cluster
 
 V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.client.partitioner import partition_of_key
-from ottla.pipeline.encode import (
+from ottla.formats.batch_encoder import (
     Cells,
     Columns,
     HeaderCells,

@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 
 from ottla.client.partitioner import partition_of_key
-from ottla.pipeline.encode import Cells, encode_rows
-from ottla.pipeline.rows import BadRow, SinkRows, cells_of, sink_rows
+from ottla.formats.batch_encoder import Cells, encode_rows
 from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.records.writer import encode_records
 from ottla.protocol.types import TopicPartition
+from ottla.spark.rows import BadRow, SinkRows, cells_of, sink_rows
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 COUNTS = {"orders": 3, "clicks": 2}

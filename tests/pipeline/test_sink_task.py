@@ -9,13 +9,13 @@ from confluent_kafka import TopicPartition as Assigned
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.patience import SECONDS_MAX
 
+from ottla.client.blocking.raw_producer import Fenced, RawProducer
 from ottla.client.cluster import Refused
-from ottla.pipeline import sink
-from ottla.pipeline.markers import Marker, Markers, marker_key, marker_record
-from ottla.pipeline.option_values import OptionError
-from ottla.pipeline.options import SinkOptions
-from ottla.pipeline.produce import Fenced, RawProducer
-from ottla.pipeline.sink import (
+from ottla.spark import sink_task
+from ottla.spark.markers import Marker, Markers, marker_key, marker_record
+from ottla.spark.option_values import OptionError
+from ottla.spark.options import SinkOptions
+from ottla.spark.sink_task import (
     MarkersMissing,
     Outdated,
     RowsDiffer,
@@ -141,8 +141,8 @@ def test_replay_with_another_number_of_rows_fails(node, topic, options):
 
 def test_marker_without_row_count_is_accepted(node, topic, options):
     once = options(delivery="exactly-once")
-    client = sink.client_for(once.client)
-    producer = RawProducer(client, sink._produce_options(once, None))
+    client = sink_task.client_for(once.client)
+    producer = RawProducer(client, sink_task._produce_options(once, None))
     producer.open()
     key = marker_key("of before", 0)
     place = Markers(client, once.marker_topic).place(key)
@@ -199,7 +199,7 @@ def test_zombie_cannot_commit_after_its_replay(node, topic, options):
 def test_new_process_finds_existing_markers(node, topic, options, monkeypatch):
     once = options(delivery="exactly-once")
     SinkTask(once, Task("old", 0, 5)).write(rows("a"))
-    monkeypatch.setattr(sink, "_markers", {})
+    monkeypatch.setattr(sink_task, "_markers", {})
     SinkTask(once, Task("old", 0, 5)).write(rows("a"))
     assert committed(node, topic) == ["a"]
 
@@ -211,7 +211,7 @@ def test_atomic_batches_use_one_transaction(node, topic, options, monkeypatch):
     for _ in range(2):
         write_gathered(whole, Task("all", 0, 0), parts)
     assert committed(node, topic) == ["0", "1", "2"]
-    monkeypatch.setattr(sink, "GATHERED_BYTES_MAX", 10)
+    monkeypatch.setattr(sink_task, "GATHERED_BYTES_MAX", 10)
     with pytest.raises(TooLarge, match="atomicBatches"):
         SinkTask(whole, Task("all", 0, 1)).gather(rows("longer than ten"))
 
@@ -360,8 +360,8 @@ def test_markers_are_found_after_their_topic_has_more_partitions(node, topic, op
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     for future in admin.create_partitions([NewPartitions(f"{topic}-markers", 13)]).values():
         future.result(SECONDS_MAX)
-    sink.client_for(once.client).forget(f"{topic}-markers")
-    monkeypatch.setattr(sink, "_markers", {})
+    sink_task.client_for(once.client).forget(f"{topic}-markers")
+    monkeypatch.setattr(sink_task, "_markers", {})
     for number in range(12):
         SinkTask(once, Task("grown", number, 3)).write(rows(f"{number}"))
     assert committed(node, topic) == sorted(map(str, range(12)))
@@ -404,19 +404,19 @@ def test_marker_is_found_behind_the_open_transaction_of_another_sink(
 ):
     """A killed task leaves its transaction open, and others share the partition of its marker."""
     once = options(delivery="exactly-once")
-    client = sink.client_for(once.client)
+    client = sink_task.client_for(once.client)
     key = marker_key("behind", 0)
     place = Markers(client, once.marker_topic).place(key)
-    killed = RawProducer(client, sink._produce_options(once, "killed"))
+    killed = RawProducer(client, sink_task._produce_options(once, "killed"))
     killed.open()
     killed.send({place: [marker_record(key, Marker(8)), marker_record(b"killed/0", Marker(1))]})
-    aborted = RawProducer(client, sink._produce_options(once, "aborted"))
+    aborted = RawProducer(client, sink_task._produce_options(once, "aborted"))
     aborted.open()
     aborted.send({place: [marker_record(key, Marker(9))]})
     aborted.abort()
     for _ in range(2):
         SinkTask(once, Task("behind", 0, 7)).write(rows("a"))
-    monkeypatch.setattr(sink, "_markers", {})
+    monkeypatch.setattr(sink_task, "_markers", {})
     SinkTask(once, Task("behind", 0, 7)).write(rows("a"))
     SinkTask(once, Task("behind", 0, 8)).write(rows("b"))
     killed.abort()

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ottla.pipeline import small_files
-from ottla.pipeline.small_files import SMALL_BYTES, Compaction, DataFile, choose
-from ottla.pipeline.table_files import LocalFiles
+from ottla.tables import compaction
+from ottla.tables.compaction import SMALL_BYTES, Compaction, DataFile, choose
+from ottla.tables.files import LocalFiles
 
 
 class Crash(Exception):
@@ -105,9 +105,9 @@ def test_large_files_are_not_merged_and_a_merge_has_a_limit(monkeypatch):
     large = [DataFile(f"ottla_batch={each}/part.parquet", SMALL_BYTES) for each in range(5)]
     assert choose([*large, *small], 5) == small
     assert choose([*large, *small[1:]], 5) == []
-    monkeypatch.setattr(small_files, "MERGE_BYTES_MAX", 35)
+    monkeypatch.setattr(compaction, "MERGE_BYTES_MAX", 35)
     assert choose(small, 5) == small[:3]
-    monkeypatch.setattr(small_files, "MERGE_BYTES_MAX", 5)
+    monkeypatch.setattr(compaction, "MERGE_BYTES_MAX", 5)
     assert choose(small, 5) == small[:2]
 
 
@@ -151,4 +151,4 @@ def test_crash_at_any_step_neither_loses_nor_duplicates_rows(
     compact(tmp_path, before=4, files_min=4)
     assert rows(tmp_path) == expected
     assert len(list(tmp_path.glob("day=0/**/*.parquet"))) == 1
-    assert not (tmp_path / small_files._PLAN).exists()
+    assert not (tmp_path / compaction._PLAN).exists()

@@ -16,9 +16,9 @@ from pyspark.sql.types import (
 )
 from source_cluster import SourceCluster, read_all, recently
 
-from ottla.pipeline.columns import BadSchema, chosen_columns, full_schema
-from ottla.pipeline.option_values import OptionError
-from ottla.pipeline.survey import DataLoss
+from ottla.spark.columns import BadSchema, chosen_columns, full_schema
+from ottla.spark.data_loss import DataLoss
+from ottla.spark.option_values import OptionError
 
 DAY_MS = 86_400_000
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from ottla.pipeline.offsets import Ago, AtOffsets, AtTimestamp, AtTimestamps, Edge
-from ottla.pipeline.option_values import OptionError
-from ottla.pipeline.options import (
+from ottla.protocol.types import TopicPartition
+from ottla.spark.option_values import OptionError
+from ottla.spark.options import (
     Assign,
     Delivery,
     Limits,
@@ -19,7 +19,7 @@ from ottla.pipeline.options import (
     Tier,
     include_headers,
 )
-from ottla.protocol.types import TopicPartition
+from ottla.spark.stream_offsets import Ago, AtOffsets, AtTimestamp, AtTimestamps, Edge
 
 BASE = {"kafka.bootstrap.servers": "one:9092, two:9092", "subscribe": "a"}
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)

@@ -4,25 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.pipeline.offsets import (
-    Ago,
-    AtOffsets,
-    AtTimestamp,
-    AtTimestamps,
-    BadStreamOffset,
-    Boundary,
-    Edge,
-    StreamOffset,
-    from_json,
-    stream_offset,
-    to_json,
-)
-from ottla.pipeline.option_values import OptionError
-from ottla.pipeline.options import Assign, Limits, Pattern, Splitting, Subscribe
-from ottla.pipeline.plan import (
+from ottla.client.offset_spec import Range
+from ottla.protocol.types import TopicPartition
+from ottla.spark.option_values import OptionError
+from ottla.spark.options import Assign, Limits, Pattern, Splitting, Subscribe
+from ottla.spark.plan import (
     Cause,
     Loss,
-    Range,
     Topic,
     View,
     advance,
@@ -42,7 +30,19 @@ from ottla.pipeline.plan import (
     share_rows,
     trim,
 )
-from ottla.protocol.types import TopicPartition
+from ottla.spark.stream_offsets import (
+    Ago,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    BadStreamOffset,
+    Boundary,
+    Edge,
+    StreamOffset,
+    from_json,
+    stream_offset,
+    to_json,
+)
 
 A0, A1, A2 = (TopicPartition("a", number) for number in range(3))
 B0 = TopicPartition("b", 0)

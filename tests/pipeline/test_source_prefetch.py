@@ -11,13 +11,13 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 from source_cluster import Crash, Engine, SourceCluster, read_all
 
-from ottla.pipeline.columns import full_schema
-from ottla.pipeline.offsets import BadStreamOffset, from_json
-from ottla.pipeline.options import SourceOptions
-from ottla.pipeline.plan import Range
-from ottla.pipeline.prefetch import collect, is_small
-from ottla.pipeline.source import StreamReader, survives_arrow
+from ottla.client.offset_spec import Range
 from ottla.protocol.types import TopicPartition
+from ottla.spark.columns import full_schema
+from ottla.spark.options import SourceOptions
+from ottla.spark.prefetch import collect, is_small
+from ottla.spark.stream_offsets import BadStreamOffset, from_json
+from ottla.spark.stream_reader import StreamReader, survives_arrow
 
 
 def options(**given: str) -> SourceOptions:
@@ -187,7 +187,7 @@ def test_failed_prefetch_is_left_to_tasks(
     topic = cluster.create(partitions=2)
     cluster.produce(topic, range(2), 0)
     cluster.produce(topic, range(2, 5), 1)
-    monkeypatch.setattr("ottla.pipeline.source.fetch_range", fail)
+    monkeypatch.setattr("ottla.spark.stream_reader.fetch_range", fail)
     engine = cluster.engine(subscribe=topic, startingOffsets="earliest")
     assert plan_of(engine) == [2, 3]
     assert engine.values == list("01234")
@@ -199,7 +199,7 @@ def test_spark_without_the_private_class_reads_in_tasks(
     topic = cluster.create(partitions=2)
     cluster.produce(topic, range(2), 0)
     cluster.produce(topic, range(2, 5), 1)
-    monkeypatch.setattr("ottla.pipeline.source.HAS_PREFETCH", False)
+    monkeypatch.setattr("ottla.spark.stream_reader.HAS_PREFETCH", False)
     assert plan_of(cluster.engine(subscribe=topic, startingOffsets="earliest")) == [2, 3]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from source_cluster import Crash, Engine, SourceCluster, plan_tasks
 
-from ottla.pipeline.offsets import from_json
+from ottla.spark.stream_offsets import from_json
 
 
 class TaskEngine(Engine):

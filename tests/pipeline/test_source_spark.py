@@ -7,8 +7,8 @@ import pytest
 from source_cluster import SourceCluster, recently, wait_until
 from source_table import Table
 
-from ottla.pipeline.progress import GroupOffsets
-from ottla.pipeline.source import StreamReader
+from ottla.spark.progress import GroupOffsets
+from ottla.spark.stream_reader import StreamReader
 from pyspark_ottla import DefaultSource
 
 if TYPE_CHECKING:

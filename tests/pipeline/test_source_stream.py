@@ -16,11 +16,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from source_cluster import Crash, Engine, SourceCluster, wait_until
 
-from ottla.pipeline.offsets import from_json
-from ottla.pipeline.option_values import OptionError
-from ottla.pipeline.progress import GroupOffsets, ends_of
-from ottla.pipeline.survey import DataLoss
 from ottla.protocol.types import TopicPartition
+from ottla.spark.data_loss import DataLoss
+from ottla.spark.option_values import OptionError
+from ottla.spark.progress import GroupOffsets, ends_of
+from ottla.spark.stream_offsets import from_json
 
 STEPS = ["initial", "latest", "logged", "planned", "read", "written", "committed"]
 

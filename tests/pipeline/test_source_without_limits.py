@@ -5,6 +5,8 @@ import json
 import pytest
 from source_cluster import Crash, Engine, SourceCluster
 
+from ottla.spark.stream_reader import Spark41StreamReader
+
 
 class EngineWithoutLimits(Engine):
     """Spark 4.1: the end of a batch is requested first, without its start.
@@ -12,6 +14,8 @@ class EngineWithoutLimits(Engine):
     After a restart the last end of the checkpoint is passed to ``partitions``, twice. An
     AvailableNow query requests its only end before that.
     """
+
+    READER = Spark41StreamReader
 
     def restart(self, *, available_now: bool = False, **options: object) -> "EngineWithoutLimits":
         super().restart(**options)
@@ -35,11 +39,6 @@ class EngineWithoutLimits(Engine):
         self._step("logged")
         self._run(len(self.offsets) - 1)
         return True
-
-
-@pytest.fixture(autouse=True)
-def without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.pipeline.source.HAS_READ_LIMITS", False)
 
 
 def engine(cluster: SourceCluster, **options: object) -> EngineWithoutLimits:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ottla.pipeline.spark_home import link_home, use_installed_pyspark
+from ottla.spark.spark_home import link_home, use_installed_pyspark
 
 INSTALLED = Path(pyspark.__file__).parent
 

@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from tests.patience import SECONDS_MAX
 
-from ottla.pipeline.table_job import parse_job
-from ottla.pipeline.tables import run_table
+from ottla.tables.job import parse_job
+from ottla.tables.table_writer import run_table
 from ottla.testing import Cluster, run_node
 
 if TYPE_CHECKING:

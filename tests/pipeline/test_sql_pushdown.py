@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.pipeline.arrow import TYPES
-from ottla.pipeline.sql_columns import columns_of
-from ottla.pipeline.sql_pushdown import TIME_MAX_MS, TopicFilter
-from ottla.pipeline.sql_scan import SOURCE_COLUMNS
-from ottla.pipeline.sql_session import quote_offset, tables_of
+from ottla.formats.arrow_batches import TYPES
+from ottla.sql.pushdown import TIME_MAX_MS, TopicFilter
+from ottla.sql.scan import SOURCE_COLUMNS
+from ottla.sql.session import quote_offset, tables_of
+from ottla.sql.used_columns import columns_of
 
 SCHEMA = pa.schema([pa.field(each, TYPES[each]) for each in SOURCE_COLUMNS])
 SECOND = 1_000_000

@@ -23,10 +23,9 @@ from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
-from ottla.pipeline.broker import BrokerClient
-from ottla.pipeline.options import ClientSettings
-from ottla.pipeline.sql_session import SqlFailed, SqlOptions, SqlSession
-from ottla.pipeline.sql_topics import TopicFormats
+from ottla.client.blocking.broker_client import BrokerClient, ClientSettings
+from ottla.sql.session import SqlFailed, SqlOptions, SqlSession
+from ottla.sql.topics import TopicFormats
 from ottla.testing import Cluster
 
 PARTITIONS = 3

@@ -18,10 +18,10 @@ from source_cluster import SourceCluster, wait_until
 from test_table_values import descriptors, order
 from tests.patience import SECONDS_MAX
 
-from ottla.pipeline.registry import framed
-from ottla.pipeline.runner import cause_of
-from ottla.pipeline.table_job import parse_job
-from ottla.pipeline.tables import run_table, start_table
+from ottla.formats.registry_client import framed
+from ottla.spark.runner import cause_of
+from ottla.tables.job import parse_job
+from ottla.tables.table_writer import run_table, start_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

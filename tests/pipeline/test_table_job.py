@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.pipeline.table_job import BadJob, TableFormat, ValueFormat, parse_job
+from ottla.tables.job import BadJob, TableFormat, ValueFormat, parse_job
 
 DELTA = {"format": "delta", "path": "x"}
 WHOLE = {"topic": "orders", "table": {"path": "tables/orders"}}

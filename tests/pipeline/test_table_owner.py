@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from ottla.pipeline.table_files import BatchDirectories, LocalFiles
-from ottla.pipeline.table_owner import NotOwner, Progress, TableOwner, check_newest, read_progress
+from ottla.tables.files import BatchDirectories, LocalFiles
+from ottla.tables.owner import NotOwner, Progress, TableOwner, check_newest, read_progress
 
 
 def add_batch(table, number, partition="day=1"):

@@ -13,9 +13,9 @@ from orders_table import Table, orders
 from pyspark.errors import StreamingQueryException
 from source_cluster import SourceCluster
 
-from ottla.pipeline.runner import cause_of
-from ottla.pipeline.table_job import BadJob
-from ottla.pipeline.table_owner import NotOwner
+from ottla.spark.runner import cause_of
+from ottla.tables.job import BadJob
+from ottla.tables.owner import NotOwner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,10 +3,11 @@
 import pytest
 from pyspark.sql.types import StructType
 
-from ottla.pipeline.lakehouse import NoRuntime, settings_for
-from ottla.pipeline.maintenance import is_due, statements
-from ottla.pipeline.merge_plan import merge_statement, quoted_table
-from ottla.pipeline.schema_change import (
+from ottla.formats.sql_names import spark_table
+from ottla.tables.job import MaintenanceSpec, TableFormat
+from ottla.tables.lakehouse import NoRuntime, settings_for
+from ottla.tables.maintenance import is_due, statements
+from ottla.tables.schema_change import (
     ColumnType,
     Misfit,
     SchemaChange,
@@ -14,7 +15,7 @@ from ottla.pipeline.schema_change import (
     alterations,
     compare,
 )
-from ottla.pipeline.table_job import MaintenanceSpec, TableFormat
+from ottla.tables.targets import merge_statement
 
 HOUR = 3_600_000
 
@@ -102,7 +103,7 @@ def test_merge_of_keys_alone_has_nothing_to_replace():
 
 
 def test_names_are_quoted():
-    assert quoted_table("lake.my shop.orders") == "`lake`.`my shop`.`orders`"
+    assert spark_table("lake.my shop.orders") == "`lake`.`my shop`.`orders`"
     text = merge_statement("t", "s", ["x`y"], ["x`y"], ["x`y"])
     assert "t.`x``y` = s.`x``y`" in text
 
@@ -132,7 +133,9 @@ def test_wider_types_widen_columns_of_iceberg_only():
     widened = compare(table, rows, TableFormat.ICEBERG)
     assert alterations("t", widened) == ["ALTER TABLE t ALTER COLUMN `a` TYPE bigint"]
     for format in (TableFormat.DELTA, TableFormat.PARQUET):
-        assert compare(table, rows, format).misfits == (Misfit("a", "bigint", "int"),)
+        assert compare(table, rows, format).misfits == (
+            Misfit("a", "bigint", "int", ("a",), "int"),
+        )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +144,7 @@ def test_wider_types_widen_columns_of_iceberg_only():
 )
 def test_other_types_are_misfits(table, rows):
     change = compare(columns(a=table), columns(a=rows), TableFormat.ICEBERG)
-    assert change.misfits == (Misfit("a", rows, table),)
+    assert change.misfits == (Misfit("a", rows, table, ("a",), table),)
     assert str(change.misfits[0]) == f"column a is {rows} in the job and {table} in the table"
 
 
@@ -178,7 +181,7 @@ def test_maintenance_of_iceberg_rewrites_expires_and_removes_orphans():
         spec, TableFormat.ICEBERG, "lake.shop.o'x", 8, 48 * HOUR + 7
     )
     assert rewrite == (
-        "CALL `lake`.system.rewrite_data_files(table => 'shop.o''x', "
+        "CALL `lake`.system.rewrite_data_files(table => '`shop`.`o\\'x`', "
         "options => map('min-input-files', '8'))"
     )
     assert "older_than => TIMESTAMP '1970-01-02T23:00:00.007Z', retain_last => 1" in expire

@@ -13,10 +13,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.pipeline.avro_values import AvroValues, BadSchema
-from ottla.pipeline.decoding import decode_batch
-from ottla.pipeline.protobuf_values import ProtobufValues
-from ottla.pipeline.table_job import REASON_COLUMN
+from ottla.formats.avro_values import AvroValues
+from ottla.formats.protobuf_values import ProtobufValues
+from ottla.formats.schema_bounds import BadSchema
+from ottla.tables.job import REASON_COLUMN
+from ottla.tables.value_decoding import decode_batch
 
 ORDER = {
     "type": "record",

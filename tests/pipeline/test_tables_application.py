@@ -10,11 +10,11 @@ from pyspark.errors import PySparkException
 from source_cluster import SourceCluster, wait_until
 from tests.patience import SECONDS_MAX
 
-from ottla.pipeline.broker import client_for
-from ottla.pipeline.options import ClientSettings
-from ottla.pipeline.tables_application import TablesApplication
-from ottla.pipeline.topic_tables import Place, table_name
+from ottla.client.blocking.broker_client import ClientSettings, client_for
+from ottla.formats.sql_names import table_name
 from ottla.runtime.clock import SystemClock
+from ottla.tables.application import TablesApplication
+from ottla.tables.topic_tables import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ class Tables:
         self.cluster.produce(topic, [json.dumps({"id": each}) for each in numbers])
 
     def ids(self, topic: str) -> list[int]:
-        path = self.warehouse / table_name(topic, None)
+        path = self.warehouse / table_name(topic)
         try:
             rows = self.spark.read.parquet(str(path)).collect()
         except PySparkException:  # no file yet, or the first is being written

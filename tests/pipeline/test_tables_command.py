@@ -15,7 +15,7 @@ from spark_session import java_missing
 from standalone import JAVA_OPTIONS
 from tests.patience import SECONDS_MAX
 
-from ottla.pipeline.topic_tables import table_name
+from ottla.formats.sql_names import table_name
 
 pytestmark = [
     pytest.mark.nightly,
@@ -61,7 +61,7 @@ class Command:
         )
 
     def ids(self, topic: str) -> list[int]:
-        table = self.root / "lake" / table_name(topic, None)
+        table = self.root / "lake" / table_name(topic)
         files = [each for each in table.rglob("*.parquet") if is_visible(each.relative_to(table))]
         try:
             return sorted(row["id"] for each in files for row in pq.read_table(each).to_pylist())

@@ -19,12 +19,13 @@ from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
-from ottla.pipeline.registry import framed
-from ottla.pipeline.runner import cause_of
-from ottla.pipeline.small_files import Compaction
-from ottla.pipeline.spark_files import SparkFiles, spark_merge
-from ottla.pipeline.table_job import BadJob
-from ottla.pipeline.tables import load_job, newest_per_key
+from ottla.formats.registry_client import framed
+from ottla.spark.runner import cause_of
+from ottla.tables.compaction import Compaction
+from ottla.tables.hadoop_files import SparkFiles, spark_merge
+from ottla.tables.job import BadJob
+from ottla.tables.job_file import load_job
+from ottla.tables.table_writer import newest_per_key
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -288,7 +289,7 @@ def ottla(spark, monkeypatch):
         log.touch()
         yield spark
 
-    monkeypatch.setattr("ottla.cli.pipeline_table.table_session", session)
+    monkeypatch.setattr("ottla.cli.commands.pipeline_table.table_session", session)
 
     def run(file: Path, *options: str) -> Result:
         words = ["pipeline", "table", str(file), "--set", "spark.jars=x.jar", "-o", "json"]

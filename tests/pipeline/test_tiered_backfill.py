@@ -13,15 +13,15 @@ from test_pipeline_broker import settings
 from tests.patience import SECONDS_MAX
 
 from free_ports import free_ports
-from ottla.pipeline import tier, tiered_segments
-from ottla.pipeline.broker import BrokerClient
-from ottla.pipeline.fetch import fetch_batches
-from ottla.pipeline.option_values import OptionError
-from ottla.pipeline.options import SourceOptions
-from ottla.pipeline.source import BatchReader
-from ottla.pipeline.tier import TierMissing, TierReader, TierUnavailable
+from ottla.client.blocking.broker_client import BrokerClient
+from ottla.client.blocking.range_fetch import fetch_batches
 from ottla.protocol.records.batch import batches
 from ottla.protocol.types import TopicPartition
+from ottla.spark import tier, tiered_segments
+from ottla.spark.option_values import OptionError
+from ottla.spark.options import SourceOptions
+from ottla.spark.source import BatchReader
+from ottla.spark.tier import TierMissing, TierReader, TierUnavailable
 from ottla.testing import run_node
 
 TOPIC = "backfill"

@@ -7,10 +7,10 @@ from msgspec import structs
 
 from ottla.config.key_definition import Scope
 from ottla.config.key_table import KEYS as CONFIG_KEYS
-from ottla.pipeline import table_schedule
-from ottla.pipeline.table_job import BadJob, TableFormat, TableMode
-from ottla.pipeline.table_schedule import TableState, choose, finished, measured, merged, started
-from ottla.pipeline.topic_tables import KEYS, Place, job_of, jobs_of, key_expressions
+from ottla.tables import schedule
+from ottla.tables.job import BadJob, TableFormat, TableMode
+from ottla.tables.schedule import TableState, choose, finished, measured, merged, started
+from ottla.tables.topic_tables import KEYS, Place, job_of, jobs_of, key_expressions
 
 PLACE = Place("/lake", "b:9092", {"kafka.x": "y"})
 
@@ -103,7 +103,7 @@ def table(topic: str, **known: object) -> TableState:
     return structs.replace(TableState(topic), **known)
 
 
-def topics(starts: list[table_schedule.Start]) -> list[str]:
+def topics(starts: list[schedule.Start]) -> list[str]:
     return [each.topic for each in starts]
 
 
@@ -135,23 +135,23 @@ def test_failing_table_waits_longer_each_time_and_success_resets_it():
         assert topics(choose([state], 1, state.retry_at())) == ["a"]
         now = state.retry_at()
     assert waits[:3] == [5000, 10_000, 20_000]
-    assert waits[-1] == table_schedule.RETRY_MS_MAX
+    assert waits[-1] == schedule.RETRY_MS_MAX
     assert finished(state, "", now).retry_at() == now
 
 
 def test_turns_are_proportional_to_rates_within_bounds():
-    assert table_schedule.turn_ms(10, 20, 2) == table_schedule.TURN_MS
-    assert table_schedule.turn_ms(15, 20, 2) == int(table_schedule.TURN_MS * 1.5)
-    assert table_schedule.turn_ms(0, 20, 2) == table_schedule.TURN_MS_MIN
-    assert table_schedule.turn_ms(1000, 1000, 100) == table_schedule.TURN_MS_MAX
-    assert table_schedule.turn_ms(0, 0, 3) == table_schedule.TURN_MS
+    assert schedule.turn_ms(10, 20, 2) == schedule.TURN_MS
+    assert schedule.turn_ms(15, 20, 2) == int(schedule.TURN_MS * 1.5)
+    assert schedule.turn_ms(0, 20, 2) == schedule.TURN_MS_MIN
+    assert schedule.turn_ms(1000, 1000, 100) == schedule.TURN_MS_MAX
+    assert schedule.turn_ms(0, 0, 3) == schedule.TURN_MS
 
 
 def test_turn_ends_only_while_others_wait():
     running = started(table("a", lag=5), 0)
-    assert not table_schedule.is_turn_over(running, 100, True, 99)
-    assert table_schedule.is_turn_over(running, 100, True, 100)
-    assert not table_schedule.is_turn_over(running, 100, False, 10_000)
+    assert not schedule.is_turn_over(running, 100, True, 99)
+    assert schedule.is_turn_over(running, 100, True, 100)
+    assert not schedule.is_turn_over(running, 100, False, 10_000)
 
 
 def test_rate_is_what_producers_add():

@@ -1,7 +1,33 @@
-"""Spark through PySpark: topics as a data source and sink, tables, pipelines, audits.
+"""What programs import: Spark sessions with topics, tables, views and audits.
 
-The source and sinks of ``format("ottla")`` use a blocking client of their own (`broker.py`), which
-fetches raw batches (`fetch.py`) and decodes them with compiled code (`decode.py`, `arrow.py`). This
-package contains no broker code: a pipeline reads a cluster through its protocol or from the files
-of its log. Start reading at `source.py`; `sql_session.py` shows topics to DuckDB instead of Spark.
+    from ottla.pipeline import register_views, run_table
+
+A name is loaded on first use, because each needs another part of Spark. The code is in
+`ottla.spark` and `ottla.tables`. The modules of this package have the same names, one subject each.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ottla.pipeline.checks import audit as audit
+    from ottla.pipeline.lakehouse import settings_for as settings_for
+    from ottla.pipeline.spark_home import use_installed_pyspark as use_installed_pyspark
+    from ottla.pipeline.tables import load_job as load_job
+    from ottla.pipeline.tables import run_table as run_table
+    from ottla.pipeline.views import register_views as register_views
+
+_MODULES: Final = {
+    "audit": "checks",
+    "load_job": "tables",
+    "register_views": "views",
+    "run_table": "tables",
+    "settings_for": "lakehouse",
+    "use_installed_pyspark": "spark_home",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
