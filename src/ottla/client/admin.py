@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ottla.client.cluster import Cluster, Refused
-from ottla.protocol.errors import ErrorCode
+from ottla.client.failures import check
 from ottla.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -124,7 +124,7 @@ async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[Metada
     response = await cluster.metadata(names)
     found = {each.name: each for each in response.topics}
     for name in names:
-        _check(found[name].error_code, name)
+        check(found[name].error_code, name)
     return [found[name] for name in names]
 
 
@@ -141,7 +141,7 @@ async def create_topic(
     request = CreateTopicsRequest([wanted], timeout_ms, is_dry_run)
     response = await cluster.send_any(request, CreateTopicsResponse, may_repeat=False)
     result = response.topics[0]
-    _check(result.error_code, topic.name, result.error_message)
+    check(result.error_code, topic.name, result.error_message)
     return result
 
 
@@ -172,7 +172,7 @@ async def add_partitions(
     request = CreatePartitionsRequest([wanted], timeout_ms)
     response = await cluster.send_any(request, CreatePartitionsResponse, may_repeat=False)
     result = response.results[0]
-    _check(result.error_code, topic, result.error_message)
+    check(result.error_code, topic, result.error_message)
     cluster.forget(topic)
 
 
@@ -195,7 +195,7 @@ async def describe_configs(
     else:
         response = await cluster.send_any(request, DescribeConfigsResponse)
     result = response.results[0]
-    _check(result.error_code, f"{kind.name.lower()} {name}", result.error_message)
+    check(result.error_code, f"{kind.name.lower()} {name}", result.error_message)
     return sorted(result.configs, key=lambda each: each.name)
 
 
@@ -216,7 +216,7 @@ async def list_config_resources(cluster: Cluster, kind: Resource) -> list[str]:
     """Return the names of the resources of one type that have a configuration. Raises `Refused`."""
     request = ListConfigResourcesRequest([kind])
     response = await cluster.send_any(request, ListConfigResourcesResponse)
-    _check(response.error_code, kind.name.lower())
+    check(response.error_code, kind.name.lower())
     return [each.resource_name for each in response.config_resources]
 
 
@@ -237,17 +237,12 @@ async def alter_configs(
     else:
         response = await cluster.send_any(request, reply, may_repeat=False)
     result = response.responses[0]
-    _check(result.error_code, f"{kind.name.lower()} {name}", result.error_message)
+    check(result.error_code, f"{kind.name.lower()} {name}", result.error_message)
 
 
 async def describe_cluster(cluster: Cluster) -> DescribeClusterResponse:
     """Return the cluster's id, controller and brokers, including fenced ones if supported."""
     request = DescribeClusterRequest(include_fenced_brokers=True)
     response = await cluster.send_any(request, DescribeClusterResponse)
-    _check(response.error_code, "cluster", response.error_message)
+    check(response.error_code, "cluster", response.error_message)
     return response
-
-
-def _check(code: int, subject: str, message: str | None = None) -> None:
-    if code != ErrorCode.NONE:
-        raise Refused(code, subject, message)

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
+from ottla.client import requests
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.coordinators import (
     COORDINATOR_MOVED_OR_LOADING,
     CoordinatorType,
     ask_coordinator,
-    find_coordinator,
 )
+from ottla.client.failures import check, refusal_of
 from ottla.client.group_members import (
     GroupMember,
     classic_members,
@@ -33,16 +34,12 @@ from ottla.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGro
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ottla.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
 from ottla.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
-    OffsetFetchResponseTopics,
 )
 from ottla.protocol.messages.share_group_describe import (
     ShareGroupDescribeRequest,
@@ -53,9 +50,8 @@ from ottla.protocol.messages.streams_group_describe import (
     StreamsGroupDescribeResponse,
 )
 from ottla.protocol.schema import Message
-from ottla.protocol.types import ZERO_UUID, NodeId, Offset, TopicPartition, Uuid
+from ottla.protocol.types import NodeId, Offset, TopicPartition, Uuid
 
-NO_OFFSET: Final = -1
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 
 
@@ -103,7 +99,7 @@ async def _listed_at(
         if response.error_code not in COORDINATOR_MOVED_OR_LOADING or attempt + 1 == _LOADS_MAX:
             break
         await cluster.pause(attempt)
-    _check(response.error_code, f"broker {node_id}")
+    check(response.error_code, f"broker {node_id}")
     return [_listing(each, node_id) for each in response.groups]
 
 
@@ -122,7 +118,7 @@ def _listing(group: ListedGroup, node_id: NodeId) -> GroupListing:
 
 async def find_group(cluster: Cluster, group_id: str) -> GroupListing:
     """Return the listing of one group by its coordinator. Raises `Refused` if there is none."""
-    node_id = await find_coordinator(cluster, CoordinatorType.GROUP, group_id)
+    node_id = await cluster.coordinator_of(CoordinatorType.GROUP, group_id)
     for each in await _listed_at(cluster, node_id, ListGroupsRequest()):
         if each.group_id == group_id:
             return each
@@ -145,7 +141,7 @@ async def _classic(cluster: Cluster, node_id: NodeId, group_id: str) -> GroupDes
     request = DescribeGroupsRequest([group_id])
     response = await cluster.send_to(node_id, request, DescribeGroupsResponse)
     (found,) = response.groups
-    _check(found.error_code, group_id, found.error_message)
+    check(found.error_code, group_id, found.error_message)
     return GroupDescription(
         group_id,
         CLASSIC,
@@ -182,7 +178,7 @@ async def _with_epochs(
     how = _KINDS[kind]
     response = await cluster.send_to(node_id, how.request([group_id]), how.reply)
     (found,) = response.groups
-    _check(found.error_code, group_id, found.error_message)
+    check(found.error_code, group_id, found.error_message)
     return GroupDescription(
         group_id,
         kind,
@@ -204,26 +200,14 @@ async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartit
         group_id=group_id, topics=None, groups=[OffsetFetchRequestGroup(group_id, topics=None)]
     )
 
-    async def ask(node_id: NodeId) -> OffsetFetchResponse:
-        response = await cluster.send_to(node_id, request, OffsetFetchResponse)
-        group = response.groups[0] if response.groups else None
-        _check(response.error_code if group is None else group.error_code, group_id)
-        return response
-
-    response = await ask_coordinator(cluster, CoordinatorType.GROUP, group_id, ask)
     names = await _names(cluster)
-    found: dict[TopicPartition, Offset] = {}
-    # Up to version 7 the reply itself is the only group.
-    topics = response.groups[0].topics if response.groups else response.topics
-    for topic in topics:
-        # From version 10 on topics have ids instead of names.
-        topic_id = topic.topic_id if isinstance(topic, OffsetFetchResponseTopics) else ZERO_UUID
-        name = topic.name or names.get(topic_id, "")
-        for each in topic.partitions:
-            _check(each.error_code, f"{group_id}: {name}-{each.partition_index}")
-            if name and each.committed_offset != NO_OFFSET:
-                found[TopicPartition(name, each.partition_index)] = Offset(each.committed_offset)
-    return dict(sorted(found.items()))
+
+    async def ask(node_id: NodeId) -> dict[TopicPartition, int]:
+        response = await cluster.send_to(node_id, request, OffsetFetchResponse)
+        return requests.read_committed_offsets(response, group_id, names)
+
+    offsets = await ask_coordinator(cluster, CoordinatorType.GROUP, group_id, ask)
+    return {partition: Offset(offset) for partition, offset in sorted(offsets.items())}
 
 
 async def _names(cluster: Cluster) -> dict[Uuid, str]:
@@ -250,20 +234,10 @@ async def commit_offsets(
 ) -> dict[TopicPartition, Refused | None]:
     """Commit offsets for a member, or without one for a group without members. Raises `Refused`."""
     sender = member or Member()
-    topics: dict[str, OffsetCommitRequestTopic] = {}
-    for partition, offset in offsets.items():
-        topic_id = (await cluster.topic(partition.topic)).topic_id
-        topic = topics.setdefault(
-            partition.topic, OffsetCommitRequestTopic(partition.topic, topic_id)
-        )
-        topic.partitions.append(OffsetCommitRequestPartition(partition.partition, offset))
-    request = OffsetCommitRequest(
-        group_id=group_id,
-        generation_id_or_member_epoch=sender.epoch,
-        member_id=sender.member_id,
-        topics=list(topics.values()),
-    )
-    names = {topic.topic_id: name for name, topic in topics.items()}
+    topics = {each.topic for each in offsets}
+    ids = {name: (await cluster.topic(name)).topic_id for name in topics}
+    names = {topic_id: name for name, topic_id in ids.items()}
+    request = requests.offset_commit(group_id, offsets, ids, (sender.member_id, sender.epoch))
 
     async def ask(node_id: NodeId) -> dict[TopicPartition, Refused | None]:
         response = await cluster.send_to(node_id, request, OffsetCommitResponse)
@@ -274,7 +248,7 @@ async def commit_offsets(
                 partition = TopicPartition(name, each.partition_index)
                 if each.error_code in _OF_WHOLE_GROUP:
                     raise Refused(each.error_code, group_id)
-                found[partition] = _refused(each.error_code, str(partition))
+                found[partition] = refusal_of(each.error_code, str(partition))
         return found
 
     return await ask_coordinator(cluster, CoordinatorType.GROUP, group_id, ask)
@@ -300,15 +274,6 @@ async def _delete(cluster: Cluster, group_id: str) -> None:
     async def ask(node_id: NodeId) -> None:
         request = DeleteGroupsRequest([group_id])
         response = await cluster.send_to(node_id, request, DeleteGroupsResponse)
-        _check(response.results[0].error_code, group_id)
+        check(response.results[0].error_code, group_id)
 
     await ask_coordinator(cluster, CoordinatorType.GROUP, group_id, ask)
-
-
-def _refused(code: int, subject: str, message: str | None = None) -> Refused | None:
-    return None if code == ErrorCode.NONE else Refused(code, subject, message)
-
-
-def _check(code: int, subject: str, message: str | None = None) -> None:
-    if code != ErrorCode.NONE:
-        raise Refused(code, subject, message)

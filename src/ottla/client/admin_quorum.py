@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ottla.client.cluster import Cluster, Refused
-from ottla.protocol.errors import ErrorCode
+from ottla.client.cluster import Cluster
+from ottla.client.failures import check
 from ottla.protocol.messages.add_raft_voter import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -70,9 +70,9 @@ async def describe_quorum(cluster: Cluster) -> DescribedQuorum:
     """Return the leader, voters and observers of the quorum and their offsets. Raises `Refused`."""
     metadata = RequestTopicData(_METADATA, [RequestPartitionData(0)])
     response = await cluster.send_any(DescribeQuorumRequest([metadata]), DescribeQuorumResponse)
-    _check(response.error_code, "quorum", response.error_message)
+    check(response.error_code, "quorum", response.error_message)
     state = response.topics[0].partitions[0]
-    _check(state.error_code, "quorum", state.error_message)
+    check(state.error_code, "quorum", state.error_message)
     addresses = {
         node.node_id: [Address(each.host, each.port) for each in node.listeners]
         for node in response.nodes
@@ -96,14 +96,14 @@ async def add_voter(
         [Listener(name, address.host, address.port) for name, address in listeners.items()],
     )
     response = await cluster.send_any(request, AddRaftVoterResponse, may_repeat=False)
-    _check(response.error_code, f"voter {node_id}", response.error_message)
+    check(response.error_code, f"voter {node_id}", response.error_message)
 
 
 async def remove_voter(cluster: Cluster, cluster_id: str, node_id: int, directory_id: Uuid) -> None:
     """Remove a voter, and wait until that is committed. Raises `Refused`."""
     request = RemoveRaftVoterRequest(cluster_id, node_id, directory_id)
     response = await cluster.send_any(request, RemoveRaftVoterResponse, may_repeat=False)
-    _check(response.error_code, f"voter {node_id}", response.error_message)
+    check(response.error_code, f"voter {node_id}", response.error_message)
 
 
 async def describe_features(cluster: Cluster) -> dict[str, FeatureRange]:
@@ -111,7 +111,7 @@ async def describe_features(cluster: Cluster) -> dict[str, FeatureRange]:
     connection = cluster.options.connection
     request = ApiVersionsRequest(connection.software_name, connection.software_version)
     response = await cluster.send_any(request, ApiVersionsResponse)
-    _check(response.error_code, "features")
+    check(response.error_code, "features")
     finalized = {each.name: each.max_version_level for each in response.finalized_features}
     return {
         each.name: FeatureRange(each.min_version, each.max_version, finalized.get(each.name, 0))
@@ -126,11 +126,6 @@ async def update_features(
     updates = [FeatureUpdateKey(name, level, False, change) for name, level in levels.items()]
     request = UpdateFeaturesRequest(cluster.options.timeout_ms, updates, is_dry_run)
     response = await cluster.send_any(request, UpdateFeaturesResponse, may_repeat=False)
-    _check(response.error_code, ", ".join(levels), response.error_message)
+    check(response.error_code, ", ".join(levels), response.error_message)
     for result in response.results:
-        _check(result.error_code, result.feature, result.error_message)
-
-
-def _check(code: int, subject: str, message: str | None = None) -> None:
-    if code != ErrorCode.NONE:
-        raise Refused(code, subject, message)
+        check(result.error_code, result.feature, result.error_message)

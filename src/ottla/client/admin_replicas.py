@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ottla.client.cluster import Cluster, Refused
-from ottla.protocol.errors import ErrorCode
+from ottla.client.failures import check, refusal_of
 from ottla.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -68,9 +68,9 @@ async def alter_reassignments(
     response = await cluster.send_any(
         request, AlterPartitionReassignmentsResponse, may_repeat=False
     )
-    _check(response.error_code, "reassignment", response.error_message)
+    check(response.error_code, "reassignment", response.error_message)
     return {
-        (name := TopicPartition(topic.name, row.partition_index)): _refused(
+        (name := TopicPartition(topic.name, row.partition_index)): refusal_of(
             row.error_code, name, row.error_message
         )
         for topic in response.responses
@@ -88,7 +88,7 @@ async def list_reassignments(
     """Return the ongoing reassignments. Raises `Refused`."""
     request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
     response = await cluster.send_any(request, ListPartitionReassignmentsResponse)
-    _check(response.error_code, "reassignments", response.error_message)
+    check(response.error_code, "reassignments", response.error_message)
     return {
         TopicPartition(topic.name, row.partition_index): row
         for topic in response.topics
@@ -111,9 +111,9 @@ async def elect_leaders(
         ]
     request = ElectLeadersRequest(_UNCLEAN if is_unclean else _PREFERRED, named, TIMEOUT_MS)
     response = await cluster.send_any(request, ElectLeadersResponse, may_repeat=False)
-    _check(response.error_code, "election")
+    check(response.error_code, "election")
     return {
-        (name := TopicPartition(topic.topic, row.partition_id)): _refused(
+        (name := TopicPartition(topic.topic, row.partition_id)): refusal_of(
             row.error_code, name, row.error_message
         )
         for topic in response.replica_election_results
@@ -125,7 +125,7 @@ async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
     """Unregister a broker from the cluster. Raises `Refused`."""
     request = UnregisterBrokerRequest(broker_id)
     response = await cluster.send_any(request, UnregisterBrokerResponse, may_repeat=False)
-    _check(response.error_code, f"broker {broker_id}", response.error_message)
+    check(response.error_code, f"broker {broker_id}", response.error_message)
 
 
 async def describe_log_dirs(
@@ -142,7 +142,7 @@ async def describe_log_dirs(
     )
     request = DescribeLogDirsRequest(topics=topics)
     response = await cluster.send_to(NodeId(broker_id), request, DescribeLogDirsResponse)
-    _check(response.error_code, f"broker {broker_id}")
+    check(response.error_code, f"broker {broker_id}")
     return sorted(response.results, key=lambda each: each.log_dir)
 
 
@@ -157,7 +157,7 @@ async def alter_log_dirs(
     request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, topics)])
     response = await cluster.send_to(NodeId(broker_id), request, AlterReplicaLogDirsResponse)
     return {
-        (name := TopicPartition(topic.topic_name, row.partition_index)): _refused(
+        (name := TopicPartition(topic.topic_name, row.partition_index)): refusal_of(
             row.error_code, name, None
         )
         for topic in response.results
@@ -170,12 +170,3 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[Topi
     for each in partitions:
         found.setdefault(each.topic, []).append(each)
     return sorted(found.items())
-
-
-def _refused(code: int, name: TopicPartition, message: str | None) -> Refused | None:
-    return None if code == ErrorCode.NONE else Refused(code, str(name), message)
-
-
-def _check(code: int, subject: str, message: str | None = None) -> None:
-    if code != ErrorCode.NONE:
-        raise Refused(code, subject, message)

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from ottla.client.cluster import Cluster, Refused
-from ottla.protocol.errors import ErrorCode
+from ottla.client.cluster import Cluster
+from ottla.client.failures import check
 from ottla.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -84,9 +84,9 @@ async def list_users(cluster: Cluster, names: Sequence[str] | None = None) -> li
     response = await cluster.send_any(
         DescribeUserScramCredentialsRequest(wanted), DescribeUserScramCredentialsResponse
     )
-    _check(response.error_code, "users", response.error_message)
+    check(response.error_code, "users", response.error_message)
     for each in response.results:
-        _check(each.error_code, f"user {each.user}", each.error_message)
+        check(each.error_code, f"user {each.user}", each.error_message)
     return [
         ScramUserInfo(
             each.user,
@@ -122,7 +122,7 @@ async def delete_user(cluster: Cluster, name: str, mechanisms: Sequence[ScramMec
 async def _alter_users(cluster: Cluster, request: AlterUserScramCredentialsRequest) -> None:
     response = await cluster.send_any(request, AlterUserScramCredentialsResponse, may_repeat=False)
     for each in response.results:
-        _check(each.error_code, f"user {each.user}", each.error_message)
+        check(each.error_code, f"user {each.user}", each.error_message)
 
 
 # -- ACLs ----------------------------------------------------------------------
@@ -148,14 +148,14 @@ async def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> None:
     )
     for acl, result in zip(acls, response.results, strict=True):
         subject = f"{acl.principal} on {acl.resource_name}"
-        _check(result.error_code, subject, result.error_message)
+        check(result.error_code, subject, result.error_message)
 
 
 async def list_acls(cluster: Cluster, wanted: AclFilter) -> list[Acl]:
     """Return the ACLs that a filter matches. Raises `Refused`."""
     request = DescribeAclsRequest(*msgspec.structs.astuple(wanted))
     response = await cluster.send_any(request, DescribeAclsResponse)
-    _check(response.error_code, "ACLs", response.error_message)
+    check(response.error_code, "ACLs", response.error_message)
     return [
         Acl(
             resource.resource_type,
@@ -179,9 +179,9 @@ async def delete_acls(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[Acl
     )
     found: list[Acl] = []
     for result in response.filter_results:
-        _check(result.error_code, "ACLs", result.error_message)
+        check(result.error_code, "ACLs", result.error_message)
         for acl in result.matching_acls:
-            _check(acl.error_code, acl.resource_name, acl.error_message)
+            check(acl.error_code, acl.resource_name, acl.error_message)
             found.append(
                 Acl(
                     acl.resource_type,
@@ -212,7 +212,7 @@ class Quota(msgspec.Struct, frozen=True):
 async def list_quotas(cluster: Cluster) -> list[Quota]:
     """Return all quotas. Raises `Refused`."""
     response = await cluster.send_any(DescribeClientQuotasRequest(), DescribeClientQuotasResponse)
-    _check(response.error_code, "quotas", response.error_message)
+    check(response.error_code, "quotas", response.error_message)
     return [
         Quota(
             {part.entity_type: part.entity_name for part in entry.entity},
@@ -232,7 +232,7 @@ async def alter_quota(cluster: Cluster, entity: Entity, limits: Mapping[str, flo
         may_repeat=False,
     )
     for entry in response.entries:
-        _check(entry.error_code, "quota", entry.error_message)
+        check(entry.error_code, "quota", entry.error_message)
 
 
 # -- delegation tokens -----------------------------------------------------------
@@ -254,7 +254,7 @@ async def create_token(
     )
     response = await cluster.send_any(request, CreateDelegationTokenResponse, may_repeat=False)
     subject = "delegation token" if owner is None else f"delegation token of {':'.join(owner)}"
-    _check(response.error_code, subject)
+    check(response.error_code, subject)
     return response
 
 
@@ -263,7 +263,7 @@ async def renew_token(cluster: Cluster, hmac: bytes, period_ms: int = NO_LIMIT) 
     response = await cluster.send_any(
         RenewDelegationTokenRequest(hmac, period_ms), RenewDelegationTokenResponse, may_repeat=False
     )
-    _check(response.error_code, "delegation token")
+    check(response.error_code, "delegation token")
     return response.expiry_timestamp_ms
 
 
@@ -274,7 +274,7 @@ async def expire_token(cluster: Cluster, hmac: bytes, period_ms: int = NO_LIMIT)
         ExpireDelegationTokenResponse,
         may_repeat=False,
     )
-    _check(response.error_code, "delegation token")
+    check(response.error_code, "delegation token")
     return response.expiry_timestamp_ms
 
 
@@ -288,10 +288,5 @@ async def list_tokens(
     response = await cluster.send_any(
         DescribeDelegationTokenRequest(wanted), DescribeDelegationTokenResponse
     )
-    _check(response.error_code, "delegation tokens")
+    check(response.error_code, "delegation tokens")
     return response.tokens
-
-
-def _check(code: int, subject: str, message: str | None = None) -> None:
-    if code != ErrorCode.NONE:
-        raise Refused(code, subject, message)

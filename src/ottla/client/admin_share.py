@@ -9,7 +9,7 @@ import msgspec
 
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.coordinators import CoordinatorType, ask_coordinator
-from ottla.protocol.errors import ErrorCode
+from ottla.client.failures import check, refusal_of
 from ottla.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -45,12 +45,12 @@ async def share_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition,
     async def ask(node_id: NodeId) -> dict[TopicPartition, ShareOffset]:
         response = await cluster.send_to(node_id, request, DescribeShareGroupOffsetsResponse)
         (group,) = response.groups
-        _check(group.error_code, group_id, group.error_message)
+        check(group.error_code, group_id, group.error_message)
         found: dict[TopicPartition, ShareOffset] = {}
         for topic in group.topics:
             for each in topic.partitions:
                 partition = TopicPartition(topic.topic_name, each.partition_index)
-                _check(each.error_code, f"{group_id}: {partition}", each.error_message)
+                check(each.error_code, f"{group_id}: {partition}", each.error_message)
                 found[partition] = ShareOffset(
                     _known(each.start_offset), _known(each.lag), each.leader_epoch
                 )
@@ -73,9 +73,9 @@ async def alter_share_offsets(
 
     async def ask(node_id: NodeId) -> dict[TopicPartition, Refused | None]:
         response = await cluster.send_to(node_id, request, AlterShareGroupOffsetsResponse)
-        _check(response.error_code, group_id, response.error_message)
+        check(response.error_code, group_id, response.error_message)
         return {
-            (partition := TopicPartition(topic.topic_name, each.partition_index)): _refused(
+            (partition := TopicPartition(topic.topic_name, each.partition_index)): refusal_of(
                 each.error_code, str(partition), each.error_message
             )
             for topic in response.responses
@@ -94,9 +94,9 @@ async def delete_share_offsets(
 
     async def ask(node_id: NodeId) -> dict[str, Refused | None]:
         response = await cluster.send_to(node_id, request, DeleteShareGroupOffsetsResponse)
-        _check(response.error_code, group_id, response.error_message)
+        check(response.error_code, group_id, response.error_message)
         return {
-            each.topic_name: _refused(each.error_code, each.topic_name, each.error_message)
+            each.topic_name: refusal_of(each.error_code, each.topic_name, each.error_message)
             for each in response.responses
         }
 
@@ -105,12 +105,3 @@ async def delete_share_offsets(
 
 def _known(number: int) -> int | None:
     return None if number < 0 else number
-
-
-def _refused(code: int, subject: str, message: str | None) -> Refused | None:
-    return None if code == ErrorCode.NONE else Refused(code, subject, message)
-
-
-def _check(code: int, subject: str, message: str | None) -> None:
-    if code != ErrorCode.NONE:
-        raise Refused(code, subject, message)

@@ -4,32 +4,34 @@
         leader = await cluster.leader_of(TopicPartition("greetings", 0))
         reply = await cluster.send_to(leader.node_id, request, FetchResponse)
 
-Metadata is used until a broker contradicts it: a caller that gets NOT_LEADER_OR_FOLLOWER or a
-similar error calls `forget` and retries. There is no refresh in the background.
+A caller that gets NOT_LEADER_OR_FOLLOWER or a similar error calls `forget` and retries. The rules
+of metadata and look-ups are in `metadata` and `lookups`, which the blocking client shares.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import msgspec
 
+from ottla.client import lookups, requests
 from ottla.client.backoff import Backoff
 from ottla.client.bootstrap import open_first, reason_of
-from ottla.client.connection import TIMEOUT_MS, Connection, ConnectionLost, Options, send_over
+from ottla.client.connection import TIMEOUT_MS, Connection, Options, send_over
+from ottla.client.failures import ConnectionLost
+from ottla.client.failures import NoBroker as NoBroker
+from ottla.client.failures import Refused as Refused
+from ottla.client.lookups import Lookup, Result, Step
+from ottla.client.metadata import ClusterMetadata, Leader
+from ottla.client.metadata import KnownTopic as KnownTopic
+from ottla.client.negotiation import api_of
 from ottla.protocol.api_keys import ApiKey
-from ottla.protocol.errors import ErrorCode, is_retriable, name_of_code
 from ottla.protocol.faults import RequestTimedOut
-from ottla.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseTopic,
-)
+from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.protocol.schema import Message
-from ottla.protocol.types import ZERO_UUID, NodeId, TopicPartition, Uuid
+from ottla.protocol.types import NodeId, TopicPartition, Uuid
 from ottla.runtime.ports import Address, Clock, Network, Random
 from ottla.security.sasl.credentials import LoginFailed
 
@@ -40,21 +42,6 @@ FIND_TIMEOUT_MS: Final = 10_000
 
 ATTEMPTS_MAX: Final = 8
 """Metadata requests before a partition counts as leaderless: about 5 s."""
-
-
-class Refused(Exception):
-    """A broker answered with an error. ``code`` is Kafka's."""
-
-    def __init__(self, code: int, subject: str, message: str | None = None) -> None:
-        self.code = code
-        self.subject = subject
-        self.message = message or ""
-        detail = f": {self.message}" if self.message else ""
-        super().__init__(f"{subject}: {name_of_code(code)}{detail}")
-
-
-class NoBroker(ConnectionError):
-    """No known broker address responds."""
 
 
 class ClientPorts(msgspec.Struct, frozen=True):
@@ -75,22 +62,6 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     find_timeout_ms: int = FIND_TIMEOUT_MS
 
 
-class Leader(msgspec.Struct, frozen=True):
-    """The leader of a partition. Requests carry ``epoch``, so that a stale leader is detected."""
-
-    node_id: NodeId
-    epoch: int
-
-
-class KnownTopic(msgspec.Struct, frozen=True):
-    """A topic from metadata; leaderless partitions have no entry in ``leaders``."""
-
-    name: str
-    topic_id: Uuid
-    partitions: tuple[int, ...]
-    leaders: dict[int, Leader]
-
-
 class Cluster:
     """Connections and metadata. Create one with `open`; close it, or use ``async with``."""
 
@@ -99,12 +70,9 @@ class Cluster:
     ) -> None:
         self.ports = ports
         self.options = options
-        self._bootstrap = tuple(bootstrap)
-        self._addresses: dict[NodeId, Address] = {}
+        self._metadata = ClusterMetadata(bootstrap)
         self._connections: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
-        self._topics: dict[str, KnownTopic] = {}
-        self._ids: dict[str, Uuid] = {}
         self.last_api: ApiKey | None = None
         """The API of the last request, for messages about its error."""
 
@@ -150,7 +118,7 @@ class Cluster:
     @property
     def nodes(self) -> dict[NodeId, Address]:
         """The brokers, as the last metadata said."""
-        return dict(self._addresses)
+        return dict(self._metadata.nodes)
 
     async def metadata(
         self, topics: Sequence[str] | None, *, may_create: bool = False
@@ -160,40 +128,18 @@ class Cluster:
         Raises:
             NoBroker: no broker responds.
         """
-        wanted = None if topics is None else [MetadataRequestTopic(ZERO_UUID, t) for t in topics]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=may_create)
+        request = requests.metadata(topics, may_create=may_create)
         response = await self.send_any(request, MetadataResponse)
-        self._addresses = {
-            NodeId(each.node_id): Address(each.host, each.port) for each in response.brokers
-        }
-        for topic in response.topics:
-            if topic.name is not None:
-                self._learn(topic.name, topic)
+        self._metadata.learn(response)
         return response
-
-    def _learn(self, name: str, topic: MetadataResponseTopic) -> None:
-        if topic.error_code != ErrorCode.NONE:
-            self._topics.pop(name, None)
-            return
-        self._ids[name] = topic.topic_id
-        self._topics[name] = KnownTopic(
-            name,
-            topic.topic_id,
-            tuple(sorted(each.partition_index for each in topic.partitions)),
-            {
-                each.partition_index: Leader(NodeId(each.leader_id), each.leader_epoch)
-                for each in topic.partitions
-                if each.leader_id >= 0 and each.leader_id in self._addresses
-            },
-        )
 
     def known_id(self, topic: str) -> Uuid:
         """Return the last known id of a topic, also after `forget`; zero if unknown."""
-        return self._ids.get(topic, ZERO_UUID)
+        return self._metadata.topic_id(topic)
 
     def forget(self, topic: str) -> None:
         """Drop the metadata of a topic: a broker has contradicted it."""
-        self._topics.pop(topic, None)
+        self._metadata.forget(topic)
 
     async def topic(self, name: str, *, may_create: bool = False) -> KnownTopic:
         """Return the metadata of a topic; request it until the topic exists.
@@ -202,18 +148,12 @@ class Cluster:
             Refused: the topic does not exist, or not within `ATTEMPTS_MAX`.
             NoBroker: no broker responds.
         """
-        attempt = 0
-        while (known := self._topics.get(name)) is None:
-            response = await self.metadata([name], may_create=may_create)
-            code = response.topics[0].error_code if response.topics else 0
-            if name in self._topics:
-                continue
-            is_final = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not may_create
-            if is_final or not is_retriable(code) or attempt >= ATTEMPTS_MAX:
-                raise Refused(code, name)
-            await self.pause(attempt)
-            attempt += 1
-        return known
+        topic = self._metadata.topic(name)
+        if topic is None:
+            topic = await self._look_up(
+                lookups.find_topic(self._metadata, name, may_create=may_create)
+            )
+        return topic
 
     async def leader_of(
         self, partition: TopicPartition, *, attempts_max: int = ATTEMPTS_MAX
@@ -224,17 +164,67 @@ class Cluster:
             Refused: no such topic or partition, or no leader within ``attempts_max``.
             NoBroker: no broker responds.
         """
-        for attempt in range(attempts_max):
-            topic = await self.topic(partition.topic)
-            leader = topic.leaders.get(partition.partition)
-            if leader is not None:
-                return leader
-            self.forget(partition.topic)
-            if partition.partition not in topic.partitions:
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition))
-            if attempt + 1 < attempts_max:
+        topic = self._metadata.topic(partition.topic)
+        leader = None if topic is None else topic.leaders.get(partition.partition)
+        if leader is None:
+            lookup = lookups.find_leader(self._metadata, partition, attempts_max=attempts_max)
+            leader = await self._look_up(lookup)
+        return leader
+
+    async def coordinator_of(self, kind: int, key: str) -> NodeId:
+        """Return the coordinator of a group (0) or a transactional id (1).
+
+        Raises:
+            Refused: there is none after all retries, or access is denied. NoBroker: no broker
+                responds.
+        """
+        return await self._look_up(lookups.find_coordinator(self._metadata, kind, key))
+
+    async def offsets_at(
+        self, timestamps: Mapping[TopicPartition, int], *, is_committed_only: bool
+    ) -> dict[TopicPartition, int]:
+        """Return the offset of each timestamp or special value; -1: no record is that late.
+
+        Raises:
+            Refused: the look-up failed for a partition. NoBroker, ConnectionLost,
+                RequestTimedOut: its leader does not respond after all retries.
+        """
+        return await self._look_up(
+            lookups.find_offsets(self._metadata, timestamps, committed=is_committed_only)
+        )
+
+    async def _look_up(self, lookup: Lookup[Result]) -> Result:
+        """Carry out the steps of a look-up, and return its result."""
+        try:
+            step = next(lookup)
+            while True:
+                step = lookup.send(await self._carry_out(step))
+        except StopIteration as done:
+            return cast("Result", done.value)
+
+    async def _carry_out(self, step: Step) -> object:
+        match step:
+            case lookups.Ask(request):
+                return await self.send_any(request, Message)
+            case lookups.AskEach(requests):
+                return await self._send_each(requests)
+            case lookups.Pause(attempt) if attempt + 1 < ATTEMPTS_MAX:
                 await self.pause(attempt)
-        raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
+                return True
+            case lookups.Pause():
+                return False
+
+    async def _send_each(self, requests: Mapping[NodeId, Message]) -> list[Message | Exception]:
+        """Send each request to its broker, all of them together."""
+        replies = await asyncio.gather(
+            *(self.send_to(node_id, request, Message) for node_id, request in requests.items()),
+            return_exceptions=True,
+        )
+        for reply in replies:
+            is_expected = isinstance(reply, NoBroker | ConnectionLost | RequestTimedOut)
+            if isinstance(reply, BaseException) and not is_expected:
+                raise reply
+        return cast("list[Message | Exception]", replies)
 
     async def pause(self, attempt: int) -> None:
         """Wait before a retry; the first has ``attempt`` 0."""
@@ -253,7 +243,7 @@ class Cluster:
             ConnectionLost, RequestTimedOut: no reply; whether it was served is unknown.
             UnsupportedVersion: the broker does not serve the request.
         """
-        self.last_api = _api_of(request)
+        self.last_api = api_of(request)
         connect = partial(self.connection, node_id)
         response = await send_over(connect, request, timeout_ms or self.options.timeout_ms)
         assert isinstance(response, reply)
@@ -271,7 +261,7 @@ class Cluster:
             LoginFailed: a broker refused the credentials.
             ConnectionLost, RequestTimedOut: as `send_to`, if the request may not be repeated.
         """
-        self.last_api = _api_of(request)
+        self.last_api = api_of(request)
         loop = asyncio.get_running_loop()
         began = loop.time()
         found_by = began + self.options.find_timeout_ms / 1000
@@ -299,8 +289,7 @@ class Cluster:
 
         None if none answers by ``found_by``, in the loop's time; ``failures`` has the reasons.
         """
-        addresses = dict.fromkeys((*self._addresses.values(), *self._bootstrap))
-        left = [address for address in addresses if address not in failures]
+        left = [each for each in self._metadata.addresses() if each not in failures]
         for address in left:
             connection = self._connections.get(address)
             if connection is not None and connection.is_open:
@@ -318,7 +307,7 @@ class Cluster:
             NoBroker: the broker is unknown or unreachable.
             UnsupportedVersion: as `Connection.open`.
         """
-        address = self._addresses.get(node_id)
+        address = self._metadata.nodes.get(node_id)
         if address is None:
             raise NoBroker(f"broker {node_id} is not known")
         try:
@@ -340,8 +329,3 @@ class Cluster:
                 )
                 self._connections[address] = connection
         return connection
-
-
-def _api_of(request: Message) -> ApiKey:
-    assert request.SCHEMA.api_key is not None, "only a request has an api key"
-    return ApiKey(request.SCHEMA.api_key)

@@ -28,16 +28,18 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import msgspec
 
+from ottla.client import negotiation
+from ottla.client.failures import ConnectionLost as ConnectionLost
+from ottla.client.failures import NotSent as NotSent
+from ottla.client.negotiation import CORRELATION_ID_MAX, api_of
 from ottla.observability.channel_traffic import ChannelTraffic
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode
 from ottla.protocol.codec.layout import has_records
-from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ProtocolFault, RequestTimedOut, UnsupportedVersion
 from ottla.protocol.frames import FrameSplitter, parse_response_header, request_frame
 from ottla.protocol.headers import RequestHeader
 from ottla.protocol.messages import response_class
-from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import Message, Versions, covers
 from ottla.runtime.ports import Address, Network
 from ottla.security.sasl.credentials import Credentials, LoginFailed
@@ -48,17 +50,8 @@ if TYPE_CHECKING:
 TIMEOUT_MS: Final = 30_000
 """Kafka's ``request.timeout.ms``."""
 
-_CORRELATION_ID_MAX: Final = 2**31 - 1
 # A partial reply is not parsed below this size, which exceeds any header.
 _HEADER_BYTES_MAX: Final = 1024
-
-
-class ConnectionLost(ConnectionError):
-    """The connection closed before the reply; whether the request was served is unknown."""
-
-
-class NotSent(ConnectionLost):
-    """The connection closed before the request was sent: it may be sent again."""
 
 
 class Reader(Protocol):
@@ -225,13 +218,13 @@ class Connection:
         Raises:
             UnsupportedVersion: there is none.
         """
-        ours, theirs = APIS[key].versions, self.versions.get(key)
-        if theirs is None or max(ours[0], theirs[0]) > min(ours[1], theirs[1]):
-            raise UnsupportedVersion(f"{self.address}: {key.title} {ours} against {theirs}")
-        newest = min(ours[1], theirs[1])
+        theirs = self.versions.get(key)
+        newest = negotiation.newest_common(self.address, key, theirs)
         version_max = self._options.version_max
         limit = None if version_max is None else version_max(key)
-        return newest if limit is None else min(newest, max(limit, ours[0], theirs[0]))
+        if limit is None or theirs is None:
+            return newest
+        return min(newest, max(limit, APIS[key].versions[0], theirs[0]))
 
     async def send(
         self,
@@ -252,8 +245,7 @@ class Connection:
             RequestTimedOut: no reply in time; the connection is closed.
             UnsupportedVersion: the peer does not serve it; nothing was sent.
         """
-        assert request.SCHEMA.api_key is not None, "only a request has an api key"
-        key = ApiKey(request.SCHEMA.api_key)
+        key = api_of(request)
         if version is None:
             version = self.version_for(key)
         elif self.versions and not covers(self.versions.get(key), version):
@@ -274,8 +266,7 @@ class Connection:
             NotSent: the connection is closed. UnsupportedVersion: as `send`.
             RequestTimedOut: a login or the transport took too long; the connection is closed.
         """
-        assert request.SCHEMA.api_key is not None, "only a request has an api key"
-        key = ApiKey(request.SCHEMA.api_key)
+        key = api_of(request)
         try:
             async with asyncio.timeout(TIMEOUT_MS / 1000):
                 await self._enter()
@@ -309,18 +300,17 @@ class Connection:
             self._transport = secured
 
     async def _negotiate(self) -> None:
-        """Send ApiVersions; a peer that does not support our version replies in version 0."""
+        """Agree on the versions of APIs."""
         options = self._options
-        request = ApiVersionsRequest(options.software_name, options.software_version)
-        response = await self._ask_versions(request, APIS[ApiKey.API_VERSIONS].versions[1])
-        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            offered = {api.api_key: api.max_version for api in response.api_keys}
-            response = await self._ask_versions(request, offered.get(ApiKey.API_VERSIONS, 0))
-        if response.error_code:
-            raise UnsupportedVersion(f"{self.address}: ApiVersions: error {response.error_code}")
-        self.versions = {
-            api.api_key: (api.min_version, api.max_version) for api in response.api_keys
-        }
+        steps = negotiation.negotiate(self.address, options.software_name, options.software_version)
+        try:
+            request, version = next(steps)
+            while True:
+                await self._enter()
+                sent = self._begin(request, ApiKey.API_VERSIONS, version)
+                request, version = steps.send(await sent.reply)
+        except StopIteration as done:
+            self.versions = negotiation.versions_of(done.value)
 
     async def _log_in(self, credentials: Credentials) -> None:
         """Log in, at first or again before the session ends (KIP-368).
@@ -343,8 +333,7 @@ class Connection:
 
     async def _send_login(self, request: Message) -> "asyncio.Future[Message]":
         """Send a request of the login, which does not wait for the login."""
-        assert request.SCHEMA.api_key is not None, "only a request has an api key"
-        key = ApiKey(request.SCHEMA.api_key)
+        key = api_of(request)
         await self._room.acquire()
         await self._wait_to_write()
         return self._begin(request, key, self.version_for(key)).reply
@@ -373,14 +362,6 @@ class Connection:
             except (LoginFailed, ConnectionLost) as error:
                 self._lose(str(error))
                 raise NotSent(str(error)) from error
-
-    async def _ask_versions(self, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
-        if not APIS[ApiKey.API_VERSIONS].has(version):
-            raise UnsupportedVersion(f"{self.address}: only supports ApiVersions v{version}")
-        await self._enter()
-        response = await self._begin(request, ApiKey.API_VERSIONS, version).reply
-        assert isinstance(response, ApiVersionsResponse)
-        return response
 
     # -- requests and replies --------------------------------------------------
 
@@ -430,7 +411,7 @@ class Connection:
         correlation_id = self._next_id
         header = RequestHeader(key, version, correlation_id, self._client_id)
         frame = request_frame(header, request)
-        self._next_id = (correlation_id + 1) & _CORRELATION_ID_MAX
+        self._next_id = (correlation_id + 1) & CORRELATION_ID_MAX
         assert self._transport is not None
         self._transport.write(frame)
         if (traffic := self._options.traffic) is not None:
@@ -514,9 +495,8 @@ class Connection:
             sent.reply.set_exception(error)
 
     def _decode(self, sent: _Sent, body: memoryview) -> Message:
-        kind, version = response_class(sent.key), sent.version
-        if sent.key is ApiKey.API_VERSIONS and version > 0 and _is_refusal(body):
-            version = 0
+        kind = response_class(sent.key)
+        version = negotiation.reply_version(sent.key, sent.version, body)
         if has_records(kind, version) and sent.reader is None:
             body = memoryview(bytes(body))  # records are views, and the receive buffer is reused
         return decode(kind, version, body)
@@ -534,11 +514,6 @@ class Connection:
             self._room.release()
             if not sent.reply.done():
                 sent.reply.set_exception(ConnectionLost(f"{self.address}: {reason}"))
-
-
-def _is_refusal(body: memoryview) -> bool:
-    """Say whether an ApiVersions response has UNSUPPORTED_VERSION: then it is version 0."""
-    return int.from_bytes(body[:2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION
 
 
 async def send_over(

@@ -17,37 +17,25 @@ from typing import Final
 
 import msgspec
 
+from ottla.client import requests
 from ottla.client.cluster import Cluster, NoBroker, Refused
 from ottla.client.connection import ConnectionLost
-from ottla.client.fetched import Aborted, Fetched, read_fetched
+from ottla.client.fetched import Fetched, read_fetched
 from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.faults import RequestTimedOut
-from ottla.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from ottla.protocol.types import NodeId, Offset, TopicPartition
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-NO_SESSION_EPOCH: Final = -1
 _SLACK_MS: Final = 30_000
 """How long a fetch may take beyond its ``max_wait_ms``."""
 
 
-class ReaderOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a reader. Sizes are bytes. ``failures_max``: consecutive failed fetches before
-    `poll` raises.
-    """
+class ReaderOptions(requests.FetchLimits, frozen=True, kw_only=True):
+    """Options of a reader. ``failures_max``: consecutive failed fetches before `poll` raises."""
 
     is_committed_only: bool = True
-    wait_ms_max: int = 500
-    bytes_min: int = 1
-    bytes_max: int = 50 << 20
-    partition_bytes_max: int = 1 << 20
     failures_max: int = 20
 
 
@@ -137,29 +125,14 @@ class Reader:
         return _Answered(leader, asked, reply)
 
     async def _request(self, asked: Mapping[TopicPartition, Offset]) -> FetchRequest:
-        options = self._options
-        topics: dict[str, FetchTopic] = {}
+        positions: dict[TopicPartition, requests.FetchPosition] = {}
         for partition, offset in asked.items():
-            name = partition.topic
-            known = await self._cluster.topic(name)
+            topic = await self._cluster.topic(partition.topic)
             leader = await self._cluster.leader_of(partition, attempts_max=1)
-            topic = topics.setdefault(name, FetchTopic(topic=name, topic_id=known.topic_id))
-            topic.partitions.append(
-                FetchPartition(
-                    partition=partition.partition,
-                    current_leader_epoch=leader.epoch,
-                    fetch_offset=offset,
-                    partition_max_bytes=options.partition_bytes_max,
-                )
-            )
-        return FetchRequest(
-            max_wait_ms=options.wait_ms_max,
-            min_bytes=options.bytes_min,
-            max_bytes=options.bytes_max,
-            isolation_level=READ_COMMITTED if options.is_committed_only else READ_UNCOMMITTED,
-            session_epoch=NO_SESSION_EPOCH,
-            topics=list(topics.values()),
-        )
+            position = requests.FetchPosition(topic.topic_id, offset, leader.epoch)
+            positions[partition] = position
+        options = self._options
+        return requests.fetch(positions, options, committed=options.is_committed_only)
 
     # -- responses -------------------------------------------------------------
 
@@ -203,10 +176,7 @@ class Reader:
         end, aborted = data.high_watermark, None
         if self._options.is_committed_only:
             end = data.last_stable_offset
-            aborted = [
-                Aborted(each.producer_id, each.first_offset)
-                for each in data.aborted_transactions or ()
-            ]
+            aborted = requests.aborted_in(data, committed=True)
         return read_fetched(
             partition, offset, data.records or b"", end_offset=Offset(end), aborted=aborted
         )

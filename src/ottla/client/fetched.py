@@ -25,6 +25,17 @@ class Aborted(NamedTuple):
     first_offset: int
 
 
+class Chunk(NamedTuple):
+    """Whole batches in log order, and the aborted transactions that overlap them.
+
+    An incomplete batch at the end is ignored. ``aborted`` has the producer id and first offset of
+    each; it is empty for read_uncommitted.
+    """
+
+    data: Buffer
+    aborted: tuple[tuple[int, int], ...] = ()
+
+
 class FetchedBatch(NamedTuple):
     """A batch of data and its position in the fetched bytes."""
 
@@ -85,6 +96,18 @@ def read_fetched(
     if len(data) and not is_any:
         raise RecordTooLarge(f"{partition}: the batch at offset {offset} exceeds the fetch size")
     return found
+
+
+def next_offset(data: Buffer) -> int | None:
+    """Return the offset after the last whole batch; None if there is none.
+
+    Raises:
+        CorruptBatch, UnsupportedMagic: bytes that are not a batch.
+    """
+    following: int | None = None
+    for _, header in batches(data):
+        following = header.next_offset
+    return following
 
 
 class AbortedFilter:

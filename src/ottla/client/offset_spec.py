@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from ottla.protocol.types import TopicPartition
+
 OFFSET_MAX: Final = 2**63 - 1
 
 # Special timestamps of ListOffsets.
@@ -43,6 +45,21 @@ class BeforeEnd(msgspec.Struct, frozen=True):
 
 
 OffsetSpec = AtOffset | AtTime | BeforeEnd
+
+
+class Range(msgspec.Struct, frozen=True):
+    """The offsets ``[start, end)`` of one partition."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+    topic_id: str = ""
+
+    @property
+    def size(self) -> int:
+        """The number of offsets; compaction and markers may leave fewer records."""
+        return self.end - self.start
+
 
 BEGINNING: Final = AtTime(EARLIEST)
 END: Final = AtTime(LATEST)

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from ottla.client import requests
 from ottla.client.accumulator import (
     Accumulator,
     AccumulatorLimits,
@@ -31,11 +32,9 @@ from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.faults import RequestTimedOut, UnsupportedVersion
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.protocol.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Header
@@ -223,19 +222,12 @@ class Producer:
             self._changed.set()
 
     async def _request(self, batches: Sequence[Batch]) -> ProduceRequest:
-        topics: dict[str, TopicProduceData] = {}
-        for batch in batches:
-            name = batch.partition.topic
-            if name not in topics:
-                known = await self._cluster.topic(name)
-                topics[name] = TopicProduceData(name=name, topic_id=known.topic_id)
-            topics[name].partition_data.append(
-                PartitionProduceData(batch.partition.partition, self._encode(batch))
-            )
-        return ProduceRequest(
+        names = {batch.partition.topic for batch in batches}
+        return requests.produce(
+            {batch.partition: self._encode(batch) for batch in batches},
+            {name: (await self._cluster.topic(name)).topic_id for name in names},
             acks=self._options.acks,
             timeout_ms=self._options.request_timeout_ms,
-            topic_data=list(topics.values()),
         )
 
     def _encode(self, batch: Batch) -> bytearray:
@@ -245,15 +237,11 @@ class Producer:
         )
 
     def _take_reply(self, batches: Sequence[Batch], reply: ProduceResponse) -> None:
-        answers: dict[tuple[object, int], PartitionProduceResponse] = {}
-        for topic in reply.responses:
-            for each in topic.partition_responses:
-                answers[topic.name or topic.topic_id, each.index] = each
-        known = {batch.partition.topic for batch in batches}
-        ids = {name: self._cluster.known_id(name) for name in known}
+        names = {batch.partition.topic for batch in batches}
+        ids = {name: self._cluster.known_id(name) for name in names}
+        answers = requests.read_produced(reply, ids)
         for batch in batches:
-            name, index = batch.partition
-            answer = answers.get((name, index)) or answers.get((ids[name], index))
+            answer = answers.get(batch.partition)
             if answer is None:
                 self._retry(batch, Refused(ErrorCode.UNKNOWN_TOPIC_ID, str(batch.partition)))
             else:

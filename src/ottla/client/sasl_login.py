@@ -91,6 +91,7 @@ class SaslLogin:
         send: Callable[[Message], Awaitable["asyncio.Future[Message]"]],
     ) -> None:
         """``send`` sends a request and returns its reply to come."""
+        credentials = credentials.current()
         self._blocks = credentials.blocks
         self._send = send
         self._conversation = converse(credentials, address)
