@@ -10,42 +10,61 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from ottla.cli.connection_options import add_connection_options, moved_after_command
-from ottla.cli.failures import USAGE, error_text, report_errors_in, requested_output
+from ottla.cli.connecting.connection_options import add_connection_options, moved_after_command
+from ottla.cli.examples import add_examples
 from ottla.cli.options import Common, OutputOption
-from ottla.cli.output import Output
-from ottla.cli.standard_streams import fail_with
+from ottla.cli.terminal.failures import USAGE, error_text, report_errors_in, requested_output
+from ottla.cli.terminal.output import Output
+from ottla.cli.terminal.standard_streams import fail_with
 
-COMMANDS: Final = {
-    "up": "ottla.cli.up_command",
-    "topic": "ottla.cli.topic_command",
-    "produce": "ottla.cli.produce_command",
-    "consume": "ottla.cli.consume_command",
-    "sql": "ottla.cli.sql_command",
-    "config": "ottla.cli.config_command",
-    "client-metrics": "ottla.cli.client_metrics_command",
-    "cluster": "ottla.cli.cluster_command",
-    "group": "ottla.cli.group_command",
-    "top": "ottla.cli.top_command",
-    "share": "ottla.cli.share_command",
-    "txn": "ottla.cli.txn_command",
-    "user": "ottla.cli.user_command",
-    "acl": "ottla.cli.acl_command",
-    "quota": "ottla.cli.quota_command",
-    "token": "ottla.cli.token_command",
-    "cert": "ottla.cli.cert_command",
-    "profile": "ottla.cli.profile_command",
-    "pipeline": "ottla.cli.pipeline_command",
-    "migrate": "ottla.cli.migrate_command",
-    "mirror": "ottla.cli.mirror_command",
-    "logdir": "ottla.cli.logdir_command",
-    "tier": "ottla.cli.tier_command",
-    "log": "ottla.cli.log_command",
-    "doctor": "ottla.cli.doctor_command",
-    "server": "ottla.cli.server_command",
-    "format": "ottla.cli.format_command",
-    "random-uuid": "ottla.cli.random_uuid_command",
+PANELS: Final = {
+    "Start": {
+        "up": "ottla.cli.commands.up_command",
+        "doctor": "ottla.cli.commands.doctor_command",
+        "profile": "ottla.cli.commands.profile_command",
+    },
+    "Data": {
+        "topic": "ottla.cli.commands.topic_command",
+        "produce": "ottla.cli.commands.produce_command",
+        "consume": "ottla.cli.commands.consume_command",
+        "sql": "ottla.cli.commands.sql_command",
+        "schema": "ottla.cli.commands.schema_command",
+        "pipeline": "ottla.cli.commands.pipeline_command",
+    },
+    "Groups and transactions": {
+        "group": "ottla.cli.commands.group_command",
+        "share": "ottla.cli.commands.share_command",
+        "txn": "ottla.cli.commands.txn_command",
+        "dlq": "ottla.cli.commands.dlq_command",
+    },
+    "Security": {
+        "user": "ottla.cli.commands.user_command",
+        "acl": "ottla.cli.commands.acl_command",
+        "quota": "ottla.cli.commands.quota_command",
+        "token": "ottla.cli.commands.token_command",
+        "cert": "ottla.cli.commands.cert_command",
+    },
+    "Operate": {
+        "cluster": "ottla.cli.commands.cluster_command",
+        "top": "ottla.cli.commands.top_command",
+        "config": "ottla.cli.commands.config_command",
+        "client-metrics": "ottla.cli.commands.client_metrics_command",
+        "logdir": "ottla.cli.commands.logdir_command",
+        "tier": "ottla.cli.commands.tier_command",
+        "server": "ottla.cli.commands.server_command",
+        "format": "ottla.cli.commands.format_command",
+    },
+    "Move": {
+        "migrate": "ottla.cli.commands.migrate_command",
+        "mirror": "ottla.cli.commands.mirror_command",
+    },
+    "Files": {
+        "log": "ottla.cli.commands.log_command",
+        "random-uuid": "ottla.cli.commands.random_uuid_command",
+    },
 }
+"""The panels of ``ottla --help``: the modules of their commands."""
+COMMANDS: Final = {name: module for panel in PANELS.values() for name, module in panel.items()}
 
 
 @runtime_checkable
@@ -66,9 +85,13 @@ class _Table(TyperGroup):
         module = COMMANDS.get(cmd_name)
         if module is None:
             return None
-        command = typer.main.get_command(import_module(module).app)
+        command: Any = typer.main.get_command(import_module(module).app)
         command.name = cmd_name
+        command.rich_help_panel = next(
+            panel for panel, names in PANELS.items() if cmd_name in names
+        )
         add_connection_options(command)
+        add_examples(command, cmd_name)
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - as above
@@ -128,7 +151,10 @@ def common(
     *,
     output: OutputOption = None,
     show_version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_version, help="Say which.")
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_version, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """An Apache Kafka-compatible broker and its command-line tools."""

@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run the command line. Ctrl-C before or between the handlers of a command ends it quietly."""
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        from ottla.cli.standard_streams import open_closed_streams
+        from ottla.cli.terminal.standard_streams import open_closed_streams
 
         open_closed_streams()
     try:
@@ -14,7 +14,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
-        from ottla.cli.standard_streams import fail_with
+        from ottla.cli.terminal.standard_streams import fail_with
 
         fail_with(error)
     finally:
@@ -26,7 +26,7 @@ def _finish() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        from ottla.cli.standard_streams import fail_with
+        from ottla.cli.terminal.standard_streams import fail_with
 
         fail_with(error)
 
@@ -41,8 +41,8 @@ def _run() -> None:
         from ottla.runtime.collector import hold
 
         hold()
-        from ottla.cli.failures import report_errors_in
-        from ottla.cli.server_arguments import parse_arguments
+        from ottla.cli.commands.server_arguments import parse_arguments
+        from ottla.cli.terminal.failures import report_errors_in
 
         arguments = parse_arguments(sys.argv[2:])
         report_errors_in(arguments.output)
@@ -51,7 +51,7 @@ def _run() -> None:
 
             serve_host(arguments)
             return
-        from ottla.cli.serving import serve
+        from ottla.cli.commands.serving import serve
 
         serve(arguments)
         return

@@ -8,18 +8,18 @@ from typing import Annotated, Final
 
 import typer
 
-from ottla.cli.escaping import escape
-from ottla.cli.output import Output
-from ottla.cli.rendering import Answer, Row, render
+from ottla.cli.terminal.escaping import escape
+from ottla.cli.terminal.output import Output
+from ottla.cli.terminal.rendering import Answer, Row, render
 
 BOOTSTRAP_DEFAULT: Final = ""
-"""Not given: use the client settings, see `ottla.cli.connection_settings`."""
+"""Not given: use the client settings, see `ottla.cli.connecting.connection_settings`."""
 
 OutputOption = Annotated[
     Output | None,
     typer.Option("--output", "-o", metavar="FORMAT", help="Output format: table, json or yaml."),
 ]
-INSTALL: Final = "pip install 'ottla[sql]'"
+INSTALL: Final = "`pip install 'ottla[sql]'`, or `make sql` in a checkout"
 """How to install what `ottla sql` and the formats of records need."""
 
 RegistryOption = Annotated[

@@ -30,16 +30,34 @@ PACKAGES: Final = (
     "ottla.coordinators.transactions",
     "ottla.coordinators.share_state",
     "ottla.sharing",
-    "ottla.api",
+    "ottla.api.security",
+    "ottla.api.surface",
+    "ottla.api.partitions",
+    "ottla.api.produce",
+    "ottla.api.fetch",
+    "ottla.api.groups",
+    "ottla.api.share",
+    "ottla.api.transactions",
+    "ottla.api.cluster",
+    "ottla.node.metrics",
+    "ottla.node.security",
+    "ottla.node.controller",
+    "ottla.node.broker",
     "ottla.node",
 )
 # Loaded at the start of a node that has a TLS or SASL listener. With the libraries behind them they
 # would cost every other node 13 MB.
 FOR_SECURE_NODES: Final = frozenset(
-    {"ottla.node.node_security", "ottla.node.oauth", "ottla.node.tls_reload"}
+    {
+        "ottla.node.security.node_security",
+        "ottla.node.security.oauth",
+        "ottla.node.security.tls_reload",
+    }
 )
 # Loaded at the start of a node that exports metrics or traces: it needs an HTTP client.
-FOR_EXPORTING_NODES: Final = frozenset({"ottla.node.otlp"})
+FOR_EXPORTING_NODES: Final = frozenset({"ottla.node.metrics.otlp"})
+# Loaded at the start of a node that serves a schema registry: it needs the extra `registry`.
+FOR_REGISTRY_NODES: Final = frozenset({"ottla.node.broker.registry"})
 # Most modules take less than a millisecond, so the loop is free most of the time.
 PAUSE_S: Final = 0.002
 PAUSE_S_MAX: Final = 0.02
@@ -68,5 +86,5 @@ def _modules(packages: Iterable[str]) -> Iterator[str]:
 
     for package in packages:
         for found in iter_modules(import_module(package).__path__, f"{package}."):
-            if found.name not in FOR_SECURE_NODES | FOR_EXPORTING_NODES:
+            if found.name not in FOR_SECURE_NODES | FOR_EXPORTING_NODES | FOR_REGISTRY_NODES:
                 yield found.name

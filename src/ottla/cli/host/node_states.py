@@ -1,7 +1,7 @@
 """What a node writes to its standard output for its supervisor, one JSON object per line.
 
 {"state": "ready", "node": 1, "clients": "127.0.0.1:9092", ...}    it serves
-{"state": "settled"}      its replicas are in sync, see `ottla.node.settled`
+{"state": "settled"}      its replicas are in sync, see `ottla.node.broker.settled`
 {"state": "unsettled"}    they no longer are
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from ottla.metadata.image import Image
-from ottla.node.settled import is_settled
+from ottla.node.broker.settled import is_settled
 
 _LOOK_S: Final = 0.5
 

@@ -5,7 +5,8 @@
     process.roles                as in the file    broker
     listeners, advertised        as in the file    every port + k times the step, without
     .listeners                                     the listeners of the controller
-    ottla.metrics.listener       as in the file    port + k times the step
+    ottla.metrics.listener,      as in the file    port + k times the step
+    schema.registry.listeners
     log.dirs, metadata.log.dir   each DIR/node-ID  each DIR/node-ID
 
 All other settings are those of the file, for each node. A machine has at most one controller: more
@@ -17,9 +18,15 @@ from typing import Final
 
 import msgspec
 
-from ottla.config.addresses import PORT_MAX, HostPort, parse_host_port, parse_listener
+from ottla.config.addresses import (
+    PORT_MAX,
+    HostPort,
+    parse_host_port,
+    parse_http_url,
+    parse_listener,
+)
 from ottla.config.loading import Loaded
-from ottla.node.directories import log_directories, metadata_directory
+from ottla.node.directories.node_directories import log_directories, metadata_directory
 
 NODES_MAX: Final = 64
 PORT_STEP: Final = 10
@@ -76,6 +83,14 @@ def _node(loaded: Loaded, at: int, port_step: int) -> HostNode:
         if config.ottla_metrics_listener:
             metrics = parse_host_port(config.ottla_metrics_listener)
             settings["ottla.metrics.listener"] = str(_moved(metrics, shift))
+        for key, text in (
+            ("schema.registry.listeners", config.schema_registry_listeners),
+            ("schema.registry.advertised.listeners", config.schema_registry_advertised_listeners),
+        ):
+            if text is not None:
+                url = parse_http_url(text)
+                scheme = "https" if url.is_tls else "http"
+                settings[key] = f"{scheme}://{_moved(url.address, shift)}"
     return HostNode(node_id, tuple(f"{key}={value}" for key, value in settings.items()))
 
 
@@ -117,4 +132,6 @@ def _ports(loaded: Loaded, *, is_first: bool) -> set[int]:
     found = {each.bind.port for each in loaded.listeners.all if is_first or not each.is_controller}
     if loaded.broker.ottla_metrics_listener:
         found.add(parse_host_port(loaded.broker.ottla_metrics_listener).port)
+    if loaded.broker.schema_registry_listeners:
+        found.add(parse_http_url(loaded.broker.schema_registry_listeners).address.port)
     return found - {0}

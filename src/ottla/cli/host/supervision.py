@@ -10,7 +10,7 @@
 - A stop stops one node after the other, so that leaderships move to those that are left, the first
   node last: it may be the controller. A second request stops all at once, a third kills them.
 - A rolling restart restarts one node after the other in the same order. Each step waits until all
-  nodes are ready and settled, that is, their replicas are in sync (`ottla.node.settled`).
+  nodes are ready and settled, that is, their replicas are in sync (`ottla.node.broker.settled`).
 
 Times are seconds of a monotonic clock.
 """

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ottla.cli.counting import plural
-from ottla.cli.failures import INTERRUPTED, fail
+from ottla.cli.commands.server_arguments import ServerArguments
+from ottla.cli.connecting.settings_file import apply_log_settings, begin_log, load_settings
 from ottla.cli.host.lines import LineSplitter, marked
 from ottla.cli.host.node_states import NodeState, StateLine, parse_line
 from ottla.cli.host.plan import BadHostPlan, HostNode, plan_host
@@ -30,9 +30,10 @@ from ottla.cli.host.supervision import (
     Supervision,
     Terminate,
 )
-from ottla.cli.output import Output
-from ottla.cli.server_arguments import ServerArguments
-from ottla.cli.settings_file import apply_log_settings, begin_log, load_settings
+from ottla.cli.terminal.counting import plural
+from ottla.cli.terminal.failures import INTERRUPTED, fail
+from ottla.cli.terminal.output import Output
+from ottla.runtime import system_calls
 from ottla.runtime.service_manager import READY, STOPPING, ServiceManager
 
 log = logging.getLogger(__name__)
@@ -92,14 +93,13 @@ class Supervisor:
         return self._exit_code or (INTERRUPTED if self._is_interrupted else 0)
 
     def _handle_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self._stop)
-        loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        loop.add_signal_handler(signal.SIGHUP, self._roll)
+        system_calls.on_signal(signal.SIGTERM, self._stop)
+        system_calls.on_signal(signal.SIGINT, self._interrupt)
+        if system_calls.RELOAD_SIGNAL is not None:
+            system_calls.on_signal(system_calls.RELOAD_SIGNAL, self._roll)
 
     async def _watch_input(self) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: _EndOfInput(self._stop), sys.stdin)
+        await system_calls.on_end_of_input(self._stop)
 
     def _interrupt(self) -> None:
         self._is_interrupted = True
@@ -142,7 +142,7 @@ class Supervisor:
                 case Terminate(node_id):
                     self._signal(node_id, signal.SIGTERM)
                 case Kill(node_id):
-                    self._signal(node_id, signal.SIGKILL)
+                    self._signal(node_id, system_calls.KILL_SIGNAL)
                 case Report(text, is_error):
                     log.log(logging.ERROR if is_error else logging.INFO, "%s", text)
                 case Finish(code):
@@ -219,7 +219,7 @@ class Supervisor:
         if self._arguments.output is Output.TABLE:
             _say(f"ready {','.join(each['clients'] for each in self._addresses.values())}\n")
             return
-        from ottla.cli.rendering import Row, render
+        from ottla.cli.terminal.rendering import Row, render
 
         rows: list[Row] = [{"node": node_id, **self._addresses[node_id]} for node_id in self._nodes]
         _say(render(rows, self._arguments.output))

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from ottla.cli.counting import plural
 from ottla.cli.migration.cluster_facts import ClusterFacts, PartitionFacts
 from ottla.cli.migration.findings import Area, Finding, State
-from ottla.cli.sizes import human
+from ottla.cli.terminal.counting import plural
+from ottla.cli.terminal.sizes import human
 from ottla.config.key_definition import Scope
 from ottla.config.key_table import KEYS
 from ottla.config.layers import parse_checked

@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from ottla.cli.counting import plural
 from ottla.cli.migration.findings import Area, Finding, State
-from ottla.cli.sizes import human
+from ottla.cli.terminal.counting import plural
+from ottla.cli.terminal.sizes import human
 
 FREE_FRACTION_MIN: Final = 0.05
 """Below this a recovery or a roll of segments may fill the disk."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ottla.cli.migration.directory_check import DirectoryFacts
 from ottla.protocol.records.batch import MAGIC, MAGIC_AT
 from ottla.runtime.disk import RealDisk
-from ottla.storage.meta_properties import MetaPropertiesRefused, read_meta_properties
+from ottla.storage.directory.meta_properties import MetaPropertiesRefused, read_meta_properties
 
 SEGMENTS_MAX: Final = 200_000
 """Segments that are looked at; more take minutes on a slow disk."""

@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from ottla.cli.connecting.missing_rights import find_missing_right
 from ottla.cli.migration.cluster_facts import (
     ClusterFacts,
     DiskFacts,
@@ -19,6 +20,7 @@ from ottla.client.admin_groups import list_groups
 from ottla.client.admin_replicas import describe_log_dirs, list_reassignments
 from ottla.client.cluster import Cluster, NoBroker, Refused
 from ottla.client.connection import Connection
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, name_of_code
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -178,7 +180,10 @@ async def _identify(connection: Connection, node: NodeFacts) -> NodeFacts:
         each.name: (each.min_version, each.max_version) for each in versions.supported_features
     }
     if result.error_code != ErrorCode.NONE:
-        reason = f"its software is unknown: {name_of_code(result.error_code)}"
+        refused = Refused(result.error_code, f"broker {node.node_id}")
+        right = find_missing_right(refused, ApiKey.DESCRIBE_CONFIGS)
+        hint = "" if right is None else right.text(None)
+        reason = f"its software is unknown: {name_of_code(result.error_code)}{hint}"
         return replace(node, features=features, software=Software.UNKNOWN, problem=reason)
     software = software_of((each.name, each.config_source) for each in result.configs)
     return replace(node, features=features, software=software)

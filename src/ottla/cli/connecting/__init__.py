@@ -1,0 +1,1 @@
+"""How a command reaches a cluster: options, profiles, sessions, and what is said if it fails."""

@@ -1,0 +1,1 @@
+"""What a command prints and reads: tables, JSON, progress, prompts, errors."""

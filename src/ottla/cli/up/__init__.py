@@ -1,0 +1,1 @@
+"""The local cluster of ``ottla up``: its plan, files, processes and settings."""
