@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ottla.config.loading import Loaded, load
-from ottla.node.format_plan import FormatOptions, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.broker.replica_manager import AllDirectoriesFailed
+from ottla.node.directories.format_plan import FormatOptions, plan_format
+from ottla.node.directories.formatting import format_node
 from ottla.node.handle import Node, ShutdownTimeout, StartFailed, start_node
 from ottla.node.ports import NodePorts
-from ottla.node.replica_manager import AllDirectoriesFailed
 from ottla.protocol.faults import StorageFailed
 from simulation.simulation import Ports
 

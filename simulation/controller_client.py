@@ -9,10 +9,10 @@ code that forwards requests in a broker.
 import asyncio
 from collections.abc import Callable
 
-from ottla.api.envelope import Forwarder
-from ottla.api.routes import ANONYMOUS, Caller
+from ottla.api.cluster.envelope import Forwarder
+from ottla.api.surface.routes import ANONYMOUS, Caller
 from ottla.client.connection import Connection, Options
-from ottla.node.controller_channel import ControllerChannel
+from ottla.node.controller.controller_channel import ControllerChannel
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.create_topics import (

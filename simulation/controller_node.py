@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.api.binding import bind_routes, handlers_of
-from ottla.api.config_changes import ControllerConfigChanges
-from ottla.api.controller_decisions import ControllerContext, incremental_alter_configs
-from ottla.api.controller_handlers import ControllerHandlers
-from ottla.api.envelope import with_envelope
-from ottla.api.raft import RaftHandlers
-from ottla.api.routes import Routes
+from ottla.api.cluster.config_changes import ControllerConfigChanges
+from ottla.api.cluster.controller_decisions import ControllerContext, incremental_alter_configs
+from ottla.api.cluster.controller_handlers import ControllerHandlers
+from ottla.api.cluster.envelope import with_envelope
+from ottla.api.cluster.quorum_requests import RaftHandlers
+from ottla.api.surface.binding import bind_routes, handlers_of
+from ottla.api.surface.routes import Routes
 from ottla.controller.active_controller import Controller, ControllerParts, ControllerSettings
 from ottla.controller.bootstrap import bootstrap_records, feature_levels, records_for_empty_log
 from ottla.controller.broker_liveness import Liveness
@@ -27,9 +27,9 @@ from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION
 from ottla.metadata.snapshot_policy import SnapshotLimits
-from ottla.node.image_loader import Followers, ImageLoader
-from ottla.node.quorum import NodeQuorum
-from ottla.node.snapshotter import Snapshotter
+from ottla.node.controller.image_loader import Followers, ImageLoader
+from ottla.node.controller.quorum import NodeQuorum
+from ottla.node.controller.snapshotter import Snapshotter
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.internal.framing import Versioned

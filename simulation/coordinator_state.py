@@ -16,7 +16,7 @@ from ottla.coordinators.groups.streams.group import StreamsGroup
 from ottla.coordinators.shard import Shard
 from ottla.coordinators.topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.coordinators.transactions.machine import TransactionMachine
-from ottla.node.coordinators import CoordinatorServices
+from ottla.node.broker.coordinators import CoordinatorServices
 from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.internal.transaction_records import decode_transaction_record
 from ottla.protocol.types import Offset

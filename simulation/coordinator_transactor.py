@@ -241,7 +241,7 @@ class Transactor:
             self.producer.epoch,
             epoch,
             member_id,
-            topics=[TxnOffsetCommitRequestTopic(TOPIC, [at])],
+            topics=[TxnOffsetCommitRequestTopic(TOPIC, partitions=[at])],
         )
         for _ in range(TRIES_MAX):
             response = await self.client.ask_coordinator(

@@ -10,10 +10,10 @@ from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Offset, TopicPartition
 from ottla.runtime.ports import Committer
-from ottla.storage.checkpoints import read_offsets, write_offsets
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_evidence import LogCheckpoint
+from ottla.storage.directory.checkpoints import read_offsets, write_offsets
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_evidence import LogCheckpoint
 from simulation.simulation import Ports
 
 DIRECTORY = "/data"
@@ -26,7 +26,7 @@ COMMITS_PER_CHECKPOINT = 20
 
 
 class LogStore:
-    """`Store` over `ottla.storage.log`."""
+    """`Store` over `ottla.storage.log.log`."""
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports

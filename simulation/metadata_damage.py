@@ -17,7 +17,7 @@ from ottla.raft.damage import segment_bases
 from ottla.raft.metadata_log import DIRECTORY_NAME, UnusableMetadataLog
 from ottla.raft.recovery_point import RecoveryPoint
 from ottla.raft.repair import NO_REPAIR, Repair
-from ottla.storage.files import Kind, file_name
+from ottla.storage.log.files import Kind, file_name
 from simulation.ledger import InvariantBroken
 from simulation.platter import Keep
 from simulation.quorum import STEP_S, QuorumScenario, make_machines

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ottla.api.binding import bind_routes, handlers_of
-from ottla.api.raft import RaftHandlers
-from ottla.api.routes import Routes
+from ottla.api.cluster.quorum_requests import RaftHandlers
+from ottla.api.surface.binding import bind_routes, handlers_of
+from ottla.api.surface.routes import Routes
 from ottla.protocol.api_keys import Listener
 from ottla.protocol.faults import Fault, StorageFailed
 from ottla.protocol.internal.framing import Versioned, encode_framed

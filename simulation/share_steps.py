@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ottla.coordinators.share_state.state import ShareState
 from ottla.coordinators.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE
-from ottla.node.share_services import ShareServices
+from ottla.node.broker.share_services import ShareServices
 from ottla.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,

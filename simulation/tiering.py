@@ -23,9 +23,9 @@ from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicIdPartition, Uuid
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.runtime.worker import InlineWorker
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_maintenance import delete_old_segments
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_maintenance import delete_old_segments
 from ottla.tiering.metadata_cache import MetadataCache
 from ottla.tiering.metadata_manager import MetadataNotReady, UpdateRejected
 from ottla.tiering.metadata_records import decode_event, encode_event

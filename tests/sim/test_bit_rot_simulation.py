@@ -1,23 +1,15 @@
 """Bits that flip in stored segments, in seeded simulations of whole nodes."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 from tests.seeds import seeds
 
 from simulation.cluster_rot import BitRotScenario
 from simulation.simulation import Simulation
 
+# Damage is logged as an error, and is injected here on purpose.
+pytestmark = pytest.mark.usefixtures("quiet")
+
 SEEDS = seeds(3, deep=6)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Damage is logged as an error, and is injected here on purpose."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

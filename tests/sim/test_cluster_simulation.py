@@ -1,8 +1,5 @@
 """Whole clusters with their clients in seeded simulations."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 from tests.seeds import seeds
 
@@ -10,16 +7,11 @@ from simulation.cluster import ClusterScenario
 from simulation.runner import play
 from simulation.simulation import Simulation
 
+# Disks fail on purpose here, and each failure would be logged with its traceback.
+pytestmark = pytest.mark.usefixtures("quiet")
+
 BLOCK = 5
 SEEDS = seeds(20, deep=200)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Disks fail on purpose here, and each failure would be logged with its traceback."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("block", SEEDS[::BLOCK])

@@ -1,8 +1,5 @@
 """Whole nodes of the quorum, with image and active controller, in seeded simulations."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 from tests.seeds import seeds
 
@@ -11,16 +8,11 @@ from simulation.quorum import run_quorum
 from simulation.runner import play
 from simulation.simulation import Simulation
 
+# Disks fail on purpose here, and each failure would be logged with its traceback.
+pytestmark = pytest.mark.usefixtures("quiet")
+
 BLOCK = 10
 SEEDS = seeds(40, deep=300)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Disks fail on purpose here, and each failure would be logged with its traceback."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("block", SEEDS[::BLOCK])

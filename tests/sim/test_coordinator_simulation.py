@@ -4,8 +4,6 @@
 """
 
 import functools
-import logging
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
@@ -15,6 +13,9 @@ from simulation.coordinator_watch import CoordinatorWatch
 from simulation.coordinators import KINDS, CoordinatorScenario
 from simulation.runner import play
 from simulation.simulation import Simulation
+
+# Disks fail on purpose here, and each failure would be logged with its traceback.
+pytestmark = pytest.mark.usefixtures("quiet")
 
 BLOCK = 4
 # Each type of group, both versions of transactions, and a failover of the quorum.
@@ -26,14 +27,6 @@ class Played(NamedTuple):
     kind: str
     hash: str
     error: Exception | None
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Disks fail on purpose here, and each failure would be logged with its traceback."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @functools.cache

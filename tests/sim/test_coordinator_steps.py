@@ -1,8 +1,5 @@
 """A fault between every two steps of transactions, rebalances and shared records, all counted."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from simulation.coordinator_group_steps import FAULTS as GROUP_FAULTS
@@ -14,16 +11,11 @@ from simulation.share_steps import FAULTS as SHARE_FAULTS
 from simulation.share_steps import ShareStepsScenario
 from simulation.simulation import Simulation
 
+# Nodes crash on purpose here, and would log it.
+pytestmark = pytest.mark.usefixtures("quiet")
+
 # The seed selects the version of transactions, and the type of group.
 VERSION_2, VERSION_0 = 0, 1
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Nodes crash on purpose here, and would log it."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.replace(" ", "-"))

@@ -1,23 +1,15 @@
 """Simulations of whole nodes that inject faults at weak spots of replication."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 from tests.seeds import seeds
 
 from simulation.cluster_directed import BelowMinimumScenario, JoiningScenario
 from simulation.simulation import Simulation
 
+# Nodes crash on purpose here, and would log it.
+pytestmark = pytest.mark.usefixtures("quiet")
+
 SEEDS = seeds(2, deep=4)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Nodes crash on purpose here, and would log it."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

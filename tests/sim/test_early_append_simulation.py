@@ -11,8 +11,8 @@ import pytest
 from tests.seeds import seeds
 
 from ottla.client import connection
-from ottla.replication import fetch_append, partial_fetch
-from ottla.replication.partial_fetch import PartialFetchResponse
+from ottla.replication.fetching import fetch_append, partial_fetch
+from ottla.replication.fetching.partial_fetch import PartialFetchResponse
 from ottla.server import send_queue
 from simulation.runner import play
 

@@ -1,23 +1,15 @@
 """Simulated brokers that are gone are fenced at once; those that may be alive are not."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 from tests.seeds import seeds
 
 from simulation.cluster_fencing import FAULTS, FencingScenario
 from simulation.simulation import Simulation
 
+# Nodes crash on purpose here, and would log it.
+pytestmark = pytest.mark.usefixtures("quiet")
+
 SEEDS = seeds(1, deep=20)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Nodes crash on purpose here, and would log it."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("is_controller_hit", [False, True], ids=["broker", "controller"])

@@ -1,20 +1,12 @@
 """A voter whose metadata log is damaged refuses to start, rejoins, and loses nothing."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 from tests.seeds import seeds
 
 from simulation.metadata_damage import MetadataDamageScenario
 from simulation.simulation import Simulation
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.mark.parametrize("seed", seeds(4, deep=12))

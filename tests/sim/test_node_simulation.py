@@ -12,8 +12,8 @@ from tests.seeds import seeds
 from ottla.client.connection import Connection, Options
 from ottla.config.loading import Loaded, load
 from ottla.metadata.image import Image
-from ottla.node.format_plan import FormatOptions, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.directories.format_plan import FormatOptions, plan_format
+from ottla.node.directories.formatting import format_node
 from ottla.node.handle import Node, start_node
 from ottla.node.ports import NodePorts
 from ottla.protocol.errors import ErrorCode

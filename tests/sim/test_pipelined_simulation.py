@@ -1,8 +1,6 @@
 """Pipelined transactional producers on whole simulated clusters."""
 
 import functools
-import logging
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
@@ -12,20 +10,15 @@ from simulation.coordinator_pipeline import PipelinedScenario
 from simulation.coordinator_watch import CoordinatorWatch
 from simulation.simulation import Simulation
 
+# Disks fail on purpose here, and each failure would be logged with its traceback.
+pytestmark = pytest.mark.usefixtures("quiet")
+
 SEEDS = seeds(3, deep=3)
 
 
 class Played(NamedTuple):
     watch: CoordinatorWatch
     error: Exception | None
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Disks fail on purpose here, and each failure would be logged with its traceback."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @functools.cache

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ottla.api.binding import bind_routes, handlers_of
-from ottla.api.raft import RaftHandlers
-from ottla.api.routes import Routes
+from ottla.api.cluster.quorum_requests import RaftHandlers
+from ottla.api.surface.binding import bind_routes, handlers_of
+from ottla.api.surface.routes import Routes
 from ottla.protocol.api_keys import Listener
 from ottla.protocol.errors import ErrorCode
 from ottla.raft.auto_join import AutoJoin, AutoJoinedFile, JoinAction, decide_join

@@ -3,9 +3,6 @@
 Far more seeds run with the controller on top (`test_controllers_simulation.py`).
 """
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 from tests.seeds import seeds
 
@@ -14,16 +11,11 @@ from simulation.quorum_watch import QuorumWatch
 from simulation.runner import play
 from simulation.simulation import Simulation
 
+# Disks fail on purpose here, and each failure would be logged with its traceback.
+pytestmark = pytest.mark.usefixtures("quiet")
+
 BLOCK = 20
 SEEDS = seeds(20, deep=40)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Disks fail on purpose here, and each failure would be logged with its traceback."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("block", SEEDS[::BLOCK])

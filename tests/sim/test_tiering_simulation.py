@@ -1,21 +1,13 @@
 """Simulated brokers copy to a failing bucket: nothing is lost, nothing is left behind."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 from tests.seeds import seeds
 
 from simulation.simulation import Simulation
 from simulation.tiering import TieringScenario
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Stores fail on purpose here, and brokers would log it."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+# Stores fail on purpose here, and brokers would log it.
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])

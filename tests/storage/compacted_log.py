@@ -9,11 +9,11 @@ from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import NO_PRODUCER, Producer, build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
-from ottla.storage.batch_cleaner import CleanStats
-from ottla.storage.cleaner import CleaningRound, CleanResult, Memory, dirty_part
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_evidence import LogCheckpoint
+from ottla.storage.cleaner.batch_cleaner import CleanStats
+from ottla.storage.cleaner.compactor import CleaningRound, CleanResult, Memory, dirty_part
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_evidence import LogCheckpoint
 from simulation.disk import SimDisk
 
 SECRET = bytes(range(16))

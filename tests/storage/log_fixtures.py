@@ -9,10 +9,10 @@ from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import Millis, Offset
 from ottla.runtime.ports import Disk
-from ottla.storage.append import Appended
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_evidence import LogCheckpoint
+from ottla.storage.log.batch_checks import Appended
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_evidence import LogCheckpoint
 from simulation.disk import SimDisk
 
 DIRECTORY = "/data/orders-0"

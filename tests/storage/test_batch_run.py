@@ -24,7 +24,7 @@ from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.records.walker import walk_spans
 from ottla.protocol.records.writer import Producer, build_batch, seal_batch
 from ottla.protocol.types import Millis, Offset
-from ottla.storage.batch_run import (
+from ottla.storage.cleaner.batch_run import (
     ALONE,
     BATCH_RECORDS_MAX,
     COPIED,
@@ -33,7 +33,7 @@ from ottla.storage.batch_run import (
     BatchRun,
     RunLimits,
 )
-from ottla.storage.cleaner import (
+from ottla.storage.cleaner.compactor import (
     STEP_BATCHES,
     STEP_BYTES,
     CleaningAborted,
@@ -41,7 +41,7 @@ from ottla.storage.cleaner import (
     Memory,
     dirty_part,
 )
-from ottla.storage.offset_map import OffsetMap
+from ottla.storage.cleaner.offset_map import OffsetMap
 
 pytestmark = pytest.mark.engine
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ottla.protocol.types import LeaderEpoch, NodeId, Offset, TopicPartition, Uuid
 from ottla.protocol.uuids import parse_uuid
 from ottla.runtime.atomic_file import replace_file
-from ottla.storage import meta_properties, partition_metadata
-from ottla.storage.checkpoints import (
+from ottla.storage.directory import meta_properties, partition_metadata
+from ottla.storage.directory.checkpoints import (
     CorruptCheckpoint,
     decode_epochs,
     decode_offsets,
@@ -22,10 +22,19 @@ from ottla.storage.checkpoints import (
     write_epochs,
     write_offsets,
 )
-from ottla.storage.leader_epochs import EpochEntry
-from ottla.storage.meta_properties import MetaProperties, MetaPropertiesRefused, NotFormatted
-from ottla.storage.partition_metadata import CorruptPartitionMetadata
-from ottla.storage.partition_names import DirectoryKind, PartitionDirectory, format_name, parse_name
+from ottla.storage.directory.meta_properties import (
+    MetaProperties,
+    MetaPropertiesRefused,
+    NotFormatted,
+)
+from ottla.storage.directory.partition_metadata import CorruptPartitionMetadata
+from ottla.storage.directory.partition_names import (
+    DirectoryKind,
+    PartitionDirectory,
+    format_name,
+    parse_name,
+)
+from ottla.storage.log.leader_epochs import EpochEntry
 from simulation.disk import SimCrash, SimDisk
 from simulation.random import SimRandom
 

@@ -11,7 +11,7 @@ from ottla.protocol.faults import (
 )
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.types import Millis, Offset
-from ottla.storage.cleaner import (
+from ottla.storage.cleaner.compactor import (
     STEP_BATCHES,
     CleaningAborted,
     CleaningRound,

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Record
-from ottla.storage.cleaner import Memory
-from ottla.storage.log_evidence import LogCheckpoint
+from ottla.storage.cleaner.compactor import Memory
+from ottla.storage.log.log_evidence import LogCheckpoint
 from simulation.disk import SimCrash
 
 pytestmark = pytest.mark.engine

@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from ottla.protocol.faults import CorruptBatch, StorageFailed
 from ottla.protocol.types import Millis, Offset, TopicPartition
-from ottla.storage.cleaner import OffsetMapTooSmall
-from ottla.storage.log import Log
-from ottla.storage.log_cleaner import CleanerSettings, LogCleaner
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_maintenance import delete_old_segments
+from ottla.storage.cleaner.compactor import OffsetMapTooSmall
+from ottla.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_maintenance import delete_old_segments
 from simulation.random import SimRandom
 
 T0 = TopicPartition("t", 0)

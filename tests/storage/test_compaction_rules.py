@@ -12,7 +12,7 @@ from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.records.walker import Spans, walk_spans
 from ottla.protocol.records.writer import encode_records
 from ottla.protocol.types import Millis, Offset
-from ottla.storage.compaction import (
+from ottla.storage.cleaner.compaction import (
     Candidate,
     Dirty,
     Lags,
@@ -22,8 +22,8 @@ from ottla.storage.compaction import (
     find_dirty,
     plan_groups,
 )
-from ottla.storage.offset_map import IS_COMPILED, Marked, OffsetMap, hash_key
-from ottla.storage.record_filter import (
+from ottla.storage.cleaner.offset_map import IS_COMPILED, Marked, OffsetMap, hash_key
+from ottla.storage.cleaner.record_filter import (
     max_timestamp_delta,
     retain_records,
     retain_records_rebased,

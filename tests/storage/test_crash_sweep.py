@@ -26,10 +26,10 @@ from log_fixtures import (
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import TopicPartition
 from ottla.runtime.ports import OpenMode
-from ottla.storage.checkpoints import read_offsets, write_offsets
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_evidence import LogCheckpoint
+from ottla.storage.directory.checkpoints import read_offsets, write_offsets
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_evidence import LogCheckpoint
 from simulation.disk import SimCrash, SimDisk
 from simulation.platter import Keep
 

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.runtime.ports import OpenMode
-from ottla.storage import sparse_index
-from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.time_index import TimeIndex, TimestampOffset
-from ottla.storage.transaction_index import AbortedTxn, CorruptIndex, TransactionIndex
+from ottla.storage.log import sparse_index
+from ottla.storage.log.offset_index import OffsetIndex
+from ottla.storage.log.time_index import TimeIndex, TimestampOffset
+from ottla.storage.log.transaction_index import AbortedTxn, CorruptIndex, TransactionIndex
 from simulation.disk import SimDisk
 
 BASE = 5000

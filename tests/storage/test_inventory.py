@@ -18,12 +18,12 @@ from log_fixtures import (
 )
 from test_recovery import SIZE, path_of, put
 
-from ottla.cli.log_verify import verify
+from ottla.cli.commands.log_verify import verify
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import OpenMode
-from ottla.storage.files import Kind
-from ottla.storage.inventory import (
+from ottla.storage.log.files import Kind
+from ottla.storage.log.inventory import (
     FILE_NAME,
     FoundSegment,
     Inventory,
@@ -32,9 +32,9 @@ from ottla.storage.inventory import (
     encode,
     find_missing,
 )
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_evidence import LogCheckpoint
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_evidence import LogCheckpoint
 from simulation.disk import SimDisk
 
 COUNT = 20
@@ -231,6 +231,30 @@ def test_single_checkpoint_beyond_the_end_is_no_loss_after_a_clean_stop(point: s
     log = open_again(disk, **{point: Offset(99_999)})
     assert log.report.losses == []
     assert values(log) == written
+
+
+def grow(log: Log, written: list[bytes]) -> None:
+    """Append until two more segments are sealed and durable, and add the values to ``written``."""
+    segments = len(log.segments) + 2
+    while len(log.segments) < segments:
+        written += fill(log, 1, start=len(written))
+    log.flush()
+
+
+def test_segment_that_grew_after_a_clean_stop_is_not_missing_after_crashes() -> None:
+    """The first crash leaves the inventory of the clean stop, the second one what was written."""
+    disk, written = closed_log(COUNT - 1)
+    log = open_again(disk, high_watermark=Offset(COUNT - 1))
+    stopped = disk.read(INVENTORY)
+    grow(log, written)
+    put(disk, INVENTORY, stopped, 0)
+    shorten(disk, INVENTORY, len(stopped))
+    grown = open_again(disk, is_clean=False)
+    grow(grown, written)
+    assert disk.read(INVENTORY) != stopped
+    again = open_again(disk, is_clean=False)
+    assert missing(again) == []
+    assert values(again) == written
 
 
 def test_lost_end_is_known_until_the_log_has_grown_again() -> None:

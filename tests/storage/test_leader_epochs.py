@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.types import LeaderEpoch, Offset
-from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
+from ottla.storage.log.leader_epochs import EpochEntry, LeaderEpochs
 
 
 def epochs(*pairs: tuple[int, int]) -> LeaderEpochs:

@@ -34,7 +34,7 @@ from ottla.protocol.faults import (
 from ottla.protocol.records.batch import Compression, is_crc_valid, read_header
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.records.writer import NO_PRODUCER, Producer
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 from simulation.disk import SimDisk
 
 LARGE = LogConfig()

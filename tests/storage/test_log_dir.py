@@ -11,18 +11,18 @@ from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicPartition, Uuid
 from ottla.runtime.atomic_file import replace_file
 from ottla.runtime.ports import OpenMode
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import (
+from ottla.storage.directory.log_dir import (
     DirectoryInUse,
     LogDirectory,
     LogDirPorts,
     format_directory,
     open_directories,
 )
-from ottla.storage.log_dir_checkpoints import REMOVED_MAX
-from ottla.storage.meta_properties import MetaPropertiesRefused
-from ottla.storage.partition_names import DirectoryKind
+from ottla.storage.directory.log_dir_checkpoints import REMOVED_MAX
+from ottla.storage.directory.meta_properties import MetaPropertiesRefused
+from ottla.storage.directory.partition_names import DirectoryKind
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
 from simulation.disk import SimCrash, SimDisk
 from simulation.random import SimRandom
 

@@ -28,9 +28,9 @@ from log_fixtures import (
 from ottla.protocol.faults import OffsetOutOfRange, StorageFailed
 from ottla.protocol.records.writer import Producer
 from ottla.runtime.disk import RealDisk
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_evidence import LogCheckpoint
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_evidence import LogCheckpoint
 from simulation.disk import SimDisk
 from simulation.platter import Keep
 

@@ -21,8 +21,8 @@ from log_fixtures import (
 from ottla.protocol.faults import OffsetOutOfRange
 from ottla.protocol.records.batch import batches, is_crc_valid
 from ottla.protocol.records.writer import Producer
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_evidence import LogCheckpoint
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_evidence import LogCheckpoint
 from simulation.disk import SimDisk
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=80)

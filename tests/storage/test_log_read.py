@@ -19,11 +19,11 @@ from ottla.protocol.faults import CorruptBatch, Fault, OffsetOutOfRange
 from ottla.protocol.records.batch import batches, is_crc_valid, read_header
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_evidence import LogCheckpoint
-from ottla.storage.read import TRIMMED_BYTES_MIN
-from ottla.storage.scrub import DamagedRange
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_evidence import LogCheckpoint
+from ottla.storage.log.read import TRIMMED_BYTES_MIN
+from ottla.storage.scrub.batch_check import DamagedRange
 from simulation.disk import SimDisk
 
 ALL = 1 << 30

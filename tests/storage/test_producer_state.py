@@ -15,7 +15,7 @@ from ottla.protocol.faults import (
 from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
-from ottla.storage.producer_state import CompletedTxn, Duplicate, ProducerState
+from ottla.storage.log.producer_state import CompletedTxn, Duplicate, ProducerState
 
 PID = 7
 SEQUENCE_MAX = 2**31 - 1

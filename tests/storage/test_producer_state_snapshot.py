@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.storage.producer_snapshot_format import CorruptSnapshot, decode, encode
-from ottla.storage.producer_state import ProducerEntry
+from ottla.storage.log.producer_snapshot_format import CorruptSnapshot, decode, encode
+from ottla.storage.log.producer_state import ProducerEntry
 
 # Written by Apache Kafka 4.2.1 (ProducerStateManager.writeSnapshot).
 KAFKA_BYTES = bytes.fromhex(

@@ -25,9 +25,9 @@ from log_fixtures import (
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import OpenMode
-from ottla.storage.files import Kind, LogFiles, State
-from ottla.storage.log_config import LogConfig
-from ottla.storage.segment import Segment
+from ottla.storage.log.files import Kind, LogFiles, State
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.segment import Segment
 from simulation.disk import SimCrash, SimDisk
 from simulation.platter import Keep
 
@@ -549,3 +549,21 @@ def test_tiered_log_starts_where_its_epochs_do_if_the_checkpoint_is_older() -> N
     assert log.epochs.entries[0].start_offset == 5
     log.close()
     assert reopen(disk, config).log_start_offset == 5
+
+
+def test_segment_with_the_batches_of_a_later_one_ends_the_log_there() -> None:
+    disk = SimDisk()
+    log = open_log(disk)
+    written = fill(log, 14)
+    log.flush()
+    first, second, third = log.segments[1:4]
+    base = first.base_offset
+    paths = [first.path, third.path]
+    data = [disk.read(path) for path in paths]
+    disk.damage(paths[0], data[1])
+    disk.damage(paths[1], data[0])
+    again = reopen(disk, high_watermark=Offset(14))
+    assert second.base_offset > base
+    assert again.log_end_offset == base
+    assert again.report.known_end == 14
+    assert values(again) == written[:base]

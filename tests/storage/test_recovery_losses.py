@@ -5,11 +5,11 @@ from test_recovery import ONE_SEGMENT, SIZE, path_of, put, stopped
 
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import OpenMode
-from ottla.storage.files import Kind, State, parse_name
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_recovery import Loss
-from ottla.storage.set_aside import FILES_MAX, is_set_aside, set_bytes_aside, set_file_aside
+from ottla.storage.log.files import Kind, State, parse_name
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_recovery import Loss
+from ottla.storage.log.set_aside import FILES_MAX, is_set_aside, set_bytes_aside, set_file_aside
 from simulation.disk import SimDisk
 
 LOG = path_of(0, Kind.LOG)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.types import Millis, Offset
-from ottla.storage.retention import LogState, Policy, RetentionPlan, plan_retention
+from ottla.storage.log.retention import LogState, Policy, RetentionPlan, plan_retention
 
 NOW = 1_000_000
 

@@ -9,12 +9,18 @@ from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import batches
 from ottla.protocol.types import Millis, Offset, TopicPartition
 from ottla.runtime.disk import RealDisk
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.scrub import WINDOW_BYTES, Cursor, DamagedRange, check_window, scrub_step
-from ottla.storage.scrub_plan import ScrubPlan
-from ottla.storage.scrub_spans import spans
-from ottla.storage.segment import Segment
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.segment import Segment
+from ottla.storage.scrub.batch_check import (
+    WINDOW_BYTES,
+    Cursor,
+    DamagedRange,
+    check_window,
+    scrub_step,
+)
+from ottla.storage.scrub.scrub_plan import ScrubPlan
+from ottla.storage.scrub.scrub_spans import spans
 from simulation.disk import SimDisk
 
 ALL = 1 << 30

@@ -8,10 +8,10 @@ from log_fixtures import NOW, batch_of
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import HEADER_BYTES, read_header
 from ottla.runtime.ports import File, OpenMode
-from ottla.storage.files import Kind, LogFiles, State, file_name, parse_name
-from ottla.storage.log_config import LogConfig
-from ottla.storage.segment import Segment
-from ottla.storage.segment_tail import RECENT_MAX
+from ottla.storage.log.files import Kind, LogFiles, State, file_name, parse_name
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.segment import Segment
+from ottla.storage.log.segment_tail import RECENT_MAX
 from simulation.disk import SimDisk
 
 SPARSE = (Kind.OFFSET_INDEX, Kind.TIME_INDEX)

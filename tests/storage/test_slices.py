@@ -9,9 +9,9 @@ import pytest
 from log_fixtures import HandClock, fill
 
 from ottla.runtime.disk import RealDisk
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.read import Slice
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.read import Slice
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
 

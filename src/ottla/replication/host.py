@@ -24,16 +24,16 @@ from ottla.protocol.types import (
     TopicPartition,
     Uuid,
 )
+from ottla.replication.fetching.throttles import Throttles
 from ottla.replication.hosted_partitions import Partitions
-from ottla.replication.isr_state import Proposal
+from ottla.replication.leading.isr_state import Proposal
 from ottla.replication.partition import Partition
-from ottla.replication.recovery_losses import RecoveryLosses
-from ottla.replication.throttles import Throttles
+from ottla.replication.repair.recovery_losses import RecoveryLosses
 from ottla.runtime.ports import Clock, Committer, Disk, Random, Syncable, Worker
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.runtime.worker import InlineWorker
-from ottla.storage.log import TierHistory
-from ottla.storage.log_dir import LogDirectory
+from ottla.storage.directory.log_dir import LogDirectory
+from ottla.storage.log.log import TierHistory
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from ottla.metadata.image import Image
 from ottla.protocol.faults import NotLeader, StorageFailed, UnknownTopicOrPartition
 from ottla.protocol.types import LeaderEpoch, TopicPartition, Uuid
+from ottla.replication.leading.waiters import Unsubscribe
 from ottla.replication.partition import Partition
-from ottla.replication.waiters import Unsubscribe
 
 LedCallback = Callable[[str, int, LeaderEpoch], None]
 UnledCallback = Callable[[str, int, LeaderEpoch | None], None]

@@ -13,7 +13,7 @@ from ottla.config.problems import ConfigError
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.image import Image
 from ottla.protocol.types import NodeId
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 
 
 class TopicSettings(NamedTuple):

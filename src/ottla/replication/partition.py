@@ -43,19 +43,25 @@ from ottla.protocol.types import (
     TopicPartition,
     Uuid,
 )
-from ottla.replication.appending import ALL, AppendingPartition
-from ottla.replication.follower_progress import FollowerProgress
-from ottla.replication.high_watermark import Lag
-from ottla.replication.isr_state import AfterRefusal, Isr, LeaderIdentity, LeaderOffsets, Proposal
-from ottla.replication.leadership import Leadership
+from ottla.replication.leading.appending import ALL, AppendingPartition
+from ottla.replication.leading.follower_progress import FollowerProgress
+from ottla.replication.leading.high_watermark import Lag
+from ottla.replication.leading.isr_state import (
+    AfterRefusal,
+    Isr,
+    LeaderIdentity,
+    LeaderOffsets,
+    Proposal,
+)
+from ottla.replication.leading.leadership import Leadership
+from ottla.replication.leading.waiters import Done, OffsetWaiters, Unsubscribe, Wakers
 from ottla.replication.partition_host import PartitionHost
 from ottla.replication.partition_reads import CONSUMER, Isolation, ReadRequest, ReadResult
-from ottla.replication.waiters import Done, OffsetWaiters, Unsubscribe, Wakers
-from ottla.storage.append import Appended
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory
-from ottla.storage.read import CorruptStoredBatch, Slice, TimestampedOffset
+from ottla.storage.directory.log_dir import LogDirectory
+from ottla.storage.log.batch_checks import Appended
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.read import CorruptStoredBatch, Slice, TimestampedOffset
 
 HIGH_WATERMARK_OFFSET: Final = Offset(-1)
 """DeleteRecords: everything below the high watermark."""

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.protocol.types import NodeId, Offset, Uuid
-from ottla.replication.isr_state import Proposal
+from ottla.replication.leading.isr_state import Proposal
 from ottla.runtime.ports import Clock
-from ottla.storage.log_dir import LogDirectory
+from ottla.storage.directory.log_dir import LogDirectory
 
 if TYPE_CHECKING:
     from ottla.replication.partition import Partition

@@ -4,8 +4,8 @@ import enum
 from typing import Final, NamedTuple
 
 from ottla.protocol.types import NO_EPOCH, LeaderEpoch, Offset
-from ottla.storage.read import Slice
-from ottla.storage.transaction_index import AbortedTxn
+from ottla.storage.log.read import Slice
+from ottla.storage.log.transaction_index import AbortedTxn
 
 CONSUMER: Final = -1
 """The replica id of a consumer."""

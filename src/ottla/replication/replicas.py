@@ -28,14 +28,14 @@ from ottla.metadata.topics import (
 )
 from ottla.protocol.faults import InconsistentTopicId, StorageFailed
 from ottla.protocol.types import Millis, TopicPartition, Uuid
-from ottla.replication.directory_work import DirectoryWork
 from ottla.replication.host import Host
 from ottla.replication.log_settings import TopicSettings, topic_settings
+from ottla.replication.maintenance.directory_work import DirectoryWork
 from ottla.replication.partition import Partition
 from ottla.replication.pending_replicas import PendingReplicas, Urgency
-from ottla.replication.recovery_losses import ReportedLoss
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import HostedLog, LogDirectory, OpenReport
+from ottla.replication.repair.recovery_losses import ReportedLoss
+from ottla.storage.directory.log_dir import HostedLog, LogDirectory, OpenReport
+from ottla.storage.log.log_config import LogConfig
 
 log = logging.getLogger(__name__)
 
@@ -350,8 +350,8 @@ class Replicas:
             return None
         directory, hosted = found
         hosted.log.configure(settings.log)
-        if is_found and hosted.log.has_segments_below_start and len(registration.replicas) > 1:
-            hosted.log.keep_segments(self._host.unexplained_deletion_delay_ms)  # as before
+        if is_found and len(registration.replicas) > 1:
+            hosted.log.resume_keeping(self._host.unexplained_deletion_delay_ms)
         partition = Partition(name, topic.id, directory, hosted.log, settings.topic, self._host)
         self._partitions.add(partition)
         self._settle_losses(partition, registration, is_found=is_found)

@@ -15,6 +15,7 @@ One log
     log_recovery             open a log after a clean stop or a crash
     log_evidence             what is known of a log besides its segments
     inventory                ``segment-inventory``: what the log is known to hold
+    kept_until               ``kept-until``: until when files below the log start are kept
     epoch_check              compare leader epochs with batches
     log_maintenance          delete old segments by retention
     retention                which segments to delete

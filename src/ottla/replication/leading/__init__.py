@@ -1,0 +1,1 @@
+"""The leader's side of a partition: appends, followers, ISR, high watermark, waiters."""

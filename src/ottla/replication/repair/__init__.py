@@ -1,0 +1,1 @@
+"""Finds and repairs damage: scrubbing, lost records, batches of other replicas."""

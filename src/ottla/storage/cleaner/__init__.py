@@ -1,0 +1,1 @@
+"""Compaction: which records of a log are removed, and the rewriting of segments."""

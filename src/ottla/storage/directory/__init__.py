@@ -1,0 +1,1 @@
+"""A log directory: its owner, its checkpoints, its logs, and the health of its disk."""

@@ -1,0 +1,1 @@
+"""Checks of stored batches, and the damaged ranges that they found."""
