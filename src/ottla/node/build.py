@@ -15,34 +15,35 @@ import msgspec
 from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import Publisher
 from ottla.metadata.snapshot_policy import SnapshotLimits
-from ottla.node.broker_parts import BrokerInputs, BrokerParts, build_broker_parts
-from ottla.node.connection_limits import (
-    ConnectionLimits,
-    anonymous_memory,
-    limits_of,
-    request_memory_max,
-)
+from ottla.node.broker.broker_parts import BrokerInputs, BrokerParts, build_broker_parts
 from ottla.node.context import NodeContext
-from ottla.node.controller_channel import (
+from ottla.node.controller.controller_channel import (
     CONNECT_MS_MAX,
     ControllerChannel,
     client_id,
     leader_address,
 )
-from ottla.node.controller_parts import (
+from ottla.node.controller.controller_parts import (
     ControllerInputs,
     NodeControllerParts,
     build_controller_parts,
 )
-from ottla.node.gauges import directory_families
-from ottla.node.image_loader import Followers, ImageLoader
-from ottla.node.meters import Meters
-from ottla.node.metrics import NodeView, build_metrics
-from ottla.node.otlp_endpoints import metrics_url, traces_url
-from ottla.node.quorum import NodeQuorum, build_quorum, voter_address
-from ottla.node.quotas import QuotaPublisher, build_throttling, quota_families
-from ottla.node.security_port import Security
-from ottla.node.snapshotter import Snapshotter
+from ottla.node.controller.image_loader import Followers, ImageLoader
+from ottla.node.controller.quorum import NodeQuorum, build_quorum, voter_address
+from ottla.node.controller.snapshotter import Snapshotter
+from ottla.node.metrics.gauges import directory_families
+from ottla.node.metrics.meters import Meters
+from ottla.node.metrics.node_metrics import NodeView, build_metrics
+from ottla.node.metrics.otlp_endpoints import metrics_url, traces_url
+from ottla.node.security.client_quotas import QuotaPublisher, build_throttling, quota_families
+from ottla.node.security.connection_limits import (
+    ConnectionLimits,
+    anonymous_memory,
+    held_replies,
+    limits_of,
+    request_memory_max,
+)
+from ottla.node.security.security_port import Security
 from ottla.observability.http_service import HttpService
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import Address
@@ -53,7 +54,7 @@ from ottla.server.request_memory import RequestMemory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.node.audit_log import AuditLog
+    from ottla.node.security.audit_log import AuditLog
     from ottla.observability.http import Page
     from ottla.observability.otlp_exporter import OtlpExporter
     from ottla.observability.request_traces import RequestTracer
@@ -170,7 +171,7 @@ def _otlp_and_shared(context: NodeContext) -> "tuple[OtlpExporter | None, Shared
     config = context.loaded.broker
     if metrics_url(config) is None and traces_url(config) is None:
         return None, _shared(context, None)
-    from ottla.node.otlp import build_otlp  # few nodes need it
+    from ottla.node.metrics.otlp import build_otlp  # few nodes need it
 
     otlp, tracer = build_otlp(context)
     return otlp, _shared(context, tracer)
@@ -183,6 +184,7 @@ def _shared(context: NodeContext, tracer: "RequestTracer | None") -> SharedResou
         admission=Admission(limits_of(context.loaded)),
         memory=memory,
         anonymous_memory=anonymous_memory(memory, context.ports.memory_bytes),
+        held=held_replies(context.ports.memory_bytes),
         events=context.meters.requests,
         close_hooks=context.close_hooks,
         release_memory=context.ports.release_memory,

@@ -4,22 +4,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ottla.api.access import OPEN, Access
+from ottla.api.security.access import OPEN, Access
 from ottla.config.loading import Loaded
-from ottla.node.directories import log_directories
-from ottla.node.dynamic_config import DynamicConfig
+from ottla.node.broker.dynamic_config import DynamicConfig
+from ottla.node.directories.node_directories import log_directories
 from ottla.node.listeners import Bound
-from ottla.node.meters import Meters, new_meters
+from ottla.node.metrics.meters import Meters, new_meters
 from ottla.node.ports import NodePorts
-from ottla.node.security_port import NoSecurity, Security
+from ottla.node.security.security_port import NoSecurity, Security
 from ottla.protocol.types import NodeId
 from ottla.raft.repair import NO_REPAIR, Repair
 from ottla.runtime.ports import Committer
 from ottla.server.connection_close_hooks import ConnectionCloseHooks
-from ottla.storage.log_dir import LogDirectory
+from ottla.storage.directory.log_dir import LogDirectory
 
 if TYPE_CHECKING:
-    from ottla.node.authorization import AclPublisher
+    from ottla.node.security.authorization import AclPublisher
 
 
 class NodeContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,20 +15,20 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ottla.api.access import OPEN, Access
+from ottla.api.security.access import OPEN, Access
 from ottla.config.listeners import Listener
 from ottla.config.loading import Loaded, load
 from ottla.metadata.image import Image
+from ottla.node.broker.coordinators import CoordinatorServices
+from ottla.node.broker.dynamic_config import DynamicConfig
 from ottla.node.build import NodeParts, build_node
-from ottla.node.connection_limits import check_limits, tcp_settings
 from ottla.node.context import NodeContext
-from ottla.node.coordinators import CoordinatorServices
-from ottla.node.directories import all_directories
-from ottla.node.dynamic_config import DynamicConfig
+from ottla.node.directories.node_directories import all_directories
 from ottla.node.listeners import UnmatchedSocket, bind_listeners, sockets_by_listener
 from ottla.node.ports import NodePorts, system_ports
-from ottla.node.security import check_listeners
-from ottla.node.security_port import Security, build_security
+from ottla.node.security.connection_limits import check_limits, tcp_settings
+from ottla.node.security.listener_rules import check_listeners
+from ottla.node.security.security_port import Security, build_security
 from ottla.node.services import services_of
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import NodeId, Offset
@@ -39,8 +39,8 @@ from ottla.replication.hosted_partitions import Partitions
 from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Running, start
 from ottla.runtime.trusted_time import TrustedClock
-from ottla.storage.log_dir import LogDirectory, LogDirPorts, open_directories
-from ottla.storage.meta_properties import NotFormatted
+from ottla.storage.directory.log_dir import LogDirectory, LogDirPorts, open_directories
+from ottla.storage.directory.meta_properties import NotFormatted
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +119,13 @@ class Node:
     def metrics_addr(self) -> Address | None:
         """The address of /metrics; None if ``ottla.metrics.listener`` is not set."""
         return None if self._parts.metrics is None else self._parts.metrics.address
+
+    @property
+    def schema_registry_url(self) -> str | None:
+        """The address of the schema registry; None without ``schema.registry.listeners``."""
+        broker = self._parts.broker
+        registry = None if broker is None else broker.registry
+        return None if registry is None else registry.url
 
     @property
     def image(self) -> Image:
@@ -301,7 +308,7 @@ async def _prepare(
         raise
     acls = None
     if loaded.broker.authorizer_class_name:
-        from ottla.node.authorization import build_acl_publisher
+        from ottla.node.security.authorization import build_acl_publisher
 
         acls = build_acl_publisher(loaded)
     return NodeContext(

@@ -3,23 +3,26 @@
 import ipaddress
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-from ottla.api.routes import Routes
-from ottla.config.listeners import Listener
+from ottla.api.surface.routes import Routes
+from ottla.config.addresses import SecurityProtocol
+from ottla.config.listeners import Listener, registry_listener
 from ottla.config.loading import Loaded
 from ottla.metadata.features import KRAFT_VERSION, supported_features
 from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
-from ottla.node.connection_limits import server_settings
 from ottla.node.ports import NodePorts
-from ottla.node.security_port import Security
+from ottla.node.security.connection_limits import server_settings
+from ottla.node.security.security_port import Security
 from ottla.runtime.ports import Address
-from ottla.server.api_versions import Features
+from ottla.server.api_versions import Features, NodeIdentity
 from ottla.server.events import ServerEvents
 from ottla.server.listener import ListenerSpec, Server, SharedResources
+
+_ANY_ADDRESS: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -102,6 +105,11 @@ async def bind_listeners(loaded: Loaded, ports: NodePorts) -> Bound:
             given = ports.sockets.get(listener.name)
             where = Address(listener.bind.host, listener.bind.port)
             sockets[listener.name] = await ports.bind(where) if given is None else given
+        registry = registry_listener(loaded.broker)
+        if registry is not None:
+            given = ports.sockets.get(registry.name)
+            where = Address(registry.bind.host, registry.bind.port)
+            sockets[registry.name] = await ports.bind(where) if given is None else given
     except OSError:
         Bound(sockets).close()
         raise
@@ -130,6 +138,21 @@ def advertised_endpoints(
         yield AdvertisedEndpoint(
             listener.name, host, at.port or bound.port(listener), listener.protocol.value
         )
+    registry = registry_listener(loaded.broker)
+    if registry is not None and not is_controller and registry.name in bound.sockets:
+        yield _registry_endpoint(loaded, bound, registry)
+
+
+def _registry_endpoint(loaded: Loaded, bound: Bound, registry: Listener) -> AdvertisedEndpoint:
+    """Return where other nodes reach the schema registry; they know http from https by it."""
+    at = registry.advertised or registry.bind
+    host = at.host
+    if host in _ANY_ADDRESS:
+        name = loaded.listeners.inter_broker
+        brokers = None if name is None else loaded.listeners.named(name).advertised
+        host = (None if brokers is None else brokers.host) or socket.getfqdn()
+    protocol = SecurityProtocol.SSL if registry.protocol.uses_tls else SecurityProtocol.PLAINTEXT
+    return AdvertisedEndpoint(registry.name, host, at.port or bound.port(registry), protocol.value)
 
 
 SpecOf = Callable[[Listener], ListenerSpec]
@@ -145,6 +168,7 @@ class SpecInputs(msgspec.Struct, frozen=True):
     security: Security
     image: Callable[[], Image]
     events: ServerEvents
+    identity: NodeIdentity
 
     def spec(self, listener: Listener) -> ListenerSpec:
         """Return a listener's specification; its socket is taken over where it is bound.
@@ -161,6 +185,7 @@ class SpecInputs(msgspec.Struct, frozen=True):
             authenticator=security.authenticator(self.image, self.events),
             certificate_login=security.certificate_login,
             features=self.features,
+            identity=self.identity,
             handed_over=self.bound.sockets.get(listener.name),
         )
 

@@ -6,7 +6,7 @@ opened its logs before clients connect, and only then asks to be unfenced. In re
 served by a node that has left its controller, and a node that is stopping votes until the end.
 """
 
-from ottla.node.broker_lifecycle import Unfencing
+from ottla.node.broker.broker_lifecycle import Unfencing
 from ottla.node.build import NodeParts
 from ottla.runtime.supervisor import Service
 
@@ -29,4 +29,6 @@ def services_of(parts: NodeParts) -> list[Service]:
             broker.listener,
             Unfencing(broker.lifecycle),
         ]
+        if broker.registry is not None:
+            services += broker.registry.services
     return [service for service in services if service is not None]

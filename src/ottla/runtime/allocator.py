@@ -1,11 +1,8 @@
 """Return free memory, which the C library keeps, to the operating system."""
 
 import logging
-from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from ottla.runtime import system_calls
 
 log = logging.getLogger(__name__)
 
@@ -17,20 +14,9 @@ def release_free_memory() -> None:
     raises the size from which it maps memory separately as soon as one such block is freed.
     May take milliseconds; safe in any thread; does not hold the GIL.
     """
-    trim = _malloc_trim()
+    trim = system_calls.c_function("malloc_trim")
     if trim is not None:
-        has_released = trim(0)
+        import ctypes  # not needed to start a node
+
+        has_released = trim(ctypes.c_size_t(0))
         log.debug("returned free memory to the operating system released=%s", bool(has_released))
-
-
-@cache
-def _malloc_trim() -> "Callable[[int], int] | None":
-    import ctypes  # not needed to start a node
-
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError, TypeError):
-        return None
-    trim.argtypes = (ctypes.c_size_t,)
-    trim.restype = ctypes.c_int
-    return trim

@@ -18,7 +18,7 @@ def replace_file(disk: Disk, path: str, data: Buffer) -> None:
     Raises:
         OSError: nothing was replaced, or the replacement may not be durable.
     """
-    disk.rename(_write_temporary(disk, path, data, is_synced=True), path)
+    disk.rename(write_temporary(disk, path, data, is_synced=True), path)
 
 
 def replace_unsynced(disk: Disk, path: str, data: Buffer) -> None:
@@ -30,11 +30,11 @@ def replace_unsynced(disk: Disk, path: str, data: Buffer) -> None:
     Raises:
         OSError: nothing was replaced.
     """
-    disk.replace(_write_temporary(disk, path, data, is_synced=False), path)
+    disk.replace(write_temporary(disk, path, data, is_synced=False), path)
 
 
-def _write_temporary(disk: Disk, path: str, data: Buffer, *, is_synced: bool) -> str:
-    """Write the contents under the temporary name, which is returned."""
+def write_temporary(disk: Disk, path: str, data: Buffer, *, is_synced: bool) -> str:
+    """Write the contents under the temporary name, which is returned. Raises OSError."""
     temporary = path + TEMPORARY_SUFFIX
     file = disk.open(temporary, OpenMode.CREATE)
     try:

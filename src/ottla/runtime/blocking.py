@@ -1,19 +1,24 @@
 """Blocking sockets, sleeps and ports, for code without an event loop: Spark's workers.
 
-The broker never blocks; only `pipeline` uses this module, from threads of its own.
+The broker never blocks; only the blocking client and rooms of the pipeline use this module, from
+threads of their own.
 """
 
 import asyncio
+import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ottla.runtime.ports import Address
 
 Result = TypeVar("Result")
+Stream: TypeAlias = socket.socket
+"""A connection whose reads and writes block."""
 
 
 class LoopThread:
@@ -47,13 +52,24 @@ def pause(wait_ms: int) -> None:
     time.sleep(max(wait_ms, 0) / 1000)
 
 
-def dial(address: Address, timeout_ms: int) -> socket.socket:
-    """Connect; every later wait on the socket is bounded by ``timeout_ms`` too.
+def process_id() -> int:
+    """Return the id of this process: a forked one must not use its parent's connections."""
+    return os.getpid()
+
+
+def dial(address: Address, timeout_ms: int, tls: ssl.SSLContext | None = None) -> Stream:
+    """Connect, with TLS if ``tls`` says how; ``timeout_ms`` also bounds every later wait.
 
     Raises:
-        OSError: refused, unreachable, or not connected in time (``TimeoutError``).
+        OSError: refused, unreachable, not trusted, or not connected in time (``TimeoutError``).
     """
     connected = socket.create_connection((address.host, address.port), timeout_ms / 1000)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    return connected
+    try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return (
+            connected if tls is None else tls.wrap_socket(connected, server_hostname=address.host)
+        )
+    except BaseException:
+        connected.close()
+        raise

@@ -13,7 +13,6 @@ every other writer of the file system until its journal has committed, a broker'
 
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import secrets
@@ -27,6 +26,7 @@ from typing import Final, NamedTuple
 
 from ottla.protocol.records.crc import extend_crc32c
 from ottla.protocol.types import Buffer
+from ottla.runtime import system_calls
 from ottla.runtime.object_keys import check_key, check_prefix
 from ottla.runtime.ports import NewObject, ObjectMeta
 from ottla.runtime.worker import ThreadWorker
@@ -120,7 +120,7 @@ class DirectoryObjects:
         if contents.path is None:
             _write(file, contents.data, 0)
             return
-        source = os.open(contents.path, os.O_RDONLY)
+        source = system_calls.open_file(contents.path, os.O_RDONLY)
         try:
             self._copy(source, file)
         finally:
@@ -130,11 +130,11 @@ class DirectoryObjects:
         """Give files their names, durably."""
         for each in staged:
             try:
-                os.rename(each.temporary, each.path)
+                os.replace(each.temporary, each.path)
             except FileNotFoundError:
                 os.makedirs(each.path.parent, exist_ok=True)
                 self._durable.clear()
-                os.rename(each.temporary, each.path)
+                os.replace(each.temporary, each.path)
         self._sync_directories({each.path.parent for each in staged})
 
     def _sync_directories(self, changed: Iterable[Path]) -> None:
@@ -155,12 +155,12 @@ class DirectoryObjects:
     def _copy(self, source: int, target: int) -> None:
         """Copy a file in pieces, past the page cache as far as the file system allows it."""
         buffer, position, synced = self._buffer(), 0, 0
-        is_direct = _set_direct(target, is_on=True)
-        while length := os.preadv(source, [buffer], position):
+        is_direct = system_calls.set_direct(target, is_on=True)
+        while length := system_calls.preadv(source, [buffer], position):
             is_direct = _write(target, memoryview(buffer)[:length], position) and is_direct
             position += length
             if not is_direct and position - synced >= SYNC_BYTES:
-                os.fdatasync(target)
+                system_calls.sync_data(target)
                 synced = position
 
     def _buffer(self) -> mmap.mmap:
@@ -197,7 +197,7 @@ class DirectoryObjects:
     def _crc(self, key: str, path: Path, start: int, length: int, crc: int) -> int:
         file, buffer, done = _open(key, path), self._buffer(), 0
         try:
-            _set_direct(file, is_on=not self._is_cached and start % _ALIGNED == 0)
+            system_calls.set_direct(file, is_on=not self._is_cached and start % _ALIGNED == 0)
             while done < length:
                 count = min(_read_piece(file, buffer, start + done), length - done)
                 if not count:
@@ -253,22 +253,24 @@ def _list(root: Path, prefix: str) -> list[ObjectMeta]:
         for name in files:
             path = os.path.join(directory, name)
             with suppress(FileNotFoundError):  # deleted meanwhile
-                found.append(ObjectMeta(os.path.relpath(path, root), os.stat(path).st_size))
+                found.append(
+                    ObjectMeta(Path(path).relative_to(root).as_posix(), os.stat(path).st_size)
+                )
     return sorted(found, key=lambda meta: meta.key)
 
 
 def _create(path: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        return os.open(path, flags, 0o644)
+        return system_calls.open_file(path, flags)
     except FileNotFoundError:
         os.makedirs(path.parent, exist_ok=True)
-        return os.open(path, flags, 0o644)
+        return system_calls.open_file(path, flags)
 
 
 def _open(key: str, path: Path) -> int:
     try:
-        file = os.open(path, os.O_RDONLY)
+        file = system_calls.open_file(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(errno.ENOENT, "no such object", key) from error
     if stat.S_ISDIR(os.fstat(file).st_mode):
@@ -280,7 +282,7 @@ def _open(key: str, path: Path) -> int:
 def _read(file: int, start: int, length: int) -> Buffer:
     """Read up to ``length`` bytes into writable memory: its checksum is computed without a copy."""
     found, done = memoryview(bytearray(length)), 0
-    while done < length and (count := os.preadv(file, [found[done:]], start + done)):
+    while done < length and (count := system_calls.preadv(file, [found[done:]], start + done)):
         done += count
     return found[:done]
 
@@ -288,14 +290,14 @@ def _read(file: int, start: int, length: int) -> Buffer:
 def _read_piece(file: int, buffer: mmap.mmap, position: int) -> int:
     """Fill the buffer, past the page cache where that is possible; return how much was read."""
     if position % _ALIGNED:
-        _set_direct(file, is_on=False)  # after the last block, which is not whole
+        system_calls.set_direct(file, is_on=False)  # after the last block, which is not whole
     try:
-        return os.preadv(file, [buffer], position)
+        return system_calls.preadv(file, [buffer], position)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-    _set_direct(file, is_on=False)  # some file systems refuse every such read
-    return os.preadv(file, [buffer], position)
+    system_calls.set_direct(file, is_on=False)  # some file systems refuse every such read
+    return system_calls.preadv(file, [buffer], position)
 
 
 def _write(file: int, data: Buffer, position: int) -> bool:
@@ -303,29 +305,16 @@ def _write(file: int, data: Buffer, position: int) -> bool:
     view, is_as_before = memoryview(data), True
     while view:
         try:
-            count = os.pwrite(file, view, position)
+            count = system_calls.pwrite(file, view, position)
         except OSError as error:
             # The last part is not whole blocks; some file systems refuse every such write.
             if error.errno != errno.EINVAL or not is_as_before:
                 raise
-            count, is_as_before = 0, _set_direct(file, is_on=False)
+            count, is_as_before = 0, system_calls.set_direct(file, is_on=False)
         view, position = view[count:], position + count
         if count % _ALIGNED:
-            is_as_before = _set_direct(file, is_on=False)
+            is_as_before = system_calls.set_direct(file, is_on=False)
     return is_as_before
-
-
-def _set_direct(file: int, *, is_on: bool) -> bool:
-    """Switch ``O_DIRECT``; return whether it is on: not every file system has it."""
-    flags = fcntl.fcntl(file, fcntl.F_GETFL)
-    wanted = flags | os.O_DIRECT if is_on else flags & ~os.O_DIRECT
-    if wanted == flags:
-        return is_on
-    try:
-        fcntl.fcntl(file, fcntl.F_SETFL, wanted)
-    except OSError:
-        return False
-    return is_on
 
 
 def _sync_files(files: Sequence[int]) -> None:
@@ -339,20 +328,15 @@ def _sync_files(files: Sequence[int]) -> None:
 
 def _sync_file_range(file: int, flags: int) -> bool:
     """Write dirty pages; return whether it worked. Makes nothing durable: a failure costs time."""
-    try:
-        call = ctypes.CDLL(None).sync_file_range
-    except (OSError, AttributeError):  # not every C library has it
+    call = system_calls.c_function("sync_file_range")
+    if call is None:
         return False
     everything = (ctypes.c_int64(0), ctypes.c_int64(0))
     return bool(call(file, *everything, flags) == 0)
 
 
 def _sync(directory: Path) -> None:
-    opened = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    system_calls.sync_directory(directory)
 
 
 def _remove_stale(incoming: Path) -> None:

@@ -11,11 +11,9 @@ The child ends with its parent, even if that is killed: nothing it does may take
 """
 
 import asyncio
-import ctypes
 import errno
 import itertools
 import os
-import signal
 import socket
 import sys
 import time
@@ -24,10 +22,11 @@ from contextlib import suppress
 from struct import Struct
 from typing import Final, cast
 
+from ottla.runtime import system_calls
+
 FRAME_BYTES_MAX: Final = 64 << 20
 STOP_S: Final = 5.0
 _FRAME: Final = Struct(">IQ")
-_PR_SET_PDEATHSIG: Final = 1
 _SOCKET_FD: Final = 0
 
 
@@ -60,16 +59,14 @@ class HelperProcess(asyncio.Protocol):
         here, there = socket.socketpair()
         try:
             with there:
-                pid = _spawn(module, there.fileno(), is_low=is_low)
+                pid = _spawn(module, there, is_low=is_low)
         except OSError as error:
             here.close()
             text = f"cannot start the helper process {module} by {sys.executable!r}: {error}"
             raise OSError(errno.EAGAIN, text) from error
-        loop = asyncio.get_running_loop()
         made = cls(module, pid)
-        watched = os.pidfd_open(pid)
-        loop.add_reader(watched, made._reap, watched)
-        await loop.create_connection(lambda: made, sock=here)
+        system_calls.on_child_end(pid, made._on_end)
+        await asyncio.get_running_loop().create_connection(lambda: made, sock=here)
         return made
 
     @property
@@ -108,7 +105,7 @@ class HelperProcess(asyncio.Protocol):
     def kill(self) -> None:
         """End the process now."""
         if not self._ended.done():
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, system_calls.KILL_SIGNAL)
         if self._transport is not None:
             self._transport.close()
 
@@ -119,11 +116,7 @@ class HelperProcess(asyncio.Protocol):
             async with asyncio.timeout(STOP_S):
                 await asyncio.shield(self._ended)
 
-    def _reap(self, watched: int) -> None:
-        asyncio.get_running_loop().remove_reader(watched)
-        os.close(watched)
-        with suppress(ChildProcessError):
-            os.waitpid(self.pid, os.WNOHANG)
+    def _on_end(self) -> None:
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -156,18 +149,15 @@ class HelperProcess(asyncio.Protocol):
                 answer.set_exception(HelperEnded(self._module))
 
 
-def _spawn(module: str, socket_fd: int, *, is_low: bool) -> int:
+def _spawn(module: str, connection: socket.socket, *, is_low: bool) -> int:
     """Start the process; with the usual priority where the kernel refuses the low one."""
-    pid = os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-P", "-m", module, str(os.getpid())],
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_DUP2, socket_fd, _SOCKET_FD)],
-        setsigmask=[signal.SIGINT],  # Ctrl-C is for the parent, which then ends the child
-    )
+    command = (sys.executable, "-P", "-m", module, str(os.getpid()))
+    pid = system_calls.spawn_with_socket(
+        command, connection
+    )  # it ends with this one, not by Ctrl-C
     if is_low:
         with suppress(OSError):  # at once: the threads that it starts inherit it
-            os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+            system_calls.lower_priority(pid)
     return pid
 
 
@@ -176,7 +166,7 @@ def _spawn(module: str, socket_fd: int, *, is_low: bool) -> int:
 
 def serve(answer: Callable[[bytes], Awaitable[bytes]], parent: int) -> None:
     """Answer the requests of the parent until it closes the socket. Does not return."""
-    _end_with(parent)
+    system_calls.end_with_parent(parent)
     asyncio.run(_serve(answer))
 
 
@@ -184,13 +174,6 @@ def rest_thread(seconds: float) -> None:
     """Block the calling thread of a child, to leave its core to others."""
     if seconds > 0:
         time.sleep(seconds)
-
-
-def _end_with(parent: int) -> None:
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 async def _serve(answer: Callable[[bytes], Awaitable[bytes]]) -> None:

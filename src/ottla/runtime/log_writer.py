@@ -5,6 +5,10 @@
 A line that finds the queue full is dropped and counted. Lines that other hosts can cause, by any
 number of requests or connections, are limited by the place in the code that logs them
 (`LineLimit`): logger and message without its arguments. The thread reports what was left out.
+
+Names and texts of clients are in many lines. So a line is cut at `LINE_LENGTH_MAX`, characters that
+a terminal or a reader of the log would take for more than text are escaped, and lines of a
+traceback are indented: only a line of ours begins at the first column.
 """
 
 import contextlib
@@ -21,6 +25,9 @@ LINES_PER_SECOND: Final = 20
 """Lines of one place in the code and second, of the loggers below."""
 LIMITED_LOGGERS: Final = ("ottla.server.", "ottla.security.", "ottla.api.", "ottla.runtime.network")
 PLACES_MAX: Final = 1000
+LINE_LENGTH_MAX: Final = 8192
+"""Characters of a message; the rest is left out."""
+TRACEBACK_LENGTH_MAX: Final = 65_536
 
 
 class LineLimit:
@@ -98,7 +105,7 @@ class LogWriter(logging.Handler):
                 if isinstance(item, threading.Event):
                     self._stream.flush()
                 else:
-                    self._stream.write(self.format(item) + "\n")
+                    self._stream.write(_indented(self.format(item)) + "\n")
                     self._report_dropped()
                 if self._queue.empty():
                     self._stream.flush()
@@ -115,5 +122,34 @@ class LogWriter(logging.Handler):
 
 
 def _filled_in(record: logging.LogRecord) -> logging.LogRecord:
-    record.msg, record.args = record.getMessage(), None
-    return record
+    """Return a copy with the arguments in the message; other handlers get the record as it is."""
+    filled = record.__class__.__new__(record.__class__)
+    filled.__dict__.update(record.__dict__)  # a tenth of the time of copy.copy
+    filled.msg, filled.args = _one_line(record.getMessage()), None
+    return filled
+
+
+def _one_line(message: str) -> str:
+    """Return a message without control characters, and not longer than a line may be."""
+    if (omitted := len(message) - LINE_LENGTH_MAX) > 0:
+        message = f"{message[:LINE_LENGTH_MAX]}... and {omitted} characters more"
+    return _escaped(message)
+
+
+def _indented(text: str) -> str:
+    """Return a record with its traceback, whose lines are indented."""
+    if "\n" not in text:
+        return text
+    return "\n  ".join(map(_escaped, text[:TRACEBACK_LENGTH_MAX].split("\n")))
+
+
+def _escaped(text: str) -> str:
+    """Return ``text`` with what is not printable as ``\\n``, ``\\x1b`` or ``\\u202e``."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if character.isprintable()
+        else character.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for character in text
+    )

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from ottla.runtime import system_calls
 from ottla.runtime.ports import Address, Listener
 from ottla.runtime.supervisor import Running, start
 
@@ -135,19 +136,18 @@ class TcpNetwork:
         if target.family not in (socket.AF_INET, socket.AF_INET6):
             return
         settings = self._settings
-        target.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        target.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        system_calls.set_keepalive(
+            target,
+            idle_s=settings.keepalive_idle_s,
+            interval_s=settings.keepalive_interval_s,
+            count=settings.keepalive_count,
+            user_timeout_ms=settings.user_timeout_ms,
+        )
         if settings.send_buffer is not None:
             target.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer)
         if settings.receive_buffer is not None:
             target.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer)
-        for option, value in (
-            (socket.TCP_NODELAY, 1),
-            (socket.TCP_KEEPIDLE, settings.keepalive_idle_s),
-            (socket.TCP_KEEPINTVL, settings.keepalive_interval_s),
-            (socket.TCP_KEEPCNT, settings.keepalive_count),
-            (socket.TCP_USER_TIMEOUT, settings.user_timeout_ms),
-        ):
-            target.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class TcpListener:
@@ -267,7 +267,7 @@ class _Accepting:
         """Open the reserve descriptor if possible; otherwise `_recovered` tries again."""
         if self._reserve is None:
             try:
-                self._reserve = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                self._reserve = system_calls.open_file(os.devnull, os.O_RDONLY)
             except OSError as error:
                 log.debug("no reserve descriptor listener=%s reason=%s", self.name, error)
 
@@ -292,7 +292,7 @@ async def _addresses(address: Address) -> list[str]:
 def _bind(fresh: socket.socket, where: object, address: Address) -> socket.socket:
     """Bind, or close and raise an error with the address, which the kernel's error lacks."""
     try:
-        fresh.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        system_calls.allow_rebinding(fresh)
         fresh.bind(where)  # type: ignore[arg-type]
     except OSError as error:
         fresh.close()

@@ -145,9 +145,7 @@ def _load(name: str) -> object:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(
-            "object stores need obstore: `pip install '.[objects]'` in a checkout"
-        ) from error
+        raise ImportError("object stores need obstore: `pip install 'ottla[objects]'`") from error
 
 
 def _meta(entry: Mapping[str, Any]) -> ObjectMeta:

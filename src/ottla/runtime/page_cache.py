@@ -1,9 +1,9 @@
-"""Read files once without evicting other files from the page cache (Linux)."""
+"""Read files once without evicting other files from the page cache, where its state is known."""
 
 import io
-import os
 from contextlib import suppress
 
+from ottla.runtime import system_calls
 from ottla.runtime.ports import Disk, File, OpenMode
 
 
@@ -18,18 +18,17 @@ class ColdFile:
         self.file: File = disk.open(path, OpenMode.READ)
         self._fd = -1
         with suppress(io.UnsupportedOperation, OSError):
-            self._fd = self.file.fileno()
+            descriptor = self.file.fileno()
             # Otherwise the kernel reads ahead, and the next page looks as if it had been cached.
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+            if system_calls.read_without_readahead(descriptor):
+                self._fd = descriptor
 
     def is_cached(self, position: int) -> bool:
         """Say whether the page at ``position`` is cached; True if the kernel cannot tell."""
         if self._fd < 0:
             return True
         try:
-            return os.preadv(self._fd, [bytearray(1)], position, os.RWF_NOWAIT) >= 0
-        except BlockingIOError:
-            return False
+            return system_calls.is_page_cached(self._fd, position)
         except OSError:
             return True
 
@@ -37,7 +36,7 @@ class ColdFile:
         """Drop the clean pages of a range from the page cache."""
         if self._fd >= 0:
             with suppress(OSError):
-                os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_DONTNEED)
+                system_calls.drop_from_cache(self._fd, position, length)
 
     def close(self) -> None:
         """Close the file."""

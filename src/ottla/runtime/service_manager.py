@@ -6,9 +6,10 @@ is dropped: the service manager's own timeouts handle its absence.
 
 import asyncio
 import os
-import socket
 from collections.abc import Mapping
 from typing import Final
+
+from ottla.runtime import system_calls
 
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"
@@ -37,9 +38,7 @@ class ServiceManager:
         # A leading @ stands for the zero byte of an abstract name.
         address = "\0" + self._path[1:] if self._path.startswith("@") else self._path
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-                sender.setblocking(False)
-                sender.sendto("\n".join(states).encode(), address)
+            system_calls.send_datagram(address, "\n".join(states).encode())
         except OSError:
             return
 

@@ -12,7 +12,6 @@ would miss bytes that were read too early.
 
 import asyncio
 import logging
-import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Final, cast
 
 import msgspec
 
+from ottla.runtime import system_calls
 from ottla.runtime.host_address import peer_address
 from ottla.runtime.ports import Address
 from ottla.security.tls_alerts import alert_of
@@ -128,7 +128,7 @@ class AcceptedSocket(asyncio.Protocol):
         plain = self._transport.get_extra_info("socket")
         if plain is None:
             return None
-        detached = socket.socket(fileno=os.dup(plain.fileno()))
+        detached = system_calls.duplicate_socket(plain)
         self._is_detached = True
         self._transport.abort()
         return detached
@@ -143,6 +143,11 @@ class AcceptedSocket(asyncio.Protocol):
             elif not self._transport.is_closing():
                 self._serve()
                 self._transport.resume_reading()
+        except ConnectionResetError as error:
+            # The peer closed during the handshake: a probe of the port, or a client that gave up.
+            name = self._context.listener.name
+            log.debug("connection closed listener=%s peer=%s reason=%r", name, self.peer, error)
+            self._release("tls handshake failed")
         except Exception as error:  # noqa: BLE001 - one bad handshake must not stop the server
             log.warning(
                 "connection failed listener=%s peer=%s reason=%s",

@@ -4,6 +4,8 @@
   assumes a broker that cannot compress (KAFKA-18659). Versions 0-2 close the connection.
 - An unknown version of ApiVersions is answered in version 0 with UNSUPPORTED_VERSION and the range
   of ApiVersions alone, so that any client can continue.
+- From version 5 on a client may say which cluster and node it expects; another one is answered with
+  REBOOTSTRAP_REQUIRED, so that the client looks its cluster up again (KIP-1242).
 - Below version 4 a feature that starts at level 0 is left out: those clients reject the 0
   (KIP-1022).
 """
@@ -14,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from ottla.api.routes import Caller, Routes
+from ottla.api.surface.routes import Caller, Routes
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import (
@@ -42,11 +44,25 @@ def no_features() -> Features:
     return Features()
 
 
+class NodeIdentity(msgspec.Struct, frozen=True):
+    """The cluster and the node that answer; None and -1 where they are not known."""
+
+    cluster_id: str | None = None
+    node_id: int = -1
+
+    def is_expected(self, request: ApiVersionsRequest) -> bool:
+        """Return whether a client that named a cluster or a node reached the right one."""
+        cluster_id, node_id = request.cluster_id, request.node_id
+        is_cluster = cluster_id in (None, self.cluster_id) or self.cluster_id is None
+        return is_cluster and (node_id in (-1, self.node_id) or self.node_id == -1)
+
+
 class ApiVersions(msgspec.Struct, frozen=True):
     """Answers ApiVersions for one listener."""
 
     routes: Routes
     features: Callable[[], Features] = no_features
+    identity: NodeIdentity = NodeIdentity()
 
     def handle(
         self, caller: Caller, request: ApiVersionsRequest, version: int
@@ -54,6 +70,8 @@ class ApiVersions(msgspec.Struct, frozen=True):
         """Return what is served; INVALID_REQUEST if the name of the client software is invalid."""
         if version >= 3 and not is_software(request):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if not self.identity.is_expected(request):
+            return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
         features = self.features()
         return ApiVersionsResponse(
             api_keys=self._advertised(),

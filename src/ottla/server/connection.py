@@ -4,8 +4,9 @@
 
 `ConnectionState` says what the connection may do at the moment; this module acts on it. A frame is
 taken only if the limits of the connection allow one more request (`Connection._may_serve`).
-Otherwise the socket is not read either: TCP flow control stops the client, and `ConnectionLimits`
-bounds the memory, no matter what the client sends or does not read.
+Otherwise the socket is not read either: TCP flow control stops the client. `ConnectionLimits`
+bounds the memory of one connection, and `HeldReplies` that of all, no matter what clients send or
+do not read.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.frames import LENGTH_SIZE
 from ottla.protocol.types import Millis
+from ottla.runtime.pending import Pending
 from ottla.runtime.ports import Address
 from ottla.security.principal import CertificateRefused
 from ottla.server.closed_transport import CLOSED_TRANSPORT
@@ -60,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         "_fast_paths",
         "_frame_since",
         "_has_moved",
+        "_held_bytes",
         "_is_full",
         "_is_reading",
         "_is_settling",
@@ -114,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._last_active = self._opened
         self._has_moved = False  # bytes were sent or received since `activity` was last read
         self._frame_since: Millis | None = None
+        self._held_bytes = 0  # counted in `HeldReplies`
 
     # -- called by asyncio -----------------------------------------------------
 
@@ -206,6 +210,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def discard(self) -> None:
         """Release what a connection holds that is not served, such as after a failed handshake."""
+        self._count_held(0)
         self._memory.close()
         self._requests.close()
         self._received.close()
@@ -239,8 +244,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self._state.accepts_requests:
             return False
         limits, order = self._context.limits, self._order
-        if self._state.lifecycle is _AUTHENTICATING and order.slots:
-            return False
+        if order.slots or self._send_queue.queued:
+            is_alone = self._state.lifecycle is _AUTHENTICATING and order.slots
+            if is_alone or self._context.held.is_full:
+                return False
         return (
             len(order.slots) < limits.in_flight_max
             and order.bytes < limits.in_flight_bytes_max
@@ -304,17 +311,18 @@ class Connection(asyncio.BufferedProtocol):
         self._settle()
 
     def _serve_fast_path(self) -> bool:
-        """Serve the frames received, if their APIs have a fast path and nothing is in flight.
+        """Serve the frames received, if their APIs have a fast path and nothing is unsent.
 
-        The replies are sent together. Return False if frames are left that take the general path,
-        or a part of one. A connection that has used up its slice waits for the next one.
+        The replies are sent together, behind those of requests in flight. Return False if frames
+        are left that take the general path, or a part of one. A connection that has used up its
+        slice waits for the next one.
         """
         requests, received = self._requests, self._received
         if (
             not self._state.is_ready
             or self._deferred is not None
-            or self._order.slots
             or self._send_queue.pending
+            or (self._order.slots and not self._may_serve())
             or (requests.authenticator is not None and not requests.authenticator.admits_all)
             # The general path charges the requests of a client with a quota.
             or (self._quotas.is_active and self._context.throttling.applies(requests.caller))
@@ -326,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
             if reply is None:
                 break
             replies = reply if replies is None else replies + reply
-            if not received.is_partial:
+            if not received.is_partial or (self._order.slots and not self._may_serve()):
                 break
         else:
             self._backlogged_at = self._scheduler.now()
@@ -341,9 +349,10 @@ class Connection(asyncio.BufferedProtocol):
         return not received.is_partial or self._state.frames is not _READY
 
     def _serve_fast_frame(self) -> bytearray | None:
-        """Serve the next frame if it is whole and its API has a fast path; return its reply.
+        """Serve the next frame if it is whole and its API has a fast path; return what to send.
 
-        The reply is empty if the client wants none. None if nothing has been done.
+        That is empty if the client wants no reply, or it is not its turn yet. None if nothing has
+        been done.
         """
         requests, received = self._requests, self._received
         end = received.next_frame(self._context.limits.frame_bytes_max)
@@ -365,10 +374,17 @@ class Connection(asyncio.BufferedProtocol):
         reply = serve(requests.caller, requests.client, data, start, end)
         if reply is None:
             return None
+        if isinstance(reply, Pending):
+            requests.wait_for(key, data, start, end, reply)
+            reply = bytearray()
+        else:
+            self._context.events.answered_at_once(self._listener, key)
+            if self._order.slots and reply:
+                requests.put(Outgoing((reply,)))
+                reply = bytearray()
         received.take_until(end)
         if tracer is not None:
             tracer.skips -= 1
-        self._context.events.answered_at_once(self._listener, key)
         return reply
 
     def reject(self, fault: ProtocolFault, head: memoryview | None) -> None:
@@ -480,6 +496,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_settling = True
         self._send_queue.flush()
         self._is_settling = False
+        self._count_held(self._send_queue.queued + self._order.bytes)
         state = self._state
         if state.is_ended or self._transport.is_closing():
             return
@@ -499,6 +516,11 @@ class Connection(asyncio.BufferedProtocol):
             self._is_full = False
             self._enqueue()
         self._update_reading(may_serve)
+
+    def _count_held(self, held_bytes: int) -> None:
+        if held_bytes != self._held_bytes:
+            self._context.held.change(self._held_bytes, held_bytes)
+            self._held_bytes = held_bytes
 
     def _update_reading(self, may_serve: bool) -> None:
         """Read from the socket only if a frame that arrives may be served now."""

@@ -13,6 +13,7 @@ bug and raises `IllegalTransition`.
 
     READY --ENQUEUE--> QUEUED --RUN--> READY           waits for a slice of the event loop
     READY --DECODE--> DECODING --DECODED--> READY      waits until a large request is decoded
+    READY --HOLD--> HELD --RELEASE--> READY            waits for the effects of a long request
     READY --MEMORY_DENIED--> AWAITING_MEMORY --MEMORY_FREED--> READY
 
 `MuteState`: whether the client is throttled (KIP-219: send the reply first, then stop reading until
@@ -67,6 +68,7 @@ class FrameState(_Identity):
     READY = "frames are served as they arrive"
     QUEUED = "frames wait for a slice of the event loop"
     DECODING = "frames wait until a large request is decoded and its handler called"
+    HELD = "frames wait until a long request has had the effects that must come before theirs"
     AWAITING_MEMORY = "a large frame waits for memory to be received into"
 
 
@@ -77,6 +79,8 @@ class FrameEvent(_Identity):
     RUN = "the scheduler runs the connection"
     DECODE = "a large request is decoded in steps"
     DECODED = "the handler of that request was called"
+    HOLD = "a request was begun that makes later ones wait"
+    RELEASE = "that request lets later ones be served, or has ended"
     MEMORY_DENIED = "too much memory is held by large requests"
     MEMORY_FREED = "memory for a large frame may be available"
 
@@ -126,11 +130,13 @@ FRAMES: Final[Mapping[tuple[FrameState, FrameEvent], FrameState]] = MappingProxy
     {
         (_F.READY, _FE.ENQUEUE): _F.QUEUED,
         (_F.READY, _FE.DECODE): _F.DECODING,
+        (_F.READY, _FE.HOLD): _F.HELD,
         (_F.READY, _FE.MEMORY_DENIED): _F.AWAITING_MEMORY,
         (_F.READY, _FE.MEMORY_FREED): _F.READY,
         (_F.QUEUED, _FE.RUN): _F.READY,
         (_F.QUEUED, _FE.MEMORY_FREED): _F.QUEUED,
         (_F.DECODING, _FE.DECODED): _F.READY,
+        (_F.HELD, _FE.RELEASE): _F.READY,
         (_F.AWAITING_MEMORY, _FE.MEMORY_FREED): _F.READY,
     }
 )
@@ -149,7 +155,7 @@ _AUTHENTICATING: Final = Lifecycle.AUTHENTICATING
 _OPEN: Final = Lifecycle.OPEN
 _ENDED: Final = (Lifecycle.CLOSING, Lifecycle.CLOSED)
 _READY: Final = FrameState.READY
-_DECODING: Final = FrameState.DECODING
+_WAITING: Final = (FrameState.DECODING, FrameState.HELD)
 _MUTED: Final = MuteState.MUTED
 
 State = TypeVar("State", bound=enum.Enum)
@@ -226,7 +232,7 @@ class ConnectionState:
         is_muted = self.mute is _MUTED
         is_open = lifecycle is _OPEN
         self.accepts_requests = (
-            (is_open or lifecycle is _AUTHENTICATING) and frames is not _DECODING and not is_muted
+            (is_open or lifecycle is _AUTHENTICATING) and frames not in _WAITING and not is_muted
         )
         self.is_ready = is_open and frames is _READY and not is_muted
         self.is_ended = lifecycle in _ENDED

@@ -5,7 +5,7 @@ connection has to be closed; `Dispatcher.call` runs the handler; `Dispatcher.set
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,19 +13,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from ottla.api.replies import (
+from ottla.api.surface.replies import (
+    BYTES_MAX,
     LARGE_BYTES,
     Answer,
     Body,
     Chunk,
     Handled,
     NoReply,
+    Reply,
+    ReplyTooLong,
     Result,
     Steps,
+    Work,
     finish,
+    is_file,
     length_of,
+    reply_of,
 )
-from ottla.api.routes import Caller, FastPath, Route, Routes
+from ottla.api.surface.routes import Caller, FastPath, Route, Routes
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode_prefix, decode_steps, encode_steps
 from ottla.protocol.codec.layout import has_records
@@ -41,19 +47,19 @@ from ottla.protocol.frames import (
 )
 from ottla.protocol.headers import response_header_version
 from ottla.protocol.messages import request_class
-from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import Message, covers
 from ottla.runtime.lazy import LazyModule
 from ottla.server.api_versions import ApiVersions, is_software, unsupported
-from ottla.server.authenticator import SASL_KEYS, Authenticator
+from ottla.server.authenticator import SASL_KEYS, Authenticator, Treatment
 from ottla.server.error_mapping import is_planned, to_error_code
 from ottla.server.events import ServerEvents
 
 if TYPE_CHECKING:
-    from ottla.api import error_reply as error_replies
+    from ottla.api.surface import error_reply as error_replies
     from ottla.observability.request_traces import RequestTrace
 else:
-    error_replies = LazyModule("ottla.api.error_reply")
+    error_replies = LazyModule("ottla.api.surface.error_reply")
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +83,8 @@ class Call(msgspec.Struct):
     """Whether the message is still to be decoded, by `Dispatcher.decode_steps`."""
     trace: "RequestTrace | None" = None
     """Set if the request was sampled."""
+    is_denied: bool = False
+    """Whether its client may not act on the cluster: not even a request between nodes is exempt."""
 
 
 class Outgoing(NamedTuple):
@@ -86,10 +94,24 @@ class Outgoing(NamedTuple):
     throttle_ms: int = 0
     close: bool = False
 
+    @property
+    def held(self) -> int:
+        """The memory that the reply holds until it is sent; file slices hold none."""
+        return sum(length_of(chunk) for chunk in self.chunks if not is_file(chunk))
 
-def _admit(key: ApiKey, authenticator: Authenticator | None) -> None:
-    if authenticator is not None and not authenticator.admits(key):
+
+def _refusing(key: ApiKey, authenticator: Authenticator | None) -> Authenticator | None:
+    """Return the authenticator if it refuses the request; None if the request is served.
+
+    Raises:
+        ProtocolFault: the connection has to be closed.
+    """
+    if authenticator is None:
+        return None
+    treatment = authenticator.receive(key)
+    if treatment is Treatment.CLOSE:
         raise ProtocolFault(f"{key.title} before authentication")
+    return authenticator if treatment is Treatment.REFUSE else None
 
 
 class Dispatcher(msgspec.Struct, frozen=True):
@@ -105,6 +127,12 @@ class Dispatcher(msgspec.Struct, frozen=True):
         """The fast paths, by API key."""
         return self.routes.fast_paths
 
+    def route_of(self, key: ApiKey) -> Route:
+        """Return the route of an API that is served here."""
+        found = self.routes.find(key)
+        assert found is not None, f"{key.title} is served"
+        return found[0]
+
     def open(self, frame: memoryview, authenticator: Authenticator | None) -> Call | Outgoing:
         """Read a frame; return the call to make, or the reply if none is needed.
 
@@ -115,14 +143,19 @@ class Dispatcher(msgspec.Struct, frozen=True):
         if isinstance(request, UnsupportedRequest):
             if request.key is not ApiKey.API_VERSIONS:
                 raise refuse_version(request)
-            _admit(request.key, authenticator)
-            body = response_frame(request.key, 0, request.correlation_id, unsupported())
-            return Outgoing((body,))
+            is_refused = _refusing(request.key, authenticator) is not None
+            code = ErrorCode.ILLEGAL_SASL_STATE
+            reply = ApiVersionsResponse(error_code=code) if is_refused else unsupported()
+            body = response_frame(request.key, 0, request.correlation_id, reply)
+            return Outgoing((body,), close=is_refused)
         key, version = request.key, request.version
-        _admit(key, authenticator)
-        route = self._route(request, authenticator)
-        if self.routes.hidden(key):
-            return self._hidden(request)
+        refusing = _refusing(key, authenticator)
+        if refusing is not None:
+            route = Route(key, _refusal_of(key, refusing))
+        else:
+            route = self._route(request, authenticator)
+            if self.routes.disabled(key):
+                return self._disabled(request)
         if route.raw:
             return Call(request, route, None, route.keeps_body)
         if len(request.body) >= LARGE_BYTES:
@@ -148,17 +181,20 @@ class Dispatcher(msgspec.Struct, frozen=True):
         """Encode a result that may be large; `settle` then has nothing left to encode.
 
         Raises:
-            ValueError: the result cannot be encoded.
+            ValueError: the result cannot be encoded. ReplyTooLong.
         """
         body = result.body if isinstance(result, Answer) else result
         if not isinstance(body, Message):
             return result
         out = bytearray()
-        yield from encode_steps(out, body, call.request.version)
+        for _ in encode_steps(out, body, call.request.version):
+            if len(out) > BYTES_MAX:
+                raise ReplyTooLong
+            yield
         chunks: list[Chunk] = [out]
         return replace(result, body=chunks) if isinstance(result, Answer) else chunks
 
-    def call(self, caller: Caller, call: Call, *, is_long: bool = False) -> Handled:
+    def call(self, caller: Caller, call: Call, *, is_long: bool = False) -> Reply:
         """Call the handler. An exception becomes an error reply, of a long request in steps.
 
         Raises:
@@ -168,13 +204,13 @@ class Dispatcher(msgspec.Struct, frozen=True):
         self.events.requested(self.listener, request.key)
         try:
             if call.message is None:
-                return call.route.handle(caller, request, request.body)
-            return call.route.handle(caller, call.message, request.version)
+                return reply_of(call.route.handle(caller, request, request.body))
+            return reply_of(call.route.handle(caller, call.message, request.version))
         except Exception as error:
             if call.message is None and isinstance(error, ProtocolFault):
                 raise  # a raw handler decodes the body itself: it is not a message
             steps = self.failure_steps(caller, call, error)
-            return steps if is_long else finish(steps)
+            return Work(steps) if is_long else finish(steps)
 
     def failure(self, caller: Caller, call: Call, error: BaseException) -> Result:
         """Return the error reply, or close the connection where the version has no error field."""
@@ -184,6 +220,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         """Return what `failure` does, in steps: the reply may repeat all names of the request."""
         request, code = call.request, to_error_code(error)
         self.events.request_failed(self.listener, request.key, code)
+        call.is_denied = code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         log.log(
             _level_of(error, code),
             "request failed peer=%s client_id=%s api=%s version=%d error=%s reason=%s",
@@ -191,7 +228,9 @@ class Dispatcher(msgspec.Struct, frozen=True):
             *(code.name, printable(f"{type(error).__name__}: {error}")),
             exc_info=None if is_planned(error) else error,
         )
-        message = call.message if call.message is not None else self._decoded(request)
+        message = call.message
+        if message is None:
+            message = yield from self._decoded_steps(request)
         steps = error_replies.error_reply_steps(request.key, request.version, message, code)
         body = yield from steps
         return Answer(NoReply.NO_REPLY, close=True) if body is None else body
@@ -230,6 +269,8 @@ class Dispatcher(msgspec.Struct, frozen=True):
     def _route(self, request: Request, authenticator: Authenticator | None) -> Route:
         key, version = request.key, request.version
         if key is ApiKey.API_VERSIONS:
+            if authenticator is not None and not authenticator.admits_all:
+                return Route(key, _noted(self.api_versions.handle, authenticator))
             return Route(key, self.api_versions.handle)
         if authenticator is not None and key in SASL_KEYS:
             return Route(key, authenticator.handle)
@@ -241,7 +282,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
             raise UnsupportedVersion(f"{key.title} v{version} is not served")
         return route
 
-    def _hidden(self, request: Request) -> Outgoing:
+    def _disabled(self, request: Request) -> Outgoing:
         """Return the error reply of an API whose feature is off."""
         message, _ = decode_prefix(request_class(request.key), request.version, request.body)
         code = ErrorCode.UNSUPPORTED_VERSION
@@ -250,12 +291,14 @@ class Dispatcher(msgspec.Struct, frozen=True):
             raise UnsupportedVersion(f"{request.key.title}: its feature is off")
         return self._outgoing(request, body)
 
-    def _decoded(self, request: Request) -> Message | None:
+    def _decoded_steps(self, request: Request) -> Steps[Message | None]:
         """Decode a raw request, for the names that an error reply repeats."""
         try:
-            return decode_prefix(request_class(request.key), request.version, request.body)[0]
+            steps = decode_steps(request_class(request.key), request.version, request.body)
+            message, _ = yield from steps
         except ProtocolFault:
             return None
+        return message
 
     def _chunks(self, request: Request, body: Body | NoReply) -> tuple[Chunk, ...]:
         if isinstance(body, NoReply):
@@ -269,6 +312,25 @@ class Dispatcher(msgspec.Struct, frozen=True):
             out += first
             return (out,)
         return (_head(key, version, correlation_id, sum(map(length_of, body))), *body)
+
+
+def _refusal_of(key: ApiKey, authenticator: Authenticator) -> Callable[..., Handled]:
+    """Return a handler that refuses a request in the middle of a login."""
+    return lambda caller, message, version: authenticator.refuse(caller, key, message, version)
+
+
+def _noted(
+    handle: Callable[..., ApiVersionsResponse], authenticator: Authenticator
+) -> Callable[..., Handled]:
+    """Return a handler of ApiVersions that tells the authenticator of a reply without error."""
+
+    def handle_and_note(caller: Caller, message: Message, version: int) -> Handled:
+        reply = handle(caller, message, version)
+        if reply.error_code == ErrorCode.NONE:
+            authenticator.note_api_versions()
+        return reply
+
+    return handle_and_note
 
 
 def _head(key: ApiKey, version: int, correlation_id: int, size: int) -> bytes:

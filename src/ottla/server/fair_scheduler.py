@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from ottla.api.replies import Steps
+from ottla.api.surface.replies import Steps
 
 T = TypeVar("T")
 

@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from ottla.api.routes import Routes
+from ottla.api.surface.routes import Routes
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Address, Clock, Listener, Network
 from ottla.runtime.supervisor import is_failing
 from ottla.server.accepted_socket import AcceptContext, AcceptedSocket
 from ottla.server.admission import Admission, AdmissionLimits
-from ottla.server.api_versions import ApiVersions, Features, no_features
+from ottla.server.api_versions import ApiVersions, Features, NodeIdentity, no_features
 from ottla.server.authenticator import Authenticator
 from ottla.server.connection_close_hooks import ConnectionCloseHooks
 from ottla.server.deadlines import Deadlines, expiry_of
 from ottla.server.dispatch import Dispatcher
 from ottla.server.events import NoEvents, ServerEvents
 from ottla.server.fair_scheduler import FairScheduler
+from ottla.server.held_replies import HeldReplies
 from ottla.server.listener_context import ConnectionLimits, ListenerContext, Tasks
 from ottla.server.memory_release import MemoryRelease
 from ottla.server.request_memory import RequestMemory
@@ -75,6 +76,7 @@ class ListenerSpec(msgspec.Struct, frozen=True):
     authenticator: Callable[[], Authenticator] | None = None
     certificate_login: "LoginByCertificate | None" = None
     features: Callable[[], Features] = no_features
+    identity: NodeIdentity = NodeIdentity()
     handed_over: socket.socket | None = None
 
 
@@ -102,6 +104,7 @@ class SharedResources(msgspec.Struct, frozen=True):
     login_memory: RequestMemory = msgspec.field(
         default_factory=lambda: RequestMemory(LOGIN_BYTES_MAX)
     )
+    held: HeldReplies = msgspec.field(default_factory=HeldReplies)
     events: ServerEvents = msgspec.field(default_factory=NoEvents)
     close_hooks: ConnectionCloseHooks = msgspec.field(default_factory=ConnectionCloseHooks)
     scheduler: FairScheduler = msgspec.field(default_factory=FairScheduler)
@@ -221,13 +224,17 @@ class Server:
     async def _listen(self, spec: ListenerSpec, tasks: Tasks) -> Listener:
         shared = self._shared
         dispatcher = Dispatcher(
-            spec.name, spec.routes, ApiVersions(spec.routes, spec.features), shared.events
+            spec.name,
+            spec.routes,
+            ApiVersions(spec.routes, spec.features, spec.identity),
+            shared.events,
         )
         context = ListenerContext(
             dispatcher=dispatcher,
             memory=shared.memory,
             anonymous_memory=shared.anonymous_memory or shared.memory,
             login_memory=shared.login_memory,
+            held=shared.held,
             limits=self._settings.connection,
             clock=self._clock,
             events=shared.events,

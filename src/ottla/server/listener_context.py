@@ -11,6 +11,7 @@ from ottla.server.authenticator import Authenticator
 from ottla.server.dispatch import Dispatcher
 from ottla.server.events import ServerEvents
 from ottla.server.fair_scheduler import FairScheduler
+from ottla.server.held_replies import HeldReplies
 from ottla.server.memory_release import MemoryRelease
 from ottla.server.request_memory import RequestMemory
 from ottla.server.throttling import Throttling
@@ -47,7 +48,8 @@ class ListenerContext(msgspec.Struct, frozen=True):
     """Objects that all connections of one listener share.
 
     The memory of large frames counts for one of three limits: ``login_memory`` before a login,
-    ``anonymous_memory`` on a listener that asks for none, and ``memory`` after a login.
+    ``anonymous_memory`` on a listener that asks for none, and ``memory`` after a login. ``held``
+    counts what connections hold for requests in flight and for replies that clients do not read.
     """
 
     dispatcher: Dispatcher
@@ -66,6 +68,7 @@ class ListenerContext(msgspec.Struct, frozen=True):
     """Samples requests; None if none are traced."""
     anonymous_memory: RequestMemory = msgspec.field(default_factory=RequestMemory)
     login_memory: RequestMemory = msgspec.field(default_factory=RequestMemory)
+    held: HeldReplies = msgspec.field(default_factory=HeldReplies)
 
     @property
     def name(self) -> str:

@@ -2,44 +2,42 @@
 
     frame -> Dispatcher.open -> handler -> ReplyOrder -> RequestOwner.send
 
-A handler that returns its result costs no task. One that returns an awaitable reserves a slot in
+A handler that returns its result costs no task. One that returns a `Pending` reserves a slot in
 `ReplyOrder`: its reply is sent after those of earlier requests, and later requests are served in
-the meantime. A large request is decoded in steps, and later requests wait until its handler has
-been called.
+the meantime. Only `Work` needs a task. A large request is decoded in steps, and later requests wait
+until its handler has been called. They also wait while a request has a `Hold`.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Generator
+from collections.abc import Generator
 from struct import Struct
-from types import GeneratorType
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from ottla.api.replies import (
-    Answer,
-    Handled,
-    Holding,
-    LaterReply,
-    NoReply,
+from ottla.api.surface.replies import (
+    Hold,
     Reply,
     Result,
     Steps,
+    Work,
     length_of,
+    reply_of,
 )
-from ottla.api.routes import ANONYMOUS, Caller
+from ottla.api.surface.routes import ANONYMOUS, Caller
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.faults import ProtocolFault
-from ottla.protocol.frames import client_field
-from ottla.protocol.schema import Message
+from ottla.protocol.frames import Request, client_field
 from ottla.protocol.types import Millis
+from ottla.runtime.pending import Pending
 from ottla.runtime.ports import Address
 from ottla.server.connection_state import ConnectionState, FrameEvent, Lifecycle, LifecycleEvent
 from ottla.server.dispatch import Call, Outgoing, token_frame
 from ottla.server.fair_scheduler import Done
-from ottla.server.frame_memory import NO_GRANT, FrameMemory
+from ottla.server.frame_memory import NO_GRANT, FrameMemory, Grant
 from ottla.server.listener_context import ListenerContext
-from ottla.server.pending_request import PendingRequest, held
 from ottla.server.receive_buffer import ReceiveBuffer
 from ottla.server.reply_order import ReplyOrder, ReplySlot
 from ottla.server.request_memory import RequestMemory
@@ -53,12 +51,35 @@ log = logging.getLogger(__name__)
 # The body of a raw request up to this size is copied: cheaper than handing the buffer over.
 COPIED_BYTES_MAX: Final = 4096
 KEY_AND_VERSION: Final = Struct(">hh")
-# What a handler returns when it is done; anything else that it returns is awaited.
-_RESULTS: Final = (Message, list, tuple, Answer, NoReply)
+_VERSION_AND_ID: Final = Struct(">hi")
 _NOTHING: Final = memoryview(b"")
 T = TypeVar("T")
 _AUTHENTICATING: Final = Lifecycle.AUTHENTICATING
 _FINISHING: Final = Lifecycle.FINISHING
+
+
+class PendingRequest(msgspec.Struct, eq=False):
+    """A request whose handler has not finished. ``granted`` is memory to give back.
+
+    ``since`` is when the request was read, in the loop's time. ``is_long``: the reply may be large
+    and is encoded in steps. ``size`` is that of the frame. ``spent_s`` is the time that the request
+    has kept the event loop busy, measured if a quota is in force.
+    """
+
+    call: Call
+    caller: Caller
+    slot: ReplySlot[Outgoing]
+    granted: Grant
+    since: float
+    is_long: bool = False
+    size: int = 0
+    spent_s: float = 0.0
+    is_charged: bool = False
+    work: "asyncio.Task[None] | Pending[Result] | None" = None
+
+    def spend(self, seconds: float) -> None:
+        """Add to the time that the request has kept the event loop busy."""
+        self.spent_s += seconds
 
 
 class RequestOwner(Protocol):
@@ -192,7 +213,7 @@ class RequestRunner:
         call = self._open(frame, since)
         if isinstance(call, Outgoing):
             self._memory.give_back(self._memory.take())
-            self._put(call)
+            self.put(call)
             return
         if call.is_large:
             self._serve_large(call, since, len(frame))
@@ -204,17 +225,17 @@ class RequestRunner:
         if caller is not self.caller:
             self._identify(caller)
         reply = self._call(caller, call)
-        if type(reply) is GeneratorType:
-            reply = self._begin_steps(caller, call, reply)
+        if isinstance(reply, Work):
+            reply = self._begin(caller, call, reply)
         granted = self._memory.take()
-        if isinstance(reply, _RESULTS):
+        if not isinstance(reply, Pending):
             self._memory.give_back(granted)
             if is_metered:
-                spent_s = throttling.stopwatch() - began
-                reply = throttling.charge(caller, call.request, len(frame), spent_s, reply)
-            self._answer_now(caller, call, reply, since)
+                self._answer_metered(caller, call, reply, since, began, len(frame))
+            else:
+                self._answer_now(caller, call, reply, since)
             return
-        if call.holds_frame or isinstance(reply, Holding):
+        if call.holds_frame or (isinstance(reply, Work) and reply.holds_body):
             self._received.hand_over()
         elif not call.route.keeps_body:
             # The body is not read again, not even for an error reply: free its memory.
@@ -234,7 +255,7 @@ class RequestRunner:
             call.trace = self._trace(call, since, len(frame))
         return call
 
-    def _call(self, caller: Caller, call: Call, *, is_long: bool = False) -> Handled:
+    def _call(self, caller: Caller, call: Call, *, is_long: bool = False) -> Reply:
         reply = self._context.dispatcher.call(caller, call, is_long=is_long)
         if call.trace is not None:
             call.trace.called_s = self._loop.time()
@@ -245,11 +266,23 @@ class RequestRunner:
         if self.authenticator is not None:
             self._learn_principal()
         outgoing = self._context.dispatcher.settle(caller, call, result)
-        self._put(outgoing)
+        self.put(outgoing)
         self._answered(call, since)
         if call.trace is not None:
             call.trace.replied_s = call.trace.called_s
             self._finish_trace(call.trace, call, result, outgoing)
+
+    def _answer_metered(
+        self, caller: Caller, call: Call, result: Result, since: float, began: float, size: int
+    ) -> None:
+        """Charge a request that ``began`` by the stopwatch, and send its reply."""
+        throttling, request = self._context.throttling, call.request
+        spent_s, is_denied = throttling.stopwatch() - began, call.is_denied
+        result = throttling.charge(caller, request, size, spent_s, result, is_denied=is_denied)
+        began = throttling.stopwatch()
+        self._answer_now(caller, call, result, since)
+        spent_s = throttling.stopwatch() - began
+        throttling.charge_sending(caller, request, spent_s, result, is_denied=is_denied)
 
     def identify_by_certificate(self, transport: asyncio.BaseTransport) -> None:
         """Take principal and end of the login from the client's certificate, where it has a say.
@@ -265,19 +298,19 @@ class RequestRunner:
             if login.principal is not None:
                 self.caller = replace(self.caller, principal=login.principal)
 
-    def _serve_token(self, result: Result | Awaitable[Result], size: int) -> None:
+    def _serve_token(self, reply: Reply, size: int) -> None:
         """Answer a token that was a whole frame, now or when the authenticator has decided."""
-        if isinstance(result, _RESULTS):
+        if not isinstance(reply, Pending):
             self._learn_principal()
-            self._put(token_frame(result))
+            self.put(token_frame(reply))
             return
         slot = self.order.reserve(size)
         tasks = self._context.tasks
-        tasks.create_task(self._wait_for_token(slot, result))
+        tasks.create_task(self._wait_for_token(slot, reply))
 
-    async def _wait_for_token(self, slot: ReplySlot[Outgoing], result: Awaitable[Result]) -> None:
+    async def _wait_for_token(self, slot: ReplySlot[Outgoing], reply: Pending[Result]) -> None:
         try:
-            outgoing = token_frame(await result)
+            outgoing = token_frame(await reply)
         except Exception:  # one failed login must not stop the server
             log.exception("login failed unexpectedly peer=%s", self.caller.peer)
             self._owner.end("login failed unexpectedly")
@@ -285,7 +318,7 @@ class RequestRunner:
         if self._state.is_ended:
             return
         self._learn_principal()
-        self.order.complete(slot, outgoing, held(outgoing))
+        self.order.complete(slot, outgoing, outgoing.held)
         self._send_due()
         self._owner.serve_frames()
 
@@ -322,13 +355,15 @@ class RequestRunner:
         if (known, is_token) != (self.caller.principal, self.caller.is_token_authenticated):
             self.caller = replace(self.caller, principal=known, is_token_authenticated=is_token)
 
-    def _begin_steps(self, caller: Caller, call: Call, steps: Steps[Reply]) -> Handled:
-        """Run ``steps`` for one slice; return the result, or the remaining steps."""
+    def _begin(self, caller: Caller, call: Call, work: Work) -> Reply:
+        """Run steps for one slice; return the reply if that was enough, else the work."""
+        if not isinstance(work.run, Generator):
+            return work
         try:
-            found = self._context.scheduler.begin(steps)
+            steps = self._context.scheduler.begin(work.run)
+            return reply_of(steps.result) if isinstance(steps, Done) else work
         except Exception as error:  # noqa: BLE001 - every error of a handler becomes a reply
             return self._context.dispatcher.failure(caller, call, error)
-        return found.result if isinstance(found, Done) else found
 
     # -- large requests ----------------------------------------------------------
 
@@ -366,31 +401,54 @@ class RequestRunner:
         self._state.on_frames(FrameEvent.DECODED)
         if not self._state.is_ended:
             self._owner.serve_frames()
-        await self._wait(pending, reply)
+        await self._run(pending, reply)
 
     # -- requests whose handlers return later --------------------------------------
 
-    def _await(self, pending: PendingRequest, reply: Handled) -> None:
-        self._pending[pending] = None
-        if isinstance(reply, LaterReply):
-            pending.work = reply
-            reply.when_announced(self._context.coalescer.expect_reply)
-            reply.when_done(lambda outcome: self._outcome(pending, outcome))
-        elif isinstance(reply, asyncio.Future):
-            # The future is completed elsewhere: waiting for it needs no task.
-            pending.work = reply
-            reply.add_done_callback(lambda done: self._future_done(pending, done))
-        else:
-            tasks = self._context.tasks
-            pending.work = tasks.create_task(self._wait(pending, reply))
+    def wait_for(
+        self, key: ApiKey, data: bytearray, start: int, end: int, reply: Pending[Result]
+    ) -> None:
+        """Wait for the reply to the frame ``data[start:end]``, which its fast path has begun."""
+        version, correlation_id = _VERSION_AND_ID.unpack_from(data, start + 2)
+        dispatcher, caller = self._context.dispatcher, self.caller
+        dispatcher.events.requested(caller.listener, key)
+        request = Request(key, version, correlation_id, caller.client_id, _NOTHING)
+        call = Call(request, dispatcher.route_of(key), None, holds_frame=False)
+        slot, since = self.order.reserve(end - start), self._loop.time()
+        self._await(PendingRequest(call, caller, slot, NO_GRANT, since, size=end - start), reply)
 
-    async def _wait(self, pending: PendingRequest, reply: Handled) -> None:
-        scheduler, dispatcher = self._context.scheduler, self._context.dispatcher
+    def _await(self, pending: PendingRequest, reply: Pending[Result]) -> None:
+        self._pending[pending] = None
+        if isinstance(reply, Work):
+            tasks = self._context.tasks
+            pending.work = work = tasks.create_task(self._run(pending, reply))
+            if reply.hold is not None:
+                self._hold_frames(reply.hold, work)
+            return
+        pending.work = reply
+        reply.when_announced(self._context.coalescer.expect_reply)
+        reply.when_done(lambda outcome: self._outcome(pending, outcome))
+
+    def _hold_frames(self, hold: Hold, work: "asyncio.Task[None]") -> None:
+        """Serve no later frames until ``hold`` is released or ``work`` ends."""
+        self._state.on_frames(FrameEvent.HOLD)
+        # By a callback of its own: the time of later requests is not charged to this one.
+        hold.when_released(lambda: self._loop.call_soon(self._release_frames))
+        # A task that is cancelled before it starts runs none of its code.
+        work.add_done_callback(lambda _: hold.release())
+
+    def _release_frames(self) -> None:
+        self._state.on_frames(FrameEvent.RELEASE)
+        if not self._state.is_ended:
+            self._owner.serve_frames()
+
+    async def _run(self, pending: PendingRequest, reply: Reply) -> None:
+        scheduler = self._context.scheduler
         try:
-            if isinstance(reply, Generator):
+            if isinstance(reply, Work) and isinstance(reply.run, Generator):
                 pending.is_long = True
-                reply = await scheduler.complete(self._metered(pending, reply))
-            if isinstance(reply, _RESULTS):
+                reply = reply_of(await scheduler.complete(self._metered(pending, reply.run)))
+            if not isinstance(reply, Pending):
                 result = reply
             elif self._context.throttling.quotas.is_active:
                 stopwatch = self._context.throttling.stopwatch
@@ -398,8 +456,7 @@ class RequestRunner:
             else:
                 result = await reply
             if pending.is_long:
-                result = self._charge(pending, result)
-                result = await scheduler.complete(dispatcher.encode_steps(pending.call, result))
+                result = await self._encode_long(pending, result)
         except asyncio.CancelledError as error:
             self._fail(pending, error)
             raise
@@ -407,6 +464,12 @@ class RequestRunner:
             await self._fail_in_steps(pending, error)
         else:
             self._finish(pending, result)
+
+    async def _encode_long(self, pending: PendingRequest, result: Result) -> Result:
+        """Charge a request, and encode its reply in steps."""
+        result = self._charge(pending, result)
+        encoding = self._context.dispatcher.encode_steps(pending.call, result)
+        return await self._context.scheduler.complete(self._metered(pending, encoding))
 
     async def _fail_in_steps(self, pending: PendingRequest, error: Exception) -> None:
         """Fail as `_fail` does; the error reply to a long request is made and encoded in steps."""
@@ -416,20 +479,11 @@ class RequestRunner:
         scheduler, dispatcher = self._context.scheduler, self._context.dispatcher
         try:
             steps = dispatcher.failure_steps(pending.caller, pending.call, error)
-            result = self._charge(pending, await scheduler.complete(steps))
-            result = await scheduler.complete(dispatcher.encode_steps(pending.call, result))
+            result = await self._encode_long(pending, await scheduler.complete(steps))
         except asyncio.CancelledError as cancelled:
             self._fail(pending, cancelled)
             raise
         self._finish(pending, result)
-
-    def _future_done(self, pending: PendingRequest, done: "asyncio.Future[Result]") -> None:
-        if done.cancelled():
-            self._fail(pending, asyncio.CancelledError())
-        elif (error := done.exception()) is not None:
-            self._fail(pending, error)
-        else:
-            self._finish(pending, done.result())
 
     def _outcome(self, pending: PendingRequest, outcome: Result | BaseException) -> None:
         if isinstance(outcome, BaseException):
@@ -453,15 +507,20 @@ class RequestRunner:
         if trace is not None:
             trace.replied_s = self._loop.time()
         result = self._charge(pending, result)
+        throttling = self._context.throttling
+        began = throttling.stopwatch() if throttling.is_active else 0.0
         outgoing = self._context.dispatcher.settle(pending.caller, pending.call, result)
         is_final_sent = self._state.lifecycle is _FINISHING
         if not is_final_sent and self.order.remove_first(pending.slot):
             self._owner.send_at_once(outgoing)
         else:
-            self.order.complete(pending.slot, outgoing, held(outgoing))
+            self.order.complete(pending.slot, outgoing, outgoing.held)
         self._answered(pending.call, pending.since)
         if self.order.slots and not self._state.is_ended:  # sending may have failed
             self._send_due()
+        if throttling.is_active:
+            pending.spend(throttling.stopwatch() - began)
+            self._charge_sending(pending, result)
         if trace is not None:
             self._finish_trace(trace, pending.call, result, outgoing)
         self._owner.serve_frames()
@@ -479,8 +538,18 @@ class RequestRunner:
         if pending.is_charged or not throttling.quotas.is_active:
             return result
         pending.is_charged = True
-        request = pending.call.request
-        return throttling.charge(pending.caller, request, pending.size, pending.spent_s, result)
+        call, spent_s = pending.call, pending.spent_s
+        pending.spent_s = 0.0
+        return throttling.charge(
+            *(pending.caller, call.request, pending.size, spent_s, result), is_denied=call.is_denied
+        )
+
+    def _charge_sending(self, pending: PendingRequest, result: Result) -> None:
+        """Charge the time spent since `_charge`: to encode the reply and to send it."""
+        caller, call = pending.caller, pending.call
+        self._context.throttling.charge_sending(
+            caller, call.request, pending.spent_s, result, is_denied=call.is_denied
+        )
 
     def _forget(self, pending: PendingRequest) -> None:
         del self._pending[pending]
@@ -528,12 +597,12 @@ class RequestRunner:
 
     # -- replies ---------------------------------------------------------------
 
-    def _put(self, outgoing: Outgoing) -> None:
+    def put(self, outgoing: Outgoing) -> None:
         """Send a reply that is known at once, after the replies of earlier requests."""
         if not self.order.slots:
             self._owner.send(outgoing)
         else:
-            size = held(outgoing)
+            size = outgoing.held
             self.order.complete(self.order.reserve(size), outgoing, size)
 
     def _send_due(self) -> None:

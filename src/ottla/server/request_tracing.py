@@ -6,7 +6,7 @@ Only sampled requests get here, so replies that a handler encoded itself are dec
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.api.replies import Answer, NoReply, Result, is_file, length_of
+from ottla.api.surface.replies import Answer, NoReply, Result, is_file, length_of
 from ottla.protocol.codec import decode_prefix
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ProtocolFault

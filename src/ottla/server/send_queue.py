@@ -18,8 +18,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from ottla.api.replies import Chunk, FileSlice, length_of
+from ottla.api.surface.replies import Chunk, FileSlice, length_of
 from ottla.protocol.types import Buffer
+from ottla.runtime import system_calls
 from ottla.server.closed_transport import CLOSED_TRANSPORT
 
 # Buffers passed to the kernel in one call; far below its own limit of 1024.
@@ -54,6 +55,11 @@ class SendQueue(Protocol):
     @property
     def pending(self) -> int:
         """Bytes not handed to the kernel yet, file slices included."""
+        ...
+
+    @property
+    def queued(self) -> int:
+        """Bytes of `pending` whose sending `SendQueueEvents.progress` will report."""
         ...
 
     @property
@@ -218,6 +224,11 @@ class SocketSendQueue:
         return self._queue.size
 
     @property
+    def queued(self) -> int:
+        """The same: progress is reported down to the last byte."""
+        return self._queue.size
+
+    @property
     def is_empty(self) -> bool:
         """Say whether everything was handed to the kernel."""
         return not self._queue.items
@@ -293,25 +304,28 @@ class SocketSendQueue:
             assert isinstance(item, _Range)
             return self._send_file(item)
         if self._duplicate_socket is None and len(buffers) == len(self._queue.items):
-            return os.writev(self._fd, buffers)
+            return system_calls.write_buffers(self._fd, buffers)
         # More follows: let the kernel fill the packet instead of sending a header by itself.
-        more = socket.MSG_MORE if len(buffers) < len(self._queue.items) else 0
+        more = system_calls.MORE_FOLLOWS if len(buffers) < len(self._queue.items) else 0
         return self._duplicate().sendmsg(buffers, (), more)
 
     def _send_file(self, item: _Range) -> int:
-        out = self._duplicate()
+        out, send_file = self._duplicate(), system_calls.send_file
         try:
             source = item.slice.file.fileno()
         except io.UnsupportedOperation:
             return out.send(item.read_piece())
-        sent = os.sendfile(out.fileno(), source, item.position, item.length)
+        if send_file is None:
+            return out.send(item.read_piece())
+        sent = send_file(out.fileno(), source, item.position, item.length)
         if sent == 0:
             raise item.too_short()
         return sent
 
     def _duplicate(self) -> socket.socket:
         if self._duplicate_socket is None:
-            self._duplicate_socket = socket.socket(fileno=os.dup(self._fd))
+            original = self._transport.get_extra_info("socket")
+            self._duplicate_socket = system_calls.duplicate_socket(original)
             self._duplicate_socket.setblocking(False)
         return self._duplicate_socket
 
@@ -333,6 +347,7 @@ class TransportSendQueue:
         self._events = events
         self._queue = _ChunkQueue()
         self._is_full = False
+        self._is_scheduled = False
         self._is_closed = False
         transport.set_write_buffer_limits(high=PIECE_BYTES)
 
@@ -340,6 +355,11 @@ class TransportSendQueue:
     def pending(self) -> int:
         """Bytes queued here or in the transport."""
         return self._queue.size + self._transport.get_write_buffer_size()
+
+    @property
+    def queued(self) -> int:
+        """Bytes queued here. The transport does not say when its own buffer is empty."""
+        return self._queue.size
 
     @property
     def is_empty(self) -> bool:
@@ -351,13 +371,14 @@ class TransportSendQueue:
         self._queue.push(chunks)
 
     def flush(self) -> None:
-        """Write until the buffer of the transport is full."""
-        if self._queue.items and not self._is_full:
+        """Write until the buffer of the transport is full or `SEND_BYTES_MAX` were written."""
+        if self._queue.items and not self._is_full and not self._is_scheduled:
             self._write()
 
     def send(self, reply: bytearray) -> bool:
         """Write a reply at once, unless earlier bytes are queued."""
-        if not (self._queue.items or self._is_full or self._is_closed):
+        is_free = not (self._queue.items or self._is_full or self._is_closed)
+        if is_free and len(reply) <= PIECE_BYTES:
             self._transport.write(reply)
             return True
         self._queue.push((reply,))
@@ -365,15 +386,26 @@ class TransportSendQueue:
         return False
 
     def _write(self) -> None:
+        self._is_scheduled = False
+        left = SEND_BYTES_MAX
         try:
-            while self._queue.items and not self._is_full and not self._is_closed:
+            while self._queue.items and not self._is_full and not self._is_closed and left > 0:
                 piece = self._next_piece()
                 self._queue.drop(len(piece))
                 self._transport.write(piece)
+                left -= len(piece)
         except OSError as error:
             self._events.failed(error)
             return
+        if left <= 0 and self._queue.items and not self._is_full:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._write_more)
         self._events.progress()
+
+    def _write_more(self) -> None:
+        """Continue after other callbacks of the event loop."""
+        if self._is_scheduled and not self._is_full:
+            self._write()
 
     def pause(self) -> None:
         """Stop writing: the buffer of the transport is full."""
@@ -396,7 +428,8 @@ class TransportSendQueue:
         if isinstance(item, _Range):
             return item.read_piece()
         if sum(map(len, buffers)) > PIECE_BYTES:
-            return item
+            # A transport encrypts what it gets in one turn, even if its buffer is full.
+            return memoryview(item)[:PIECE_BYTES]
         return b"".join(buffers)
 
 
@@ -404,7 +437,7 @@ def send_queue_for(
     loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, events: SendQueueEvents
 ) -> SendQueue:
     """Return the send queue that fits a transport."""
-    plain = transport.get_extra_info("socket") is not None
-    if plain and transport.get_extra_info("sslcontext") is None:
+    is_plain = system_calls.IS_POSIX and transport.get_extra_info("socket") is not None
+    if is_plain and transport.get_extra_info("sslcontext") is None:
         return SocketSendQueue(loop, transport, events)
     return TransportSendQueue(transport, events)

@@ -6,7 +6,12 @@ what the handler returned; it is set in the reply, and the connection is muted f
 reply is sent.
 
 Request time is the time that a request keeps the event loop busy: decoding, and the handler without
-what it waits for. A reply is encoded after its throttle time is known, so encoding is not counted.
+what it waits for. A reply is encoded and sent after its throttle time is known; as in Kafka, that
+time is charged as well, and the next request is throttled for it. The active controller charges a
+forwarded request, too, for its own time, and the client is throttled for the longer of both.
+
+As in Kafka, Produce with acks=0 is exempt from request time (its bytes count), and a request
+between nodes is exempt only for a client that may send it.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -15,11 +20,12 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from ottla.api.replies import Answer, NoReply, Result, length_of
-from ottla.api.routes import Caller
-from ottla.api.surface import SURFACE
-from ottla.api.surface_row import Throttle
-from ottla.api.throttle_field import with_throttle
+from ottla.api.surface.replies import Answer, NoReply, Result, length_of
+from ottla.api.surface.routes import Caller
+from ottla.api.surface.row import Throttle
+from ottla.api.surface.table import SURFACE
+from ottla.api.surface.throttle_field import with_throttle
+from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import encode
 from ottla.protocol.frames import Request
 from ottla.protocol.schema import Message
@@ -62,17 +68,57 @@ class Throttling:
         """Say whether any quota applies to a client."""
         return self.quotas.applies(caller.principal, caller.client_id)
 
+    @property
+    def is_active(self) -> bool:
+        """Whether any quota is set."""
+        return self.quotas.is_active
+
+    async def measure(self, work: Awaitable[T]) -> tuple[T, float]:
+        """Await ``work``; return its result, and for how many seconds it kept the loop busy."""
+        spent_s = 0.0
+
+        def spend(seconds: float) -> None:
+            nonlocal spent_s
+            spent_s += seconds
+
+        result = await metered_await(work, self.stopwatch, spend)
+        return result, spent_s
+
+    def charge_forwarded(self, caller: Caller, spent_s: float) -> int:
+        """Charge a client for a request inside an Envelope; return its throttle time in ms."""
+        if not self.applies(caller):
+            return 0
+        client = quota_client(caller.principal, caller.client_id)
+        return self.quotas.charge(QuotaKind.REQUEST, client, spent_s * 1000, self._now())
+
+    def charge_sending(
+        self, caller: Caller, request: Request, spent_s: float, result: Result, *, is_denied: bool
+    ) -> None:
+        """Charge a client for the encoding and sending of a reply; it is throttled for it later."""
+        if self.applies(caller) and not _is_exempt(request.key, result, is_denied=is_denied):
+            client = quota_client(caller.principal, caller.client_id)
+            self.quotas.record(QuotaKind.REQUEST, client, spent_s * 1000, self._now())
+
     def charge(
-        self, caller: Caller, request: Request, size: int, spent_s: float, result: Result
+        self,
+        caller: Caller,
+        request: Request,
+        size: int,
+        spent_s: float,
+        result: Result,
+        *,
+        is_denied: bool = False,
     ) -> Result:
-        """Charge a request of ``size`` bytes; return its result with the throttle time, if any."""
+        """Charge a request of ``size`` bytes; return its result with the throttle time, if any.
+
+        ``is_denied``: its client may not act as a node.
+        """
         if not self.quotas.applies(caller.principal, caller.client_id):
             return result
         row = SURFACE.get(request.key)
-        is_exempt = row is None or row.throttle is Throttle.EXEMPT or request.key in SASL_KEYS
-        answer = result if isinstance(result, Answer) else None
-        if row is None or is_exempt or (answer is not None and answer.is_exempt):
+        if row is None or _is_node_request(request.key, result, is_denied=is_denied):
             return result
+        answer = result if isinstance(result, Answer) else None
         client, now = quota_client(caller.principal, caller.client_id), self._now()
         body = result.body if isinstance(result, Answer) else result
         throttle_ms = 0 if answer is None else answer.throttle_ms
@@ -82,8 +128,9 @@ class Throttling:
         elif row.throttle is Throttle.FETCH and self.quotas.is_limited(QuotaKind.FETCH):
             sent = _size_of(body, request.version)
             throttle_ms = max(throttle_ms, charge(QuotaKind.FETCH, client, sent, now))
-        spent_ms = spent_s * 1000
-        throttle_ms = max(throttle_ms, charge(QuotaKind.REQUEST, client, spent_ms, now))
+        if not _is_exempt(request.key, result, is_denied=is_denied):
+            spent_ms = spent_s * 1000
+            throttle_ms = max(throttle_ms, charge(QuotaKind.REQUEST, client, spent_ms, now))
         if throttle_ms <= 0:
             return result
         if not isinstance(body, NoReply):
@@ -91,6 +138,20 @@ class Throttling:
         if answer is not None:
             return replace(answer, body=body, throttle_ms=throttle_ms)
         return Answer(body, throttle_ms)
+
+
+def _is_node_request(key: ApiKey, result: Result, *, is_denied: bool) -> bool:
+    """Say whether a request counts against no quota: logins, and requests of other nodes."""
+    row = SURFACE.get(key)
+    if row is None or key in SASL_KEYS or (isinstance(result, Answer) and result.is_exempt):
+        return True
+    return row.throttle is Throttle.EXEMPT and not is_denied
+
+
+def _is_exempt(key: ApiKey, result: Result, *, is_denied: bool) -> bool:
+    """Say whether a request is not charged for its time; acks=0 is not, as in Kafka."""
+    body = result.body if isinstance(result, Answer) else result
+    return isinstance(body, NoReply) or _is_node_request(key, result, is_denied=is_denied)
 
 
 def _size_of(body: Any, version: int) -> int:  # noqa: ANN401 - a body of any form

@@ -1,0 +1,2 @@
+"""The APIs of groups: joins, heartbeats, descriptions, committed offsets, and finding a
+coordinator."""

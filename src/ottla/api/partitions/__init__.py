@@ -1,0 +1,1 @@
+"""The APIs of partitions besides Produce and Fetch: offsets, epochs, deletion, log directories."""

@@ -1,0 +1,1 @@
+"""Who may send which request: decisions of the authorizer, and delegation tokens."""

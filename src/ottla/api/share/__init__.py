@@ -1,0 +1,2 @@
+"""The APIs of share groups: fetching and acknowledging records, their state and offsets
+(KIP-932)."""

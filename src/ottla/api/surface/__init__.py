@@ -1,0 +1,1 @@
+"""The API surface as one table, its routes, and what a handler may return."""

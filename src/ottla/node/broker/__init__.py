@@ -1,0 +1,1 @@
+"""What a node has as a broker: partitions, coordinators, handlers, lifecycle."""

@@ -1,0 +1,1 @@
+"""The directories of a node: formatting, restoring, and errors at the start."""

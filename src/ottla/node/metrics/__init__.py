@@ -1,0 +1,1 @@
+"""Metrics of a node: counters, gauges, pages, and their export."""

@@ -1,0 +1,2 @@
+"""Security of a node from its settings: TLS, logins, authorizer, quotas and limits of
+connections."""
