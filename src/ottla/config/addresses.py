@@ -55,6 +55,13 @@ class HostPort(msgspec.Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class HttpAddress(msgspec.Struct, frozen=True):
+    """The address of an HTTP listener."""
+
+    address: HostPort
+    is_tls: bool
+
+
 class Voter(msgspec.Struct, frozen=True):
     """A voter of a static quorum and the address of its controller listener."""
 
@@ -67,6 +74,15 @@ class ListenerAddress(msgspec.Struct, frozen=True):
 
     name: str
     address: HostPort
+
+
+def parse_http_url(text: str) -> HttpAddress:
+    """Parse ``http://host:port``; an empty host means all interfaces. Raises `BadAddress`."""
+    scheme, separator, rest = text.strip().partition("://")
+    if not separator or scheme.lower() not in ("http", "https"):
+        raise BadAddress(f"{text!r} must be http://host:port or https://host:port")
+    address = parse_host_port(rest.removesuffix("/"), may_lack_host=True)
+    return HttpAddress(address, scheme.lower() == "https")
 
 
 def parse_host_port(text: str, *, may_lack_host: bool = False) -> HostPort:

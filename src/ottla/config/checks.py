@@ -283,8 +283,12 @@ def group_problems(config: GroupConfig, broker: BrokerConfig) -> Iterator[Proble
         low = _read(broker, f"group.{kind}.min.{what}")
         high = _read(broker, f"group.{kind}.max.{what}")
         value = getattr(config, name.replace(".", "_"))
-        if not low <= value <= high:
-            yield Problem(name, str(value), f"must be between {low} and {high}")
+        if value < low:
+            rule = f"must be greater than or equal to group.{kind}.min.{what}"
+            yield Problem(name, str(value), rule)
+        if value > high:
+            rule = f"must be less than or equal to group.{kind}.max.{what}"
+            yield Problem(name, str(value), rule)
     for kind in ("consumer", "share", "streams"):
         heartbeat = getattr(config, f"{kind}_heartbeat_interval_ms")
         if heartbeat >= getattr(config, f"{kind}_session_timeout_ms"):

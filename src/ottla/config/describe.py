@@ -7,6 +7,7 @@ marked sensitive and have no value. An internal key is listed only if it is set.
 
 import enum
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -19,9 +20,11 @@ from ottla.config.key_table import (
     synonyms_of,
 )
 from ottla.config.layers import Layers, Texts, effective_value, shown
+from ottla.config.unenforced import ALLOW_EVERYONE, SUPER_USERS
 from ottla.config.values import to_text
 
 _BROKER = KEYS[Scope.BROKER]
+_AUTHORIZER_KEYS: Final = frozenset({SUPER_USERS, ALLOW_EVERYONE})
 
 
 class Source(enum.IntEnum):
@@ -140,7 +143,7 @@ def _broker_synonyms(name: str, layers: Layers) -> tuple[Synonym, ...]:
     sources = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER, Source.STATIC_BROKER)
     names = synonyms_of(name)
     found = [
-        Synonym(synonym, shown(_known(synonym), level[synonym]), source)
+        Synonym(synonym, _shown(synonym, level[synonym]), source)
         for level, source in zip(layers.strongest_first(), sources, strict=True)
         for synonym in names
         if synonym in level
@@ -160,10 +163,18 @@ def _known(name: str) -> Key | None:
     return _BROKER.get(name) or base_of_listener_key(name)
 
 
+def _shown(name: str, text: str) -> str | None:
+    # Keys of the authorizer are unknown to Kafka, which hides them. They are no secret to a client
+    # that may describe the settings of brokers, and decide about requests.
+    return text if name in _AUTHORIZER_KEYS else shown(_known(name), text)
+
+
 def _broker_entry(name: str, synonyms: tuple[Synonym, ...]) -> Entry:
     key = _known(name)
     value = synonyms[0].value if synonyms else None
     source = synonyms[0].source if synonyms else Source.DEFAULT
+    if key is None and name in _AUTHORIZER_KEYS:
+        return Entry(name, value, source, synonyms, True, False, UNKNOWN_TYPE, None)
     if key is None:
         return Entry(name, None, source, synonyms, True, True, UNKNOWN_TYPE, None)
     # Kafka reports throttles and listener-specific keys as read-only although they can be altered.

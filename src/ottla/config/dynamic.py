@@ -16,7 +16,7 @@ from ottla.config.key_table import KEYS, LISTENER_PREFIX, base_of_listener_key
 from ottla.config.layers import Layers, broker_config, effective_broker_value, parse_checked
 from ottla.config.listeners import Listener, Listeners, resolve
 from ottla.config.problems import ConfigError, Problem
-from ottla.config.unenforced import unenforced_problems
+from ottla.config.unenforced import LOGIN_KEYS, unenforced_problems
 from ottla.config.unsupported import UNSUPPORTED_KEYS, unsupported_value
 from ottla.config.values import parse_list
 
@@ -40,7 +40,6 @@ _REPORTERS: Final = "metric.reporters"
 _LISTENER_KEYS: Final = ("listeners", "listener.security.protocol.map")
 
 _NO_TLS: Final = "only the stores of a listener can be altered, as listener.name.{name}.ssl."
-_NO_SASL: Final = "only that of a listener can be altered, as listener.name.{name}.sasl."
 
 
 def _without_effect() -> dict[str, str]:
@@ -49,8 +48,6 @@ def _without_effect() -> dict[str, str]:
     for name in dynamic:
         if name.startswith("ssl."):
             found.setdefault(name, _NO_TLS)
-        elif name.startswith("sasl."):
-            found.setdefault(name, _NO_SASL)
     found["log.cleaner.threads"] = "one log is compacted at a time, on the event loop"
     found["log.cleaner.io.buffer.size"] = "compaction uses buffers of a fixed size"
     found["num.recovery.threads.per.data.dir"] = "logs are recovered sequentially"
@@ -167,6 +164,14 @@ def changed_listeners(old: Layers, new: Layers, keys: frozenset[str]) -> frozens
             # A key of a mechanism has its name after that of the listener.
             found.add(name.removeprefix(LISTENER_PREFIX).partition(".")[0])
     return frozenset(found)
+
+
+def changed_logins(old: Layers, new: Layers) -> frozenset[str]:
+    """Return the listeners, in lower case, whose logins a change of a broker may affect."""
+    own = changed_listeners(old, new, LOGIN_KEYS)
+    if all(old.dynamic_broker.get(key) == new.dynamic_broker.get(key) for key in LOGIN_KEYS):
+        return own
+    return own | {each.name.lower() for each in listeners_of(new).all if each.protocol.uses_sasl}
 
 
 def listener_problems(old: Listeners, new: Listeners) -> list[Problem]:

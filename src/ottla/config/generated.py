@@ -532,6 +532,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``group.consumer.regex.refresh.interval.ms``: How often subscribed regular expressions are
     matched against the topics again."""
 
+    errors_deadletterqueue_auto_create_topics_enable: bool = False
+    """``errors.deadletterqueue.auto.create.topics.enable``: Create the dead-letter topic of a
+    share group when the first record is written to it."""
+
+    errors_deadletterqueue_topic_name_prefix: str = "dlq."
+    """``errors.deadletterqueue.topic.name.prefix``: The required prefix of the names of
+    dead-letter topics; empty for none."""
+
     group_share_assignors: tuple[str, ...] = ("simple",)
     """``group.share.assignors``: The assignor of share groups; exactly one."""
 
@@ -1161,9 +1169,36 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ottla.oauthbearer.idp.truststore.location``: The PEM file of trusted certificates of the
     identity provider; defaults to the system's."""
 
-    ottla_errors_deadletterqueue_topic_name_prefix: str = "dlq."
-    """``ottla.errors.deadletterqueue.topic.name.prefix``: The required name prefix of dead letter
-    topics."""
+    ottla_errors_deadletterqueue_topic_name_prefix: str | None = None
+    """``ottla.errors.deadletterqueue.topic.name.prefix``: The earlier name of
+    errors.deadletterqueue.topic.name.prefix, which it replaces if set."""
+
+    schema_registry_listeners: str | None = None
+    """``schema.registry.listeners``: The http:// or https:// address that serves the schema
+    registry; disabled if not set."""
+
+    schema_registry_advertised_listeners: str | None = None
+    """``schema.registry.advertised.listeners``: The address at which other nodes reach the
+    registry of this one; by default that of schema.registry.listeners."""
+
+    schema_registry_authentication_required: bool = False
+    """``schema.registry.authentication.required``: Whether clients of the registry must log in, by
+    HTTP basic or bearer authentication."""
+
+    schema_registry_schema_compatibility_level: str = "backward"
+    """``schema.registry.schema.compatibility.level``: The compatibility level of the registry
+    while none is set by its API."""
+
+    schema_registry_kafkastore_topic_replication_factor: int = 3
+    """``schema.registry.kafkastore.topic.replication.factor``: The replication factor of the topic
+    _schemas; fewer where the cluster has fewer brokers."""
+
+    schema_registry_kafkastore_timeout_ms: int = 10000
+    """``schema.registry.kafkastore.timeout.ms``: How long a write of the registry may take to be
+    replicated, or to be forwarded."""
+
+    schema_registry_request_max_bytes: int = 10485760
+    """``schema.registry.request.max.bytes``: The largest body of a request to the registry."""
 
     ottla_otlp_endpoint: str | None = None
     """``ottla.otlp.endpoint``: The URL of an OTLP collector, to which /v1/metrics and /v1/traces
@@ -1245,6 +1280,10 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     delete_retention_ms: int = 86400000
     """``delete.retention.ms``: How long a tombstone is retained after it was compacted."""
+
+    errors_deadletterqueue_group_enable: bool = False
+    """``errors.deadletterqueue.group.enable``: Whether share groups may use this topic as their
+    dead-letter topic."""
 
     file_delete_delay_ms: int = 60000
     """``file.delete.delay.ms``: How long to wait before a deleted file is removed from the
@@ -1346,8 +1385,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     resort, which may lose records."""
 
     ottla_errors_deadletterqueue_group_enable: bool = False
-    """``ottla.errors.deadletterqueue.group.enable``: Whether groups may use this topic as their
-    dead letter topic."""
+    """``ottla.errors.deadletterqueue.group.enable``: The earlier name of
+    errors.deadletterqueue.group.enable."""
 
     ottla_table_format: str = "none"
     """``ottla.table.format``: Keep this topic as a table in this format; ottla pipeline tables
@@ -1406,13 +1445,21 @@ class GroupConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``consumer.session.timeout.ms``: A consumer without a heartbeat for this long is removed
     from this group."""
 
+    errors_deadletterqueue_copy_record_enable: bool = False
+    """``errors.deadletterqueue.copy.record.enable``: Whether a dead letter contains key, value and
+    headers of the record, or only its position."""
+
+    errors_deadletterqueue_topic_name: str = ""
+    """``errors.deadletterqueue.topic.name``: The dead-letter topic for records that are rejected
+    or delivered too often; empty for none. It needs share.version 2."""
+
     ottla_errors_deadletterqueue_topic_name: str = ""
-    """``ottla.errors.deadletterqueue.topic.name``: The dead letter topic for records that are
-    rejected or delivered too often; empty for none."""
+    """``ottla.errors.deadletterqueue.topic.name``: The earlier name of
+    errors.deadletterqueue.topic.name; it works at share.version 1, too."""
 
     ottla_errors_deadletterqueue_copy_record_enable: bool = False
-    """``ottla.errors.deadletterqueue.copy.record.enable``: Whether a dead letter contains key,
-    value and headers of the record, or only its position."""
+    """``ottla.errors.deadletterqueue.copy.record.enable``: The earlier name of
+    errors.deadletterqueue.copy.record.enable."""
 
     share_auto_offset_reset: str = "latest"
     """``share.auto.offset.reset``: Where a new share partition starts: latest, earliest, or

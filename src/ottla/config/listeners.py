@@ -5,6 +5,7 @@ listener may be empty and then stands for the host name of the machine.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -13,11 +14,15 @@ from ottla.config.addresses import (
     HostPort,
     ListenerAddress,
     SecurityProtocol,
+    parse_http_url,
     parse_listener,
     parse_protocol_map,
 )
 from ottla.config.generated import BrokerConfig
 from ottla.config.problems import ConfigError, Problem
+
+REGISTRY_LISTENER: Final = "SCHEMA_REGISTRY"
+"""The name of the schema registry among the listeners that a broker registers."""
 
 
 class Listener(msgspec.Struct, frozen=True):
@@ -43,6 +48,27 @@ class Listeners(msgspec.Struct, frozen=True):
     def named(self, name: str) -> Listener:
         """Return the listener with this name, which must exist."""
         return next(listener for listener in self.all if listener.name == name.upper())
+
+
+def registry_listener(config: BrokerConfig) -> Listener | None:
+    """Return ``schema.registry.listeners`` of a broker as a listener; None if it is not set.
+
+    It is none of `Listeners`: it speaks HTTP. Its protocol says how clients log in.
+    """
+    if config.schema_registry_listeners is None or "broker" not in config.process_roles:
+        return None
+    bind = parse_http_url(config.schema_registry_listeners)
+    advertised = bind
+    if config.schema_registry_advertised_listeners is not None:
+        advertised = parse_http_url(config.schema_registry_advertised_listeners)
+    names = {
+        (False, False): SecurityProtocol.PLAINTEXT,
+        (True, False): SecurityProtocol.SSL,
+        (False, True): SecurityProtocol.SASL_PLAINTEXT,
+        (True, True): SecurityProtocol.SASL_SSL,
+    }
+    protocol = names[bind.is_tls, config.schema_registry_authentication_required]
+    return Listener(REGISTRY_LISTENER, bind.address, protocol, advertised.address, False)
 
 
 def resolve(config: BrokerConfig, explicit: frozenset[str]) -> Listeners:

@@ -1,8 +1,11 @@
 """Configuration errors: all problems are reported at once."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
+
+TEXT_LENGTH_MAX: Final = 1000
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -14,9 +17,20 @@ class Problem(msgspec.Struct, frozen=True):
     origin: str | None = None
 
     def __str__(self) -> str:
-        value = "" if self.value is None else f"={self.value}"
+        value = "" if self.value is None else f"={_short(self.value)}"
         origin = "" if self.origin is None else f" ({self.origin})"
-        return f"{self.key}{value}{origin}: {self.rule}"
+        return f"{_short(self.key)}{value}{origin}: {_short(self.rule)}"
+
+    def in_words_of_kafka(self) -> str:
+        """Return the text of Kafka's ConfigException, which its clients show."""
+        value = "" if self.value is None else f" {_short(self.value)}"
+        rule = _short(self.rule)
+        return f"Invalid value{value} for configuration {_short(self.key)}: {rule}"
+
+
+def _short(text: str) -> str:
+    """Return a text that fits in a message: replies and lines of the log have limits."""
+    return text if len(text) <= TEXT_LENGTH_MAX else f"{text[:TEXT_LENGTH_MAX]}..."
 
 
 class ConfigError(Exception):

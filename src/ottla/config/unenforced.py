@@ -2,7 +2,7 @@
 
 A node that accepted them would run open to everybody while its configuration says otherwise: the
 keys of the authorizer need one to be configured. Settings of TLS, SASL and the authorizer are
-enforced from the file; at run time only the stores and the logins of a listener can be altered.
+enforced from the file; at run time only logins, and the stores of a listener, can be altered.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,10 +24,10 @@ STORE_KEYS: Final = frozenset(
 LOGIN_KEYS: Final = frozenset(
     name
     for name, key in KEYS[Scope.BROKER].items()
-    if name.startswith("sasl.")
-    and key.update is Update.PER_BROKER
-    and name != "sasl.mechanism.inter.broker.protocol"
+    if name.startswith("sasl.") and key.update is Update.PER_BROKER
 )
+PEER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+"""The one login key that no listener has of its own."""
 AUTHORIZER: Final = "authorizer.class.name"
 ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
 SUPER_USERS: Final = "super.users"
@@ -58,6 +58,9 @@ def unenforced_problems(
 
 
 def _is_fixed(name: str, key: Key, text: str) -> bool:
-    is_alterable = key.name in STORE_KEYS | LOGIN_KEYS and name != key.name
+    if name == key.name:
+        is_alterable = name in LOGIN_KEYS
+    else:
+        is_alterable = key.name in STORE_KEYS | LOGIN_KEYS - {PEER_MECHANISM}
     is_security = key.name.startswith(_PREFIXES) and not is_alterable
     return is_security and text.strip() != (to_text(key.default_value) or "")

@@ -1,7 +1,7 @@
 """Rules that a parsed value must satisfy beyond its type.
 
-`broken_by` returns what a rule expected, or None if the value is valid; ``str(rule)`` is the one
-line that ``docs/config.md`` and error messages show.
+`broken_by` returns what a rule expected, in Kafka's words where it has such a rule, or None if the
+value is valid; ``str(rule)`` is the one line that ``docs/config.md`` shows.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from ottla.config.addresses import BadAddress, parse_host_port, parse_voter
+from ottla.config.addresses import BadAddress, parse_host_port, parse_http_url, parse_voter
 from ottla.config.values import Value
 
 LOG_LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
@@ -32,11 +32,14 @@ class Range(msgspec.Struct, frozen=True):
     def broken_by(self, value: Value) -> str | None:
         """Compare with both bounds."""
         assert isinstance(value, int | float)
+        also = "" if self.also is None else f", or {self.also}"
         if value == self.also:
             return None
-        low = value < self.low
-        high = self.high is not None and value > self.high
-        return f"must be {self}" if low or high else None
+        if value < self.low:
+            return f"Value must be at least {self.low}{also}"
+        if self.high is not None and value > self.high:
+            return f"Value must be no more than {self.high}{also}"
+        return None
 
     def __str__(self) -> str:
         also = "" if self.also is None else f", or {self.also}"
@@ -58,7 +61,8 @@ class OneOf(msgspec.Struct, frozen=True):
             return None
         if self.any_case and value.upper() in {item.upper() for item in self.allowed}:
             return None
-        return f"must be {self}"
+        any_case = " (case insensitive)" if self.any_case else ""
+        return f"String must be one of{any_case}: {', '.join(self.allowed)}"
 
     def __str__(self) -> str:
         return "one of " + ", ".join(self.allowed) + (", ignoring case" if self.any_case else "")
@@ -191,6 +195,21 @@ class HostPorts(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return "host:port"
+
+
+class HttpUrl(msgspec.Struct, frozen=True):
+    """``http://host:port`` or ``https://host:port``."""
+
+    def broken_by(self, value: Value) -> str | None:
+        """Parse it."""
+        try:
+            parse_http_url(str(value))
+        except BadAddress as error:
+            return str(error)
+        return None
+
+    def __str__(self) -> str:
+        return "http://host:port or https://host:port"
 
 
 CLIENT_SELECTORS = (

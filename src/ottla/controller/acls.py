@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
 from ottla.metadata.image import Image
+from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_security import (
@@ -49,6 +50,10 @@ from ottla.security.acl import (
     PermissionType,
     ResourceType,
 )
+from ottla.security.host_ranges import is_range, parse_range
+
+MATCHES_MAX = 10 * RECORDS_MAX
+"""Entries in the reply to one DeleteAcls; an entry that two filters match counts twice."""
 
 
 class AclFilter(NamedTuple):
@@ -98,7 +103,7 @@ def decide_create_acls(
     new: dict[Acl, None] = {}
     for creation in request.creations:
         acl = _acl(creation)
-        refusal = refuse_acl(acl)
+        refusal = refuse_acl(acl) or refuse_range(acl.host, image.metadata_version())
         if refusal is None:
             new[acl] = None
         results.append(_creation_result(refusal))
@@ -156,6 +161,24 @@ def refuse_acl(acl: Acl) -> Refusal | None:
     return None if reason is None else Refusal(ErrorCode.INVALID_REQUEST, reason)
 
 
+def refuse_range(host: str, level: MetadataVersion) -> Refusal | None:
+    """Return why a range of addresses cannot be the host of an entry, or None (KIP-1276).
+
+    Older nodes would compare it as if it were one address, so that it never matched.
+    """
+    if not is_range(host):
+        return None
+    if not level.is_cidr_acl_host_supported():
+        needed = MetadataVersion.IBP_4_4_IV1
+        text = f"CIDR-based ACL host patterns require metadata version {needed} or higher."
+        return Refusal(ErrorCode.UNSUPPORTED_VERSION, text)
+    try:
+        parse_range(host)
+    except ValueError:
+        return Refusal(ErrorCode.INVALID_REQUEST, f"Invalid CIDR notation: {host[:300]}")
+    return None
+
+
 def _reason_of_numbers(acl: Acl) -> str | None:
     if not _is_definite(ResourceType, acl.resource_type):
         return f"invalid resource type of an ACL: {acl.resource_type}"
@@ -189,20 +212,26 @@ def decide_delete_acls(image: Image, request: DeleteAclsRequest) -> Decision[Del
     """Remove the entries that filters match; one matched by two filters is removed once."""
     removed: dict[Uuid, None] = {}
     results = []
+    entries = _Entries(image)
+    matches = 0
     for request_filter in request.filters:
         acl_filter = _filter(request_filter)
         refusal = _refuse_filter(acl_filter)
         if refusal is not None:
             results.append(_refused(refusal))
             continue
-        found = _found(image, acl_filter)
+        found = entries.matching(acl_filter)
+        matches += len(found)
+        if matches > MATCHES_MAX:
+            break
         removed.update((acl_id, None) for acl_id, _ in found)
         matching = [_matching(acl) for _, acl in found]
         results.append(DeleteAclsFilterResult(error_message=None, matching_acls=matching))
-    if len(removed) > RECORDS_MAX:
+    if len(removed) > RECORDS_MAX or matches > MATCHES_MAX:
         message = f"Cannot remove more than {RECORDS_MAX} ACLs at once"
         refusal = Refusal(ErrorCode.INVALID_REQUEST, message)
-        return Decision([], DeleteAclsResponse(filter_results=[_refused(refusal)] * len(results)))
+        refused = [_refused(refusal)] * len(request.filters)
+        return Decision([], DeleteAclsResponse(filter_results=refused))
     records = [Versioned(RemoveAccessControlEntryRecord(acl_id), 0) for acl_id in removed]
     return Decision(records, DeleteAclsResponse(filter_results=results))
 
@@ -233,8 +262,42 @@ def _refuse_filter(acl_filter: AclFilter) -> Refusal | None:
     return None
 
 
-def _found(image: Image, acl_filter: AclFilter) -> list[tuple[Uuid, Acl]]:
-    return sorted((i, acl) for i, acl in image.acls.items() if acl_filter.matches(acl))
+class _Entries:
+    """The entries of an image, by what filters usually name.
+
+    A request may have thousands of filters: each looks only at the entries with its resource name
+    or principal, and equal filters look once.
+    """
+
+    def __init__(self, image: Image) -> None:
+        self._all = list(image.acls.items())
+        self._by_name: dict[str, list[tuple[Uuid, Acl]]] | None = None
+        self._by_principal: dict[str, list[tuple[Uuid, Acl]]] = {}
+        self._found: dict[AclFilter, list[tuple[Uuid, Acl]]] = {}
+
+    def matching(self, acl_filter: AclFilter) -> list[tuple[Uuid, Acl]]:
+        """Return the entries that a filter matches, in the order of their ids."""
+        found = self._found.get(acl_filter)
+        if found is None:
+            candidates = self._candidates(acl_filter)
+            found = sorted(entry for entry in candidates if acl_filter.matches(entry[1]))
+            self._found[acl_filter] = found
+        return found
+
+    def _candidates(self, acl_filter: AclFilter) -> list[tuple[Uuid, Acl]]:
+        if not self._found:
+            return self._all  # most requests have one filter
+        if self._by_name is None:
+            self._by_name = {}
+            for entry in self._all:
+                self._by_name.setdefault(entry[1].resource_name, []).append(entry)
+                self._by_principal.setdefault(entry[1].principal, []).append(entry)
+        name = acl_filter.resource_name
+        if name is not None and acl_filter.pattern_type != PatternType.MATCH:
+            return self._by_name.get(name, [])
+        if acl_filter.principal is not None:
+            return self._by_principal.get(acl_filter.principal, [])
+        return self._all
 
 
 def _refused(refusal: Refusal) -> DeleteAclsFilterResult:
@@ -294,7 +357,7 @@ def describe_acls(image: Image, request: DescribeAclsRequest) -> DescribeAclsRes
     refusal = _refuse_filter(acl_filter)
     if refusal is not None:
         return DescribeAclsResponse(error_code=refusal.code, error_message=refusal.message)
-    acls = (acl for _, acl in _found(image, acl_filter))
+    acls = (acl for _, acl in _Entries(image).matching(acl_filter))
     return DescribeAclsResponse(error_message=None, resources=_by_resource(acls))
 
 

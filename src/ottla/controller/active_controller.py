@@ -15,14 +15,14 @@ whether the appended records will be committed is unknown, and the newest state 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from ottla.controller.decision import ControllerState, Decision, parts
+from ottla.controller.decision import ControllerState, Decision, Steps, parts
 from ottla.metadata.image import Image
-from ottla.metadata.replay import apply
+from ottla.metadata.replay import RECORDS_PER_STEP, apply, apply_steps
 from ottla.protocol.faults import Fault, NotController, RequestTimedOut
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_cluster import (
@@ -53,6 +53,7 @@ LONG_AGO: Final = Millis(0)
 _BRACKETS: Final = (AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord)
 
 Reply = TypeVar("Reply", bound=Message | None)
+T = TypeVar("T")
 
 
 class Quorum(Protocol):
@@ -103,7 +104,7 @@ class Moment(msgspec.Struct, frozen=True):
         return self.state.image
 
 
-Decide = Callable[[Moment], Decision[Reply]]
+Decide = Callable[[Moment], Decision[Reply] | Steps[Decision[Reply]]]
 
 
 class PeriodicTask(Protocol):
@@ -165,6 +166,17 @@ class ControllerParts(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: Sequence[Versioned] = ()
     periodic_tasks: Sequence[PeriodicTask] = ()
     settings: ControllerSettings = ControllerSettings()
+
+
+async def _in_steps(steps: Steps[T]) -> T:
+    """Run ``steps`` to the end; the event loop runs after each of them."""
+    try:
+        while True:
+            next(steps)
+            await asyncio.sleep(0)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 class Controller:
@@ -256,7 +268,8 @@ class Controller:
         if len(leadership.pending) >= self._parts.settings.pending_max:
             raise RequestTimedOut(f"{len(leadership.pending)} changes are waiting for their commit")
         async with leadership.turn:
-            decision = decide(self._moment(leadership))
+            decided = decide(self._moment(leadership))
+            decision = await _in_steps(decided) if isinstance(decided, Generator) else decided
             await self._append_all(leadership, decision)
             done = self._park(leadership)
         await done
@@ -293,8 +306,12 @@ class Controller:
         """
         if leadership.state is None:
             raise NotController("leadership was lost")
-        _, delta = apply(leadership.state.image, [record.message for record in records])
-        after = leadership.state.after(delta)
+        state = leadership.state
+        messages = (record.message for record in records)
+        _, delta = await _in_steps(apply_steps(state.image, messages))
+        after = state.after(delta)
+        if len(records) > RECORDS_PER_STEP:
+            await asyncio.sleep(0)  # encoding and writing them takes a turn of its own
         await self._propose(leadership, records)
         if self._leadership is not leadership:
             raise NotController("leadership was lost")

@@ -9,7 +9,14 @@ import ipaddress
 from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 
-from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
+from ottla.controller.decision import (
+    RECORDS_MAX,
+    ROWS_PER_STEP,
+    Decision,
+    Refusal,
+    Steps,
+    finish,
+)
 from ottla.metadata.configs import QuotaEntity, quota_entity
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
@@ -77,9 +84,18 @@ def decide_alter_client_quotas(
     An entity that occurs twice has one result, an error; as in Kafka, the first occurrence is
     applied all the same.
     """
+    return finish(alter_client_quotas_steps(image, request))
+
+
+def alter_client_quotas_steps(
+    image: Image, request: AlterClientQuotasRequest
+) -> Steps[Decision[AlterClientQuotasResponse]]:
+    """Decide as `decide_alter_client_quotas` does, in steps."""
     records: list[Versioned] = []
     results: dict[QuotaEntity, Refusal | None] = {}
-    for entry in request.entries:
+    for count, entry in enumerate(request.entries, 1):
+        if not count % ROWS_PER_STEP:
+            yield
         entity = quota_entity((part.entity_type, part.entity_name) for part in entry.entity)
         refusal = _refuse_entry(entry, entity, results)
         results[entity] = refusal
@@ -89,6 +105,7 @@ def decide_alter_client_quotas(
         too_many = Refusal(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} changes")
         results = dict.fromkeys(results, too_many)
         records = []
+    yield
     entries = [_response_entry(entity, refusal) for entity, refusal in results.items()]
     kept = [] if request.validate_only else records
     return Decision(kept, AlterClientQuotasResponse(entries=entries))

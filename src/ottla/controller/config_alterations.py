@@ -168,8 +168,8 @@ def refuse_repetition(times: int, keys: Iterable[str]) -> Refusal | None:
     """Return an error if a request names a resource, or a resource a key, more than once."""
     if times > 1:
         return Refusal(ErrorCode.INVALID_REQUEST, "A resource may occur only once in a request")
-    if twice := sorted(key for key, count in Counter(keys).items() if count > 1):
-        message = f"A key may occur only once per resource: {', '.join(twice)}"
+    if any(count > 1 for count in Counter(keys).values()):
+        message = "Error due to duplicate config keys"
         return Refusal(ErrorCode.INVALID_REQUEST, message)
     return None
 
@@ -267,7 +267,9 @@ def _refuse_null(names: Iterable[str]) -> Refusal | None:
     missing = list(names)
     if not missing:
         return None
-    return Refusal(ErrorCode.INVALID_REQUEST, f"A value is missing for {', '.join(missing)}")
+    return Refusal(
+        ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}"
+    )
 
 
 def _incremental(
@@ -284,7 +286,7 @@ def _incremental(
             changes[config.name] = value
             continue
         if not is_list(resource_type, config.name):
-            message = f"{operation.name} needs a list, and {config.name} is not a list"
+            message = f"Can't {operation.name} to key {config.name} because its type is not LIST."
             return Refusal(ErrorCode.INVALID_CONFIG, message)
         items = _items_now(resource_type, config.name, old)
         changes[config.name] = ",".join(_combined(operation, items, _split(value)))

@@ -6,7 +6,7 @@ value of a secret, nor that of an unknown key.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ottla.config.checks import group_problems, topic_problems
@@ -33,7 +33,7 @@ from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from ottla.metadata.image import Image
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.errors import ErrorCode
-from ottla.storage.partition_names import is_topic_name
+from ottla.storage.directory.partition_names import is_topic_name
 
 ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -117,7 +117,7 @@ def refuse_missing(
 ) -> Refusal | None:
     """Return an error if the resource must exist before it is configured, and does not."""
     if resource.type == ConfigResourceType.TOPIC and image.topics.named(resource.name) is None:
-        message = f"The topic '{resource.name}' does not exist"
+        message = f"The topic '{resource.name}' does not exist."
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     if resource.type == ConfigResourceType.BROKER and resource.name:
         node_id = int(resource.name)
@@ -131,10 +131,13 @@ def refuse_missing(
 
 def refuse_topic_configs(new: Texts, old: Texts, layers: Layers) -> Refusal | None:
     """Return why a topic may not have this configuration. A new topic has an empty ``old``."""
+    if unknown := sorted(key for key in new if key not in KEYS[Scope.TOPIC]):
+        message = f"Unknown topic config name: {', '.join(unknown)}"
+        return Refusal(ErrorCode.INVALID_CONFIG, message)
     try:
         config = topic_config(new, layers)
     except ConfigError as error:
-        return Refusal(ErrorCode.INVALID_CONFIG, str(error))
+        return Refusal(ErrorCode.INVALID_CONFIG, error.problems[0].in_words_of_kafka())
     problems = [*topic_problems(config), *_remote_problems(config, old, layers)]
     return _refusal(ErrorCode.INVALID_CONFIG, problems)
 
@@ -171,6 +174,10 @@ def _refuse_topic_name(name: str) -> Refusal | None:
 # -- brokers -------------------------------------------------------------------------------------
 
 
+_OF_LISTENER = re.compile(r"listener\.name\.[^.]*\.(.*)\Z", re.DOTALL)
+# A message repeats names of the request: this many, cut to this length.
+_NAMES_SHOWN_MAX = 20
+_NAME_SHOWN_MAX = 300
 _NODE_ID = re.compile(r"[+-]?0*([0-9]{1,10})\Z")
 
 
@@ -196,30 +203,54 @@ def _refuse_broker_name(name: str) -> Refusal | None:
 
 
 def _refuse_broker(name: str, new: Texts) -> Refusal | None:
-    return _refusal(ErrorCode.INVALID_REQUEST, broker_key_problems(new, for_all=not name))
+    return refuse_broker_keys(new, for_all=not name)
 
 
-def broker_key_problems(new: Texts, *, for_all: bool) -> list[Problem]:
-    """Return what is wrong with each dynamic key of one broker, or of all brokers, on its own."""
-    problems = (_broker_problem(key, text, for_all=for_all) for key, text in new.items())
-    return [problem for problem in problems if problem is not None]
+def refuse_broker_keys(new: Texts, *, for_all: bool) -> Refusal | None:
+    """Return why dynamic keys of one broker, or of all brokers, cannot be set; in Kafka's words."""
+    fixed = [name for name in new if _is_read_only(name)]
+    stores = [name for name in new if name in STORE_KEYS]
+    problems = [problem for item in new.items() if (problem := _broker_problem(*item)) is not None]
+    own = [name for name in new if for_all and _is_per_broker(name)]
+    invalid = ErrorCode.INVALID_REQUEST
+    if fixed:
+        return Refusal(invalid, f"Cannot update these configs dynamically: {_set(fixed)}")
+    if stores:
+        reason = "can be dynamically updated only per-listener using the listener prefix"
+        return Refusal(invalid, f"These security configs {reason}: Hash{_set(stores)}")
+    if problems:
+        return _refusal(invalid, problems)
+    if own:
+        reason = "at default cluster level, broker id must be specified"
+        return Refusal(invalid, f"Cannot update these configs {reason}: {_set(own)}")
+    return None
 
 
-def _broker_problem(name: str, text: str, for_all: bool) -> Problem | None:
-    """Return what is wrong with one key of a broker; unknown keys are accepted and stored."""
-    own = KEYS[Scope.BROKER].get(name)
-    key = own or base_of_listener_key(name)
+def _set(names: Sequence[str]) -> str:
+    """Return names as Kafka prints a set; as many as fit into a message."""
+    return f"Set({', '.join(name[:_NAME_SHOWN_MAX] for name in names[:_NAMES_SHOWN_MAX])})"
+
+
+def _is_read_only(name: str) -> bool:
+    key = KEYS[Scope.BROKER].get(name)
+    return key is not None and key.update is Update.READ_ONLY
+
+
+def _is_per_broker(name: str) -> bool:
+    """Whether a key cannot be set for all brokers; as in Kafka any key of a listener is such."""
+    if (match := _OF_LISTENER.match(name)) is not None:
+        return match[1] not in _CLUSTER_WIDE_LISTENER_KEYS
+    key = KEYS[Scope.BROKER].get(name)
+    return key is not None and key.update is Update.PER_BROKER
+
+
+def _broker_problem(name: str, text: str) -> Problem | None:
+    """Return what is wrong with one value of a broker; unknown keys are accepted and stored."""
+    key = KEYS[Scope.BROKER].get(name) or base_of_listener_key(name)
     if key is None:
         return None
     if key.update is Update.READ_ONLY:
         return Problem(name, None, "cannot be changed while the node is running")
-    if own is not None and name in STORE_KEYS:
-        return Problem(name, None, "can only be changed per listener, as listener.name.{name}.")
-    per_broker = key.update is Update.PER_BROKER or (
-        own is None and key.name not in _CLUSTER_WIDE_LISTENER_KEYS
-    )
-    if for_all and per_broker:
-        return Problem(name, None, "can only be set for a single broker")
     try:
         parse_checked(key, text)
     except BadValue as error:
@@ -237,9 +268,10 @@ def _refuse_group(name: str, new: Texts, layers: Layers) -> Refusal | None:
     try:
         config = group_config(new, layers)
     except ConfigError as error:
-        return Refusal(ErrorCode.INVALID_CONFIG, str(error))
-    problems = list(group_problems(config, broker_config(layers)))
-    return _refusal(ErrorCode.INVALID_CONFIG, problems)
+        return Refusal(ErrorCode.INVALID_CONFIG, error.problems[0].in_words_of_kafka())
+    for problem in group_problems(config, broker_config(layers)):
+        return Refusal(ErrorCode.INVALID_CONFIG, f"{problem.key} {problem.rule}")
+    return None
 
 
 def _refuse_client_metrics(name: str, new: Texts) -> Refusal | None:

@@ -9,11 +9,11 @@ again is harmless. When leadership is lost, the uncommitted state is dropped tog
 and the next controller knows exactly those that were committed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import msgspec
 
-from ottla.controller.decision import Decision
+from ottla.controller.decision import Decision, Steps
 from ottla.metadata.answered_requests import RequestIdentity
 from ottla.metadata.image import Image
 from ottla.protocol.api_keys import APIS, ApiKey
@@ -34,17 +34,31 @@ def decide_once(
     image: Image,
     key: ApiKey,
     identity: RequestIdentity,
-    decide: Callable[[], Decision[Message]],
+    decide: Callable[[], Decision[Message] | Steps[Decision[Message]]],
     restore: Restore,
-) -> Decision[Message]:
+) -> Decision[Message] | Steps[Decision[Message]]:
     """Return the decision, or the reply of an earlier attempt that is stored in ``image``."""
     answered = image.answered.get(identity.id)
     if answered is not None and answered.api_key == key:
         reply = decode(response_class(key), APIS[key].versions[1], answered.reply)
         return Decision([], restore(reply))
-    decision = decide()
+    decided = decide()
+    if isinstance(decided, Generator):
+        return _noted_steps(key, identity.id, decided)
+    return _noted(key, identity.id, decided)
+
+
+def _noted_steps(
+    key: ApiKey, request_id: Uuid, steps: Steps[Decision[Message]]
+) -> Steps[Decision[Message]]:
+    decision = yield from steps
+    yield
+    return _noted(key, request_id, decision)
+
+
+def _noted(key: ApiKey, request_id: Uuid, decision: Decision[Message]) -> Decision[Message]:
     if decision.records:
-        decision.records.append(_note(key, identity.id, decision.reply))
+        decision.records.append(_note(key, request_id, decision.reply))
     return decision
 
 

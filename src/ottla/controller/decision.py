@@ -12,10 +12,14 @@ as in Kafka; topic creation is bounded by partitions instead. The controller's o
 fencing a broker with many partitions, may need more than fits one batch: `parts` splits it, and
 each part on its own leaves a valid state. Such work is also decided in slices (`Decision.then`), as
 deciding all of it at once would block the event loop.
+
+A request with thousands of rows is decided in steps (`Steps`), with other work of the node in
+between. The state does not change meanwhile: no other decision is made until its records are
+appended.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -31,6 +35,14 @@ RECORDS_MAX = 10_000
 # The most records in one batch: 10,000 partitions with their topics and configurations fit, in
 # about three megabytes.
 BATCH_RECORDS_MAX = 20_000
+
+# Rows of a request, or records, that are handled before other work of the node goes on: a few
+# milliseconds.
+ROWS_PER_STEP = 500
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""Work that yields after `ROWS_PER_STEP` rows and returns its result."""
 
 Reply = TypeVar("Reply", bound=Message | None, covariant=True)
 
@@ -69,6 +81,16 @@ class ControllerState(msgspec.Struct, frozen=True):
         """Return the state after a change of its image, at the cost of the change."""
         assert delta.old is self.image, "the delta is of another image"
         return ControllerState(delta.new, follow(self.index, delta))
+
+
+def finish(steps: Steps[T]) -> T:
+    """Run ``steps`` to the end in one go and return the result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 def parts(records: Sequence[Versioned]) -> Iterator[Sequence[Versioned]]:

@@ -106,8 +106,8 @@ def _elect(
     topic = draft.image.topics.named(name)
     partition = None if topic is None else draft.partition(topic, partition_id)
     if topic is None or partition is None:
-        text = f"partition {name}-{partition_id} does not exist"
-        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        text = f"topic as {name}" if topic is None else f"partition as {name}-{partition_id}"
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {text}")
     if election is Election.PREFERRED:
         return _elect_preferred(draft, topic, partition_id)
     if partition.has_leader():
@@ -128,5 +128,5 @@ def _elect_preferred(draft: Draft, topic: Topic, partition_id: int) -> Refusal:
         return Refusal(ErrorCode.ELECTION_NOT_NEEDED, "the preferred replica already leads")
     if draft.change(topic, partition_id, PartitionUpdate(election=Election.PREFERRED)) is not None:
         return _DONE
-    text = "the preferred replica is not in sync, or not alive"
+    text = "The preferred leader was not available."
     return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, text)

@@ -84,7 +84,10 @@ def decide_update_features(
     for update in updates.values():
         refusal = _refuse(image, update, version, after, context)
         if refusal is not None:
-            message = f"No feature was updated, because one update failed: {refusal.message}"
+            message = (
+                "The update failed for all features since the following feature had an error: "
+                f"{refusal.message}"
+            )
             reply = UpdateFeaturesResponse(error_code=refusal.code, error_message=message)
             return FeaturesDecision([], reply)
     reply = _accepted(request, version)
@@ -102,7 +105,11 @@ def decide_update_features(
 def _accepted(request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesResponse:
     if version > 1:
         return UpdateFeaturesResponse(error_message=None)
-    results = [UpdatableFeatureResult(feature=update.feature) for update in request.feature_updates]
+    # The message of no error is its name, as in Kafka.
+    results = [
+        UpdatableFeatureResult(feature=update.feature, error_message=ErrorCode.NONE.name)
+        for update in request.feature_updates
+    ]
     return UpdateFeaturesResponse(error_message=None, results=results)
 
 
@@ -120,6 +127,9 @@ def _record(update: FeatureUpdateKey) -> Versioned:
 # -- errors --------------------------------------------------------------------------------------
 
 
+# The texts are Kafka's: its tests and tools compare them.
+
+
 def _refuse(
     image: Image,
     update: FeatureUpdateKey,
@@ -129,19 +139,19 @@ def _refuse(
 ) -> Refusal | None:
     way = _upgrade_type(update, version)
     now = _levels(image, context).get(update.feature, 0)
+    level = update.max_version_level
     reason = (
         _reason_of_shape(update, way)
-        or _reason_unsupported(image, update.feature, update.max_version_level, context)
-        or _reason_of_direction(update.feature, now, update.max_version_level, way)
+        or _reason_unsupported(image, update.feature, level, context)
+        or _reason_of_direction(update.feature, now, level, way)
         or _reason_of_needs(update, after)
     )
-    if reason is None and update.feature == METADATA_VERSION:
-        reason = _reason_of_metadata_version(now, update.max_version_level, way)
-    if reason is None:
-        return None
-    level = update.max_version_level
-    message = f"Invalid update of {update.feature[:300]} to level {level}: {reason}"
-    return Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)
+    message = None
+    if reason is not None:
+        message = f"Invalid update version {level} for feature {update.feature[:300]}. {reason}"
+    elif update.feature == METADATA_VERSION:
+        message = _refuse_metadata_version(now, level, way)
+    return None if message is None else Refusal(ErrorCode.INVALID_UPDATE_VERSION, message)
 
 
 def _upgrade_type(update: FeatureUpdateKey, version: int) -> UpgradeType | None:
@@ -154,38 +164,46 @@ def _upgrade_type(update: FeatureUpdateKey, version: int) -> UpgradeType | None:
 
 def _reason_of_shape(update: FeatureUpdateKey, way: UpgradeType | None) -> str | None:
     if way is None:
-        return f"upgrade type {update.upgrade_type} is unknown"
+        return "The controller does not support the given upgrade type."
     if update.max_version_level < 0:
-        return "a level must not be negative"
-    if update.feature != METADATA_VERSION and update.feature not in FEATURES:
-        return "the feature is unknown"
+        return "A feature version cannot be less than 0."
     return None
 
 
 def _reason_of_direction(feature: str, now: int, level: int, way: UpgradeType | None) -> str | None:
-    if level < now and feature == KRAFT_VERSION:
-        return f"the level is {now} and cannot be lowered"
     if level < now and way is UpgradeType.UPGRADE:
-        return f"the level is {now}; lowering it must be requested as a downgrade"
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to "
+            "either safe or unsafe downgrade."
+        )
     if level > now and way is not UpgradeType.UPGRADE:
-        return f"the level is {now}, so this is not a downgrade"
+        return "Can't downgrade to a newer version."
+    if level < now and feature == KRAFT_VERSION:
+        return "Can't downgrade the version of this feature."
     return None
 
 
 def _reason_of_needs(update: FeatureUpdateKey, after: Mapping[str, int]) -> str | None:
-    needs = unmet_needs(update.feature, update.max_version_level, after)
-    if not needs:
-        return None
-    return "it needs " + ", ".join(f"{name} at level {least} or above" for name, least in needs)
+    level = update.max_version_level
+    if update.feature != METADATA_VERSION and update.feature not in FEATURES:
+        return f"Feature {update.feature[:300]} not found."
+    for name, least in unmet_needs(update.feature, level, after):
+        needed = f"it depends on {name} level {least}"
+        return f"{update.feature} could not be set to {level} because {needed}"
+    return None
 
 
-def _reason_of_metadata_version(now: int, level: int, way: UpgradeType | None) -> str | None:
+def _refuse_metadata_version(now: int, level: int, way: UpgradeType | None) -> str | None:
     old, new = MetadataVersion(now), MetadataVersion(level)
     if new >= old or not is_metadata_changed(old, new):
         return None
-    if way is UpgradeType.UNSAFE_DOWNGRADE:
-        return f"a downgrade from {old} to {new} would lose metadata, which is not supported"
-    return f"a downgrade from {old} to {new} might lose metadata"
+    reason = (
+        "Unsafe metadata downgrade is not supported in this version."
+        if way is UpgradeType.UNSAFE_DOWNGRADE
+        else "Refusing to perform the requested downgrade because it might delete metadata "
+        "information."
+    )
+    return f"Unsupported metadata.version downgrade from {old:d} to {new:d}. {reason}"
 
 
 def _reason_unsupported(
@@ -194,9 +212,12 @@ def _reason_unsupported(
     for node, supported in _nodes(image, context):
         allowed = supported.get(feature, DISABLED)
         if not allowed.contains(level):
-            if allowed == DISABLED:
-                return f"{node} does not support the feature"
-            return f"{node} supports levels {allowed.min} to {allowed.max} only"
+            if not allowed.max:
+                return f"{node} does not support this feature."
+            levels = (
+                str(allowed.min) if allowed.min == allowed.max else f"{allowed.min}-{allowed.max}"
+            )
+            return f"{node} only supports versions {levels}"
     return _reason_unregistered(image, context)
 
 
@@ -204,13 +225,13 @@ def _nodes(
     image: Image, context: FeatureContext
 ) -> Iterator[tuple[str, Mapping[str, VersionRange]]]:
     own = context.configs.node_id
-    yield f"controller {own}", supported_features()
+    yield f"Local controller {own}", supported_features()
     for broker_id in sorted(image.cluster.brokers):
-        yield f"broker {broker_id}", image.cluster.brokers[broker_id].features
+        yield f"Broker {broker_id}", image.cluster.brokers[broker_id].features
     for controller_id in sorted(image.cluster.controllers):
         if controller_id != own:
             features = image.cluster.controllers[controller_id].features
-            yield f"controller {controller_id}", features
+            yield f"Controller {controller_id}", features
 
 
 def _reason_unregistered(image: Image, context: FeatureContext) -> str | None:
@@ -219,7 +240,9 @@ def _reason_unregistered(image: Image, context: FeatureContext) -> str | None:
         return None
     known = {context.configs.node_id, *image.cluster.controllers}
     unknown = sorted(context.configs.controller_ids - known)
-    return f"controller {unknown[0]} has not registered and may not support it" if unknown else None
+    if not unknown:
+        return None
+    return f"controller {unknown[0]} has not registered, and may not support this feature"
 
 
 # -- eligible leader replicas --------------------------------------------------------------------

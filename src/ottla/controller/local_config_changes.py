@@ -22,7 +22,7 @@ from ottla.config.layers import Layers
 from ottla.config.listeners import Listeners
 from ottla.config.problems import ConfigError, Problem
 from ottla.controller.config_alterations import Changes
-from ottla.controller.config_rules import broker_key_problems, node_id_of
+from ottla.controller.config_rules import node_id_of, refuse_broker_keys
 from ottla.controller.decision import Refusal
 from ottla.protocol.errors import ErrorCode
 
@@ -78,8 +78,8 @@ def refuse_local_change(
     Kafka answers INVALID_REQUEST for every dynamic broker setting that fails validation.
     """
     named = {name: value for name, value in changes.items() if value is not None}
-    if problems := broker_key_problems(named, for_all=for_all):
-        return refusal_of(problems)
+    if (refusal := refuse_broker_keys(named, for_all=for_all)) is not None:
+        return refusal
     if problems := dynamic_problems(change.before, change.after):
         return refusal_of(problems)
     try:

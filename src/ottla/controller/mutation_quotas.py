@@ -4,6 +4,8 @@ Every client with a quota has a bucket (`mutation_quota.py`). The quotas are tho
 a decision is made on. A new active controller begins with full buckets.
 """
 
+import itertools
+
 from ottla.controller.decision import Refusal
 from ottla.controller.mutation_quota import (
     MutationQuota,
@@ -84,12 +86,12 @@ class MutationQuotas:
         self._buckets[entity] = bucket
 
     def _drop_full(self, quota: MutationQuota, now: Millis) -> None:
-        """Drop buckets without debt; if all are in debt, the oldest."""
+        """Drop buckets without debt; if all are in debt, the older half: the walk is then rare."""
         kept = {
             entity: bucket
             for entity, bucket in self._buckets.items()
             if refilled(bucket, quota, now).tokens < 0
         }
         if len(kept) >= BUCKETS_MAX:
-            del kept[next(iter(kept))]
+            kept = dict(itertools.islice(kept.items(), BUCKETS_MAX // 2, None))
         self._buckets = kept

@@ -7,6 +7,7 @@ A reassignment completes with the ISR change that brings the last replica in syn
 record; one that only reorders or removes replicas completes at once.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ottla.controller.decision import RECORDS_MAX, ControllerState, Decision, Refusal
@@ -116,11 +117,19 @@ def refuse_assignment(
     if not replicas:
         text = "a partition needs at least one replica"
     elif unknown:
-        text = f"broker {min(unknown)} is not registered"
+        text = (
+            f"The manual partition assignment includes broker {min(unknown)}, "
+            "but no such broker is registered."
+        )
     elif len(set(replicas)) != len(replicas):
-        text = f"a broker occurs twice in {list(replicas)}"
+        repeated = min(replica for replica, count in Counter(replicas).items() if count > 1)
+        text = f"The manual partition assignment includes the broker {repeated} more than once."
     elif replication_factor not in (None, len(replicas)):
-        text = f"{len(replicas)} replicas where other partitions have {replication_factor}"
+        text = (
+            f"The manual partition assignment includes a partition with {len(replicas)} "
+            "replica(s), but this is not consistent with previous partitions, which have "
+            f"{replication_factor} replica(s)."
+        )
     return None if text is None else Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
 
@@ -129,7 +138,7 @@ def _refuse_resize(partition: PartitionRegistration, target: Sequence[int]) -> R
     now = len(set(partition.replicas) - set(partition.removing_replicas))
     if now == len(target):
         return None
-    text = f"the replication factor would change from {now} to {len(target)}"
+    text = f"The replication factor is changed from {now} to {len(target)}"
     return Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
 
 

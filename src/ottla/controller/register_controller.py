@@ -1,4 +1,10 @@
-"""ControllerRegistration: a controller's endpoints and supported features (KIP-919)."""
+"""Registrations of controllers: their endpoints and supported features (KIP-919, KIP-1312).
+
+A registration outlives its controller: until it is removed, the features that it supports limit
+those of the cluster.
+"""
+
+from collections.abc import Container
 
 from ottla.controller.decision import Decision
 from ottla.metadata.image import Image
@@ -8,10 +14,15 @@ from ottla.protocol.internal.metadata_cluster import (
     ControllerEndpoint,
     ControllerFeature,
     RegisterControllerRecord,
+    UnregisterControllerRecord,
 )
 from ottla.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
+)
+from ottla.protocol.messages.unregister_controller import (
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
 )
 
 
@@ -42,3 +53,25 @@ def decide_controller_registration(
         ],
     )
     return Decision([Versioned(record, 0)], ControllerRegistrationResponse(error_message=None))
+
+
+def decide_unregister_controller(
+    image: Image, request: UnregisterControllerRequest, voter_ids: Container[int]
+) -> Decision[UnregisterControllerResponse]:
+    """Remove the registration of a controller that no longer votes."""
+    controller_id = request.controller_id
+    if controller_id in voter_ids:
+        text = f"Cannot unregister controller {controller_id} because it is part of the voter set."
+        return _unregister_refused(ErrorCode.INVALID_REQUEST, text)
+    if not image.metadata_version().is_controller_unregistration_supported():
+        text = "The current MetadataVersion is too old to support controller unregistration."
+        return _unregister_refused(ErrorCode.UNSUPPORTED_VERSION, text)
+    if controller_id not in image.cluster.controllers:
+        text = f"Controller ID {controller_id} is not currently registered."
+        return _unregister_refused(ErrorCode.CONTROLLER_ID_NOT_REGISTERED, text)
+    record = UnregisterControllerRecord(controller_id)
+    return Decision([Versioned(record, 0)], UnregisterControllerResponse())
+
+
+def _unregister_refused(code: ErrorCode, text: str) -> Decision[UnregisterControllerResponse]:
+    return Decision([], UnregisterControllerResponse(error_code=code, error_message=text))

@@ -13,7 +13,14 @@ contain a salt, a key or a password.
 from collections import Counter
 from typing import Final
 
-from ottla.controller.decision import RECORDS_MAX, Decision, Refusal
+from ottla.controller.decision import (
+    RECORDS_MAX,
+    ROWS_PER_STEP,
+    Decision,
+    Refusal,
+    Steps,
+    finish,
+)
 from ottla.metadata.access import ScramUser
 from ottla.metadata.image import Image
 from ottla.protocol.errors import ErrorCode
@@ -70,12 +77,23 @@ def decide_alter_user_scram_credentials(
     image: Image, request: AlterUserScramCredentialsRequest
 ) -> Decision[AlterUserScramCredentialsResponse]:
     """Set and remove credentials, each user on its own."""
+    return finish(alter_user_scram_credentials_steps(image, request))
+
+
+def alter_user_scram_credentials_steps(
+    image: Image, request: AlterUserScramCredentialsRequest
+) -> Steps[Decision[AlterUserScramCredentialsResponse]]:
+    """Decide as `decide_alter_user_scram_credentials` does, in steps."""
     outcomes: dict[str, Versioned | Refusal] = {}
-    for deletion in request.deletions:
+    for count, deletion in enumerate(request.deletions, 1):
+        if not count % ROWS_PER_STEP:
+            yield
         _add_outcome(
             outcomes, deletion.name, _refuse_deletion(image, deletion) or _removed(deletion)
         )
-    for upsertion in request.upsertions:
+    for count, upsertion in enumerate(request.upsertions, 1):
+        if not count % ROWS_PER_STEP:
+            yield
         _add_outcome(
             outcomes, upsertion.name, _refuse_upsertion(image, upsertion) or _set(upsertion)
         )
@@ -83,6 +101,7 @@ def decide_alter_user_scram_credentials(
     if len(records) > RECORDS_MAX:
         refusal = Refusal(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} users")
         outcomes, records = dict.fromkeys(outcomes, refusal), []
+    yield
     results = [_result(name, found) for name, found in outcomes.items()]
     return Decision(records, AlterUserScramCredentialsResponse(results=results))
 

@@ -7,6 +7,7 @@ from ottla.controller.decision import RECORDS_MAX, ControllerState, Decision, Re
 from ottla.controller.placement import place
 from ottla.controller.topic_creation import (
     PARTITIONS_MAX,
+    TOO_MANY_PARTITIONS,
     TopicContext,
     new_partitions,
     partition_records,
@@ -48,8 +49,7 @@ def decide_create_partitions(
         else:
             outcome = _grow(image, requested, context)
         if isinstance(outcome, list) and len(records) + len(outcome) > RECORDS_MAX:
-            text = f"at most {PARTITIONS_MAX} partitions can be created in one request"
-            outcome = Refusal(ErrorCode.POLICY_VIOLATION, text)
+            outcome = Refusal(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
         if isinstance(outcome, list):
             records += outcome
             reply.results.append(CreatePartitionsTopicResult(name))
@@ -68,11 +68,15 @@ def _grow(
     count = len(topic.partitions)
     more = requested.count - count
     if more <= 0:
-        text = f"topic {topic.name} has {count} partition(s); {requested.count} is not an increase"
+        text = f"Topic already has {count} partition(s)."
+        if more:
+            text = (
+                f"The topic {topic.name} currently has {count} partition(s); "
+                f"{requested.count} would not be an increase."
+            )
         return Refusal(ErrorCode.INVALID_PARTITIONS, text)
     if more > PARTITIONS_MAX:
-        text = f"{more} new partitions; at most {PARTITIONS_MAX} can be created at once"
-        return Refusal(ErrorCode.POLICY_VIOLATION, text)
+        return Refusal(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
     replicas = _more_replicas(image, topic, requested, context)
     if isinstance(replicas, Refusal):
         return replicas
@@ -92,7 +96,10 @@ def _more_replicas(
         return place(image, more, factor, context.random, listener)
     replicas = [tuple(given.broker_ids) for given in requested.assignments]
     if len(replicas) != more:
-        text = f"replicas are assigned for {len(replicas)} of {more} new partition(s)"
+        text = (
+            f"Attempted to add {more} additional partition(s), but only {len(replicas)} "
+            "assignment(s) were specified."
+        )
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     return refuse_assignments(image, replicas, factor) or replicas
 

@@ -6,7 +6,7 @@ the start, and the first of them leads.
 """
 
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import msgspec
 
@@ -14,9 +14,12 @@ from ottla.config.describe import describe_topic
 from ottla.controller.config_rules import refuse_long_value, refuse_topic_configs
 from ottla.controller.decision import (
     BATCH_RECORDS_MAX,
+    ROWS_PER_STEP,
     ControllerState,
     Decision,
     Refusal,
+    Steps,
+    finish,
 )
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.draft import default_directory
@@ -39,13 +42,14 @@ from ottla.protocol.messages.create_topics import (
 )
 from ottla.protocol.types import TopicIdPartition, Uuid
 from ottla.runtime.ports import Random
-from ottla.storage.partition_names import is_topic_name
+from ottla.storage.directory.partition_names import is_topic_name
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 # Stands for the configured default number of partitions or replicas.
 DEFAULT = -1
 # As many as Kafka creates for one request.
 PARTITIONS_MAX = 10_000
+TOO_MANY_PARTITIONS = "Excessively large number of partitions per request."  # Kafka's text
 
 Quota = Callable[[int], Refusal | None]
 """Charges a number of partition changes to the client (KIP-599); an error if it is too many."""
@@ -68,6 +72,50 @@ class TopicContext(msgspec.Struct, frozen=True):
     describable: Container[str] | None = None
 
 
+class _Configurations:
+    """Checks and describes the configurations of new topics, equal ones only once.
+
+    A request may create thousands of topics, and a described topic has about fifty rows.
+    """
+
+    def __init__(self, image: Image, context: TopicContext) -> None:
+        self._layers = context.settings.configs.layers(image)
+        self._checked: dict[tuple[tuple[str, str], ...], Refusal | None] = {}
+        self._described: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+
+    def of(self, topic: CreatableTopic) -> dict[str, str] | Refusal:
+        """Return the valid configuration of a topic."""
+        missing = [config.name for config in topic.configs if config.value is None]
+        if missing:
+            text = f"Null value not supported for topic configs: {', '.join(missing)}"
+            return Refusal(ErrorCode.INVALID_CONFIG, text)
+        configs = {
+            config.name: config.value for config in topic.configs if config.value is not None
+        }
+        key = tuple(configs.items())
+        if key not in self._checked:
+            refusal = refuse_long_value(configs)
+            self._checked[key] = refusal or refuse_topic_configs(configs, {}, self._layers)
+        return self._checked[key] or configs
+
+    def described(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """Return every key of a topic; its own values as they were sent."""
+        key = tuple(configs.items())
+        if key not in self._described:
+            entries = describe_topic(configs, self._layers)
+            self._described[key] = [
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=None if entry.is_sensitive else configs.get(entry.name, entry.value),
+                    read_only=entry.is_read_only,
+                    config_source=int(entry.source),
+                    is_sensitive=entry.is_sensitive,
+                )
+                for entry in sorted(entries, key=lambda entry: entry.name)
+            ]
+        return list(self._described[key])
+
+
 class _Created(msgspec.Struct, frozen=True):
     """A topic that can be created: its records and its result."""
 
@@ -79,13 +127,25 @@ def decide_create_topics(
     state: ControllerState, request: CreateTopicsRequest, context: TopicContext
 ) -> Decision[CreateTopicsResponse]:
     """Create the valid topics; with validate-only, return what would be created."""
+    return finish(create_topics_steps(state, request, context))
+
+
+def create_topics_steps(
+    state: ControllerState, request: CreateTopicsRequest, context: TopicContext
+) -> Steps[Decision[CreateTopicsResponse]]:
+    """Decide as `decide_create_topics` does, in steps."""
     names = Counter(topic.name for topic in request.topics)
     too_many = _refuse_size(request, context)
     records: list[Versioned] = []
     reply = CreateTopicsResponse()
+    configurations = _Configurations(state.image, context)
+    stop = ROWS_PER_STEP
     for name, topic in {topic.name: topic for topic in request.topics}.items():
+        if len(records) + len(reply.topics) >= stop:
+            stop += ROWS_PER_STEP
+            yield
         refusal = too_many or _refuse_name(state, name, names[name])
-        outcome = refusal or _create(state.image, topic, context)
+        outcome = refusal or _create(state.image, topic, context, configurations)
         if (
             isinstance(outcome, _Created)
             # They share one batch, with one more record for the request's identity.
@@ -107,8 +167,7 @@ def decide_create_topics(
 def _refuse_size(request: CreateTopicsRequest, context: TopicContext) -> Refusal | None:
     total = sum(_partition_count(topic, context.settings) for topic in request.topics)
     if total > PARTITIONS_MAX:
-        text = f"{total} partitions in one request; at most {PARTITIONS_MAX} can be created"
-        return Refusal(ErrorCode.POLICY_VIOLATION, text)
+        return Refusal(ErrorCode.POLICY_VIOLATION, TOO_MANY_PARTITIONS)
     return None
 
 
@@ -142,8 +201,10 @@ def _refuse_name(state: ControllerState, name: str, times: int) -> Refusal | Non
     return None
 
 
-def _create(image: Image, topic: CreatableTopic, context: TopicContext) -> _Created | Refusal:
-    configs = _configs(image, topic, context)
+def _create(
+    image: Image, topic: CreatableTopic, context: TopicContext, configurations: _Configurations
+) -> _Created | Refusal:
+    configs = configurations.of(topic)
     if isinstance(configs, Refusal):
         return configs
     replicas = _replicas(image, topic, context)
@@ -166,50 +227,22 @@ def _create(image: Image, topic: CreatableTopic, context: TopicContext) -> _Crea
     if context.describable is None or topic.name in context.describable:
         result.num_partitions = len(partitions)
         result.replication_factor = len(partitions[0].replicas)
-        result.configs = _described(image, configs, context)
+        result.configs = configurations.described(configs)
     else:
         result.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return _Created(records, result)
-
-
-def _configs(
-    image: Image, topic: CreatableTopic, context: TopicContext
-) -> dict[str, str] | Refusal:
-    missing = [config.name for config in topic.configs if config.value is None]
-    if missing:
-        text = f"a new topic's configuration needs a value: {', '.join(missing)}"
-        return Refusal(ErrorCode.INVALID_CONFIG, text)
-    configs = {config.name: config.value for config in topic.configs if config.value is not None}
-    layers = context.settings.configs.layers(image)
-    return refuse_long_value(configs) or refuse_topic_configs(configs, {}, layers) or configs
-
-
-def _described(
-    image: Image, configs: dict[str, str], context: TopicContext
-) -> list[CreatableTopicConfigs]:
-    """Return every key of a new topic; its own values as they were sent."""
-    entries = describe_topic(configs, context.settings.configs.layers(image))
-    return [
-        CreatableTopicConfigs(
-            name=entry.name,
-            value=None if entry.is_sensitive else configs.get(entry.name, entry.value),
-            read_only=entry.is_read_only,
-            config_source=int(entry.source),
-            is_sensitive=entry.is_sensitive,
-        )
-        for entry in sorted(entries, key=lambda entry: entry.name)
-    ]
 
 
 def restore_configs(
     image: Image, reply: CreateTopicsResponse, context: TopicContext
 ) -> CreateTopicsResponse:
     """Fill in the configurations of created topics, as they are now."""
+    configurations = _Configurations(image, context)
     for result in reply.topics:
         is_there = image.topics.ids.get(result.name) == result.topic_id
         if is_there and not result.error_code and not result.topic_config_error_code:
             resource = ConfigResource(ConfigResourceType.TOPIC, result.name)
-            result.configs = _described(image, dict(image.configs.of(resource)), context)
+            result.configs = configurations.described(image.configs.of(resource))
     return reply
 
 
@@ -238,7 +271,7 @@ def _named_replicas(image: Image, topic: CreatableTopic) -> list[tuple[int, ...]
         return Refusal(ErrorCode.INVALID_REQUEST, text)
     named = {given.partition_index: tuple(given.broker_ids) for given in topic.assignments}
     if len(named) != len(topic.assignments) or sorted(named) != list(range(len(named))):
-        text = "replicas must be assigned to partitions 0, 1, 2 and so on, once each"
+        text = "partitions should be a consecutive 0-based integer sequence"
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     replicas = [named[partition_id] for partition_id in range(len(named))]
     return refuse_assignments(image, replicas, len(replicas[0])) or replicas

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from ottla.coordinators.ports import ShardLog, Unsubscribe
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
-from ottla.replication.appending import ALL
 from ottla.replication.hosted_partitions import Partitions
+from ottla.replication.leading.appending import ALL
 from ottla.replication.partition import Partition
 from ottla.replication.partition_reads import Isolation, ReadRequest
 from ottla.runtime.ports import File

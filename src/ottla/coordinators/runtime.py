@@ -6,30 +6,25 @@ themselves are synchronous; the service only loads them and fires their timers.
 """
 
 import asyncio
-import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic
 
 import msgspec
 
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.pending_replies import RecordedReply
 from ottla.coordinators.ports import ShardLog
-from ottla.coordinators.reply_future import AsyncReplyFuture
 from ottla.coordinators.shard import Machine, Shard, ShardSettings, ShardState
 from ottla.coordinators.topics import partition_for
 from ottla.protocol.faults import Fault, NotCoordinator
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import LeaderEpoch, Millis
+from ottla.runtime.pending import Pending
 
 log = logging.getLogger(__name__)
-
-Reply = TypeVar("Reply")
-Answered: TypeAlias = Reply | Awaitable[Reply]
-"""A reply, or an awaitable of it where it is not available at once."""
 
 
 class RuntimeParts(msgspec.Struct, Generic[Machine], frozen=True):
@@ -125,26 +120,18 @@ class CoordinatorRuntime(Generic[Machine]):
         decide: Callable[[Machine, Millis], Decision],
         *,
         may_linger: bool = False,
-    ) -> Answered[Any]:
-        """Decide against the shard of a key; return the reply, or an awaitable of it.
-
-        Raises as `submit`.
-        """
+    ) -> Pending[Any]:
+        """Decide against the shard of a key; return the reply, which fails as that of `submit`."""
         return self.submit(
             self.index_of(key),
             lambda machine, now, future: decide(machine, now),
             may_linger=may_linger,
         )
 
-    async def write_and_wait(self, key: str, decide: Callable[[Machine, Millis], Decision]) -> Any:  # noqa: ANN401 - each request has a reply of its own
-        """Decide against the shard of a key and wait for the reply. Raises as `submit`."""
-        answered = self.write(key, decide)
-        return await answered if inspect.isawaitable(answered) else answered
-
     def write_deferred(
-        self, key: str, decide: Callable[[Machine, Millis, AsyncReplyFuture], Decision]
-    ) -> Answered[Any]:
-        """Decide against the shard of a key; ``decide`` may keep the future and answer it later."""
+        self, key: str, decide: Callable[[Machine, Millis, Pending[Any]], Decision]
+    ) -> Pending[Any]:
+        """Decide against the shard of a key; ``decide`` may keep the reply and answer it later."""
         return self.submit(self.index_of(key), decide)
 
     def write_to_all(self, decide: Callable[[Machine, Millis], Decision]) -> None:
@@ -173,30 +160,35 @@ class CoordinatorRuntime(Generic[Machine]):
     def submit(
         self,
         index: int,
-        decide: Callable[[Machine, Millis, AsyncReplyFuture], Decision],
+        decide: Callable[[Machine, Millis, Pending[Any]], Decision],
         *,
         may_linger: bool = False,
-    ) -> Answered[Any]:
-        """Decide against a shard; return the reply, or an awaitable of it.
+    ) -> Pending[Any]:
+        """Decide against a shard; return the reply.
 
-        ``decide`` gets the machine, wall time and the future of this request, which it may keep by
-        replying `LATER`. ``may_linger`` is as in `Shard.submit`. The call or the awaitable raises
+        ``decide`` gets the machine, wall time and the reply to this request, which it may keep by
+        replying `LATER`. ``may_linger`` is as in `Shard.submit`. The reply fails with
         NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable, and every fault that ``decide``
         raises.
         """
-        future, shard = AsyncReplyFuture(), self.shard(index)
-        shard.submit(
-            lambda machine, now: decide(machine, now, future), future, may_linger=may_linger
-        )
-        return future.outcome()
+        reply: Pending[Any] = Pending()
+        try:
+            shard = self.shard(index)
+        except Fault as fault:
+            reply.fail(fault)
+        else:
+            shard.submit(
+                lambda machine, now: decide(machine, now, reply), reply, may_linger=may_linger
+            )
+        return reply
 
     def end_transaction(
         self, index: int, producer: Producer, marker: EndTxnMarker, version: int = 0
-    ) -> Answered[Any]:
-        """Write the marker that ends a producer's transaction in a shard; the reply is None."""
-        future = AsyncReplyFuture()
-        self.shard(index).end_transaction(producer, marker, future, version)
-        return future.outcome()
+    ) -> Pending[None]:
+        """Write the marker that ends a producer's transaction in a shard. Raises as `shard`."""
+        reply: Pending[None] = Pending()
+        self.shard(index).end_transaction(producer, marker, reply, version)
+        return reply
 
     # -- the service ---------------------------------------------------------
 

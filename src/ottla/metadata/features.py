@@ -65,6 +65,7 @@ FEATURES: Mapping[str, tuple[FeatureVersion, ...]] = MappingProxyType(
         SHARE_VERSION: (
             FeatureVersion(0, MINIMUM_VERSION),
             FeatureVersion(1, MetadataVersion.IBP_4_2_IV0),
+            FeatureVersion(2, MetadataVersion.IBP_4_4_IV0),
         ),
         STREAMS_VERSION: (
             FeatureVersion(0, MINIMUM_VERSION),

@@ -36,6 +36,9 @@ class MetadataVersion(enum.IntEnum):
     IBP_4_2_IV0 = 28
     IBP_4_2_IV1 = 29
     IBP_4_3_IV0 = 30
+    IBP_4_4_IV0 = 31
+    IBP_4_4_IV1 = 32
+    IBP_4_4_IV2 = 33
 
     def __str__(self) -> str:
         major, minor, patch = self.name.removeprefix("IBP_").split("_")
@@ -76,6 +79,14 @@ class MetadataVersion(enum.IntEnum):
     def is_cordoned_log_dirs_supported(self) -> bool:
         """Whether brokers report cordoned log directories (KIP-1066)."""
         return self >= MetadataVersion.IBP_4_3_IV0
+
+    def is_cidr_acl_host_supported(self) -> bool:
+        """Whether the host of an ACL may be a range of addresses (KIP-1276)."""
+        return self >= MetadataVersion.IBP_4_4_IV1
+
+    def is_controller_unregistration_supported(self) -> bool:
+        """Whether a controller's registration can be removed (KIP-1312)."""
+        return self >= MetadataVersion.IBP_4_4_IV2
 
     def is_migration_supported(self) -> bool:
         """Whether a broker's record can say that it came from ZooKeeper (KIP-866)."""
@@ -134,7 +145,7 @@ def _newest(versions: tuple[tuple[MetadataVersion, int], ...], level: MetadataVe
 
 MINIMUM_VERSION = MetadataVersion.IBP_3_3_IV3
 # The newest level that this software supports.
-LATEST_PRODUCTION = MetadataVersion.IBP_4_3_IV0
+LATEST_PRODUCTION = MetadataVersion.IBP_4_4_IV2
 # The level of a new cluster, that of Kafka 4.2: nodes of that release can then join it.
 DEFAULT_VERSION = MetadataVersion.IBP_4_2_IV1
 
@@ -167,4 +178,6 @@ _CHANGED = (
     MetadataVersion.IBP_3_7_IV2,
     MetadataVersion.IBP_4_0_IV1,
     MetadataVersion.IBP_4_3_IV0,
+    MetadataVersion.IBP_4_4_IV1,
+    MetadataVersion.IBP_4_4_IV2,
 )

@@ -26,6 +26,7 @@ ORDER = (
     "transaction-coordinator",
     "share-coordinator",
     "tiering",
+    "schema-registry",  # follows its topic, which may be led here by now
     "client-telemetry",  # what clients are asked to push
     "controller",  # reacts to committed changes if active
     "unclean-recovery",  # partitions that lost their leader

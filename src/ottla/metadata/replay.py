@@ -4,9 +4,9 @@
 meaning here, since they determine which records count at all: see `transactions.py`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -24,6 +24,7 @@ from ottla.protocol.internal.metadata_cluster import (
     RegisterControllerRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     ZkMigrationStateRecord,
 )
 from ottla.protocol.internal.metadata_security import (
@@ -46,6 +47,9 @@ from ottla.protocol.internal.metadata_topics import (
 )
 from ottla.protocol.schema import Message
 
+RECORDS_PER_STEP: Final = 1000
+"""Records that are applied before other work of the node goes on: a few milliseconds."""
+
 # The key of the table is the record's type, which an annotation cannot express.
 Replay: TypeAlias = Callable[[Image, Any, Touched], Image]
 
@@ -62,6 +66,7 @@ REPLAYS: Mapping[type[Message], Replay] = MappingProxyType(
         UnfenceBrokerRecord: replay_cluster.unfence_broker,
         BrokerRegistrationChangeRecord: replay_cluster.change_broker,
         RegisterControllerRecord: replay_cluster.register_controller,
+        UnregisterControllerRecord: replay_cluster.unregister_controller,
         FeatureLevelRecord: replay_cluster.feature_level,
         TopicRecord: replay_topics.topic,
         RemoveTopicRecord: replay_topics.remove_topic,
@@ -97,10 +102,25 @@ def apply(
     ``provenance`` says how far the log is then read; without it the image keeps its own, as for
     the controller's image, which is ahead of what is committed. Raises `ReplayFault`.
     """
+    steps = apply_steps(image, records, provenance)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        applied: tuple[Image, Delta] = end.value
+        return applied
+
+
+def apply_steps(
+    image: Image, records: Iterable[Message], provenance: Provenance | None = None
+) -> Generator[None, None, tuple[Image, Delta]]:
+    """Apply as `apply` does, and yield after `RECORDS_PER_STEP` records."""
     touched = Touched()
     new = image
-    for record in records:
+    for count, record in enumerate(records, 1):
         new = replay_tracked(new, record, touched)
+        if not count % RECORDS_PER_STEP:
+            yield
     if provenance is not None:
         new = replace(new, provenance=provenance)
     return new, delta_of(image, new, touched)

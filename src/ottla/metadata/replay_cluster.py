@@ -30,6 +30,7 @@ from ottla.protocol.internal.metadata_cluster import (
     RegisterControllerRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from ottla.protocol.types import ZERO_UUID, Uuid
 
@@ -102,6 +103,17 @@ def register_controller(image: Image, record: RegisterControllerRecord, touched:
     )
     touched.controllers[registration.id] = None
     controllers = image.cluster.controllers.set(registration.id, registration)
+    return replace(image, cluster=replace(image.cluster, controllers=controllers))
+
+
+def unregister_controller(
+    image: Image, record: UnregisterControllerRecord, touched: Touched
+) -> Image:
+    """Remove the registration of a controller."""
+    if record.controller_id not in image.cluster.controllers:
+        raise ReplayFault(f"controller {record.controller_id} is not registered")
+    touched.controllers[record.controller_id] = None
+    controllers = image.cluster.controllers.delete(record.controller_id)
     return replace(image, cluster=replace(image.cluster, controllers=controllers))
 
 

@@ -5,7 +5,7 @@ broker appends it there, recognizes it as a duplicate, or rejects it. The end of
 is therefore the position in the source, and a copy that was killed goes on where the target ends.
 
 Contents: pure rules (`offset_map.py`, `pieces.py`, `records_of_state.py`, `topic_rules.py`), and
-the shells that act (`appender.py`, `state_log.py`, `metadata_sync.py`, `copying.py`,
-`service.py`). Not here: the commands, which are in `ottla.cli.mirror_command`. Start reading at
+the shells that act (`appender.py`, `state_log.py`, `metadata_sync.py`, `copying.py`, `service.py`).
+Not here: the commands, which are in `ottla.cli.commands.mirror_command`. Start reading at
 `service.py`.
 """

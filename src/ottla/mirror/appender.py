@@ -13,17 +13,13 @@ from typing import Final
 
 import msgspec
 
+from ottla.client import requests
 from ottla.client.cluster import Cluster, NoBroker, Refused
 from ottla.client.connection import ConnectionLost
 from ottla.mirror.pieces import Piece, sequence_at, stamp
 from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.faults import RequestTimedOut
-from ottla.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import NodeId, TopicPartition
 
@@ -122,33 +118,28 @@ class Appender:
             for partition in step:
                 self._fail(partition, queues[partition], error)
             return
-        names = {self._cluster.known_id(each.topic): each.topic for each in step}
-        for topic in reply.responses:
-            name = topic.name or names.get(topic.topic_id, "")
-            for each in topic.partition_responses:
-                partition = TopicPartition(name, each.index)
-                self._take(
-                    partition, queues[partition], step[partition][0], each.error_code,
-                    each.base_offset, each.error_message,
-                )  # fmt: skip
+        ids = {each.topic: self._cluster.known_id(each.topic) for each in step}
+        for partition, answer in requests.read_produced(reply, ids).items():
+            self._take(
+                partition, queues[partition], step[partition][0], answer.error_code,
+                answer.base_offset, answer.error_message,
+            )  # fmt: skip
 
     async def _request(
         self,
         queues: Mapping[TopicPartition, AppendQueue],
         step: Mapping[TopicPartition, tuple[int, Piece]],
     ) -> ProduceRequest:
-        topics: dict[str, TopicProduceData] = {}
-        for partition, (offset, piece) in step.items():
-            name, number = partition
-            if name not in topics:
-                known = await self._cluster.topic(name)
-                topics[name] = TopicProduceData(name=name, topic_id=known.topic_id)
-            sequence = sequence_at(offset, queues[partition].first)
-            data = stamp(piece, Producer(self._id, self._epoch, sequence))
-            topics[name].partition_data.append(PartitionProduceData(number, data))
-        return ProduceRequest(
-            acks=ACKS_ALL, timeout_ms=REQUEST_TIMEOUT_MS, topic_data=list(topics.values())
-        )
+        batches = {
+            partition: stamp(
+                piece,
+                Producer(self._id, self._epoch, sequence_at(offset, queues[partition].first)),
+            )
+            for partition, (offset, piece) in step.items()
+        }
+        topics = {each.topic for each in step}
+        ids = {name: (await self._cluster.topic(name)).topic_id for name in topics}
+        return requests.produce(batches, ids, acks=ACKS_ALL, timeout_ms=REQUEST_TIMEOUT_MS)
 
     def _take(
         self,

@@ -19,6 +19,8 @@ from ottla.protocol.types import Uuid
 CLIENTS_MAX: Final = 16_384
 SERIES_MAX: Final = 100_000
 SERIES_OF_CLIENT_MAX: Final = 2_000
+SERIES_BYTES_MAX: Final = 32 << 20
+"""Characters of the names and labels of all series: any client may push metrics."""
 NAMES_MAX: Final = 2_000
 _TEXT_MAX: Final = 200
 _PREFIX: Final = "kafka_client_"
@@ -42,6 +44,7 @@ class ClientMetrics:
         self._clients: dict[Uuid, _Client] = {}
         self._kinds: dict[str, Kind] = {}
         self._series = 0
+        self._bytes = 0
         self.pushes = 0
         self.failures = 0
         self.dropped = 0
@@ -74,6 +77,7 @@ class ClientMetrics:
             if now_ms - client.seen_ms >= client.silent_ms_max:
                 del self._clients[key]
                 self._series -= len(client.values)
+                self._bytes -= sum(map(_size, client.values))
         if not self._clients:
             self._kinds.clear()
 
@@ -84,12 +88,18 @@ class ClientMetrics:
             return
         key = (name, _labels(point, taken))
         if key not in client.values:
-            is_full = self._series >= SERIES_MAX or len(client.values) >= SERIES_OF_CLIENT_MAX
+            size = _size(key)
+            is_full = (
+                self._series >= SERIES_MAX
+                or len(client.values) >= SERIES_OF_CLIENT_MAX
+                or self._bytes + size > SERIES_BYTES_MAX
+            )
             if is_full or (name not in self._kinds and len(self._kinds) >= NAMES_MAX):
                 self.dropped += 1
                 return
             self._kinds[name] = kind
             self._series += 1
+            self._bytes += size
             client.values[key] = 0
         is_delta = point.kind is PointKind.DELTA
         client.values[key] = client.values[key] + point.value if is_delta else point.value
@@ -111,6 +121,11 @@ class ClientMetrics:
         yield counter("ottla_client_telemetry_failures_total", failures, self.failures)
         dropped = "Values beyond a bound, or of a conflicting type."
         yield counter("ottla_client_telemetry_dropped_total", dropped, self.dropped)
+
+
+def _size(key: tuple[str, Labels]) -> int:
+    """Return how many characters the name and the labels of a series have."""
+    return len(key[0]) + sum(len(name) + len(value) for name, value in key[1])
 
 
 def _name(point: Point) -> str:

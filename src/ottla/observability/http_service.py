@@ -10,7 +10,6 @@ import asyncio
 import base64
 import hmac
 import logging
-import os
 import socket
 import ssl
 from collections import deque
@@ -31,6 +30,7 @@ from ottla.observability.http import (
     response,
     response_head,
 )
+from ottla.runtime import system_calls
 from ottla.runtime.ports import Address, Listener, Network
 
 log = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ class _Detaching(asyncio.Protocol):
         bare = cast("asyncio.Transport", transport)
         bare.pause_reading()
         try:
-            detached = socket.socket(fileno=os.dup(bare.get_extra_info("socket").fileno()))
+            detached = system_calls.duplicate_socket(bare.get_extra_info("socket"))
         except OSError as error:  # out of file descriptors
             log.warning("connection refused listener=metrics reason=%s", error)
         else:
@@ -242,16 +242,32 @@ class _Connection(asyncio.Protocol):
         self._serve()
 
     def _serve(self) -> None:
-        """Answer the complete requests, one after the other."""
+        """Answer the complete requests, one after the other; other work goes on after `SLICE_S`.
+
+        A client may send thousands of requests in one piece.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SLICE_S
         while (at := self._received.find(END)) >= 0 and self._may_answer():
+            if loop.time() >= until:
+                self._transport.pause_reading()
+                self._slice = loop.call_soon(self._serve_others)
+                return
             head = bytes(self._received[:at])
             del self._received[: at + len(END)]
             self._answer(BadRequest(431) if len(head) > HEAD_BYTES_MAX else parse(head))
         if len(self._received) > HEAD_BYTES_MAX and self._may_answer():
             self._answer(BadRequest(431))
 
+    def _serve_others(self) -> None:
+        """Go on with the requests that the last slice has left."""
+        self._slice = None
+        self._serve_next()
+        if not self.is_busy() and self._may_write:
+            self._transport.resume_reading()
+
     def _may_answer(self) -> bool:
-        return not self.is_busy() and not self._transport.is_closing()
+        return self._may_write and not self.is_busy() and not self._transport.is_closing()
 
     def is_busy(self) -> bool:
         """Say whether a page is being made or sent."""
@@ -332,6 +348,7 @@ class _Connection(asyncio.Protocol):
             self._send_pieces()
         else:
             self._transport.resume_reading()
+            asyncio.get_running_loop().call_soon(self._serve_next)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._others.pop(self, None)

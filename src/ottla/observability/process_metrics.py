@@ -5,14 +5,15 @@ They are read when they are scraped. Without ``/proc`` those of the kernel are l
 
 import gc
 import os
-import resource
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ottla.observability.exposition import Family, Kind, Sample, counter, gauge
+from ottla.runtime import system_calls
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = system_calls.system_constant("SC_PAGE_SIZE", 4096)
+_TICKS = system_calls.system_constant("SC_CLK_TCK", 100)
 # Fields of /proc/self/stat after the name in parentheses, which may contain any character.
 _THREADS, _STARTED, _VIRTUAL, _RESIDENT = 17, 19, 20, 21
 
@@ -26,11 +27,12 @@ class ProcessMetrics:
 
     def collect(self) -> Iterable[Family]:
         """Yield CPU, memory, descriptors, threads and collections."""
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        seconds = used.ru_utime + used.ru_stime
+        seconds = time.process_time()
         yield counter("process_cpu_seconds_total", "CPU seconds, user and system.", seconds)
-        limit = float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        yield gauge("process_max_fds", "Maximum number of open file descriptors.", limit)
+        limits = system_calls.open_files_limit()
+        if limits is not None:
+            text = "Maximum number of open file descriptors."
+            yield gauge("process_max_fds", text, float(limits[0]))
         yield from self._from_kernel()
         yield from self._disk()
         yield Family(

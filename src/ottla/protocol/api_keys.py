@@ -112,6 +112,8 @@ class ApiKey(enum.IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
     @property
     def title(self) -> str:
@@ -155,7 +157,7 @@ APIS: Final[Mapping[ApiKey, Api]] = MappingProxyType(
         ApiKey.DESCRIBE_GROUPS: Api((0, 6), 5, _BROKER),
         ApiKey.LIST_GROUPS: Api((0, 5), 3, _BROKER),
         ApiKey.SASL_HANDSHAKE: Api((0, 1), None, _BOTH),
-        ApiKey.API_VERSIONS: Api((0, 4), 3, _BOTH),
+        ApiKey.API_VERSIONS: Api((0, 5), 3, _BOTH),
         ApiKey.CREATE_TOPICS: Api((2, 7), 5, _BOTH),
         ApiKey.DELETE_TOPICS: Api((1, 6), 4, _BOTH),
         ApiKey.DELETE_RECORDS: Api((0, 2), 2, _BROKER),
@@ -165,7 +167,7 @@ APIS: Final[Mapping[ApiKey, Api]] = MappingProxyType(
         ApiKey.ADD_OFFSETS_TO_TXN: Api((0, 4), 3, _BROKER),
         ApiKey.END_TXN: Api((0, 5), 3, _BROKER),
         ApiKey.WRITE_TXN_MARKERS: Api((1, 2), 1, _BROKER),
-        ApiKey.TXN_OFFSET_COMMIT: Api((0, 5), 3, _BROKER),
+        ApiKey.TXN_OFFSET_COMMIT: Api((0, 6), 3, _BROKER),
         ApiKey.DESCRIBE_ACLS: Api((1, 3), 2, _BOTH),
         ApiKey.CREATE_ACLS: Api((1, 3), 2, _BOTH),
         ApiKey.DELETE_ACLS: Api((1, 3), 2, _BOTH),
@@ -179,7 +181,7 @@ APIS: Final[Mapping[ApiKey, Api]] = MappingProxyType(
         ApiKey.RENEW_DELEGATION_TOKEN: Api((1, 2), 2, _BOTH),
         ApiKey.EXPIRE_DELEGATION_TOKEN: Api((1, 2), 2, _BOTH),
         ApiKey.DESCRIBE_DELEGATION_TOKEN: Api((1, 3), 2, _BOTH),
-        ApiKey.DELETE_GROUPS: Api((0, 2), 2, _BROKER),
+        ApiKey.DELETE_GROUPS: Api((0, 3), 2, _BROKER),
         ApiKey.ELECT_LEADERS: Api((0, 2), 2, _BOTH),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: Api((0, 1), 1, _BOTH),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: Api((0, 1), 0, _BOTH),
@@ -225,10 +227,12 @@ APIS: Final[Mapping[ApiKey, Api]] = MappingProxyType(
         ApiKey.WRITE_SHARE_GROUP_STATE: Api((0, 1), 0, _BROKER),
         ApiKey.DELETE_SHARE_GROUP_STATE: Api((0, 0), 0, _BROKER),
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Api((0, 1), 0, _BROKER),
-        ApiKey.STREAMS_GROUP_HEARTBEAT: Api((0, 0), 0, _BROKER),
-        ApiKey.STREAMS_GROUP_DESCRIBE: Api((0, 0), 0, _BROKER),
+        ApiKey.STREAMS_GROUP_HEARTBEAT: Api((0, 1), 0, _BROKER),
+        ApiKey.STREAMS_GROUP_DESCRIBE: Api((0, 1), 0, _BROKER),
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Api((0, 1), 0, _BROKER),
         ApiKey.ALTER_SHARE_GROUP_OFFSETS: Api((0, 0), 0, _BROKER),
         ApiKey.DELETE_SHARE_GROUP_OFFSETS: Api((0, 0), 0, _BROKER),
+        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: Api((0, 0), 0, _BROKER),
+        ApiKey.UNREGISTER_CONTROLLER: Api((0, 0), 0, _BOTH),
     }
 )

@@ -17,11 +17,12 @@ monotonic.
 """
 
 import enum
+import hashlib
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from ottla.protocol.types import Millis
-from ottla.quotas.usage import SECOND, Usage, Window
+from ottla.quotas.usage_metrics import SECOND, Usage, Window
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -35,6 +36,8 @@ IDLE_MS: Final = 60_000
 """A bucket without debt that was not used for so long is dropped."""
 BUCKETS_MAX: Final = 50_000
 """Buckets of all kinds; above it those without debt are dropped, then the oldest."""
+NAME_LENGTH_MAX: Final = 256
+"""Characters of a name in a bucket's entity; a client chooses its id, up to 32 KiB."""
 
 
 class QuotaKind(enum.Enum):
@@ -125,6 +128,8 @@ class ClientQuotas:
         if found is None:
             client = quota_client(principal, client_id)
             found = any(self.limit_of(kind, client) is not None for kind in QuotaKind)
+            if _is_long(*client):
+                return found
             if len(self._applied) >= LOOKUPS_MAX:
                 self._applied.clear()
             self._applied[key] = found
@@ -154,6 +159,15 @@ class ClientQuotas:
         throttle_ms = self._bounded(kind, _throttle_ms(bucket, limit))
         bucket.usage.record(self._window, amount, throttle_ms, now)
         return throttle_ms
+
+    def record(self, kind: QuotaKind, client: tuple[str, str], amount: float, now: Millis) -> None:
+        """Take what a request cost after its throttle time was decided: the next one pays."""
+        limit = self.limit_of(kind, client)
+        if limit is not None:
+            bucket = self._bucket(kind, limit, now)
+            bucket.balance -= amount
+            bucket.used_at = now
+            bucket.usage.record(self._window, amount, 0, now)
 
     def throttle_ms(self, kind: QuotaKind, client: tuple[str, str], now: Millis) -> int:
         """Return for how long a client is over its quota; 0 for not at all."""
@@ -200,6 +214,8 @@ class ClientQuotas:
         limits = self._limits[kind]
         if not limits:
             return None
+        if _is_long(*client):
+            return _most_specific(limits, kind, *client)
         key = (kind, *client)
         if key not in self._found:
             if len(self._found) >= LOOKUPS_MAX:
@@ -253,10 +269,22 @@ def _most_specific(
     ):
         rate = limits.get(_entity(user_name, client_name))
         if rate is not None:
-            whose = None if user_name == "" else user
-            which = None if client_name == "" else client_id
+            whose = None if user_name == "" else _shortened(user)
+            which = None if client_name == "" else _shortened(client_id)
             return Limit((whose, which), rate * kind.per_second)
     return None
+
+
+def _is_long(user: str, client_id: str) -> bool:
+    return len(user) > NAME_LENGTH_MAX or len(client_id) > NAME_LENGTH_MAX
+
+
+def _shortened(name: str) -> str:
+    """Return a name that fits into a bucket's entity; different names stay different."""
+    if len(name) <= NAME_LENGTH_MAX:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{name[: NAME_LENGTH_MAX - len(digest) - 1]}#{digest}"
 
 
 def _entity(user: str | None, client_id: str | None) -> Entity:

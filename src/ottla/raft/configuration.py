@@ -19,7 +19,7 @@ from ottla.raft.core.voters import (
     VoterSet,
 )
 from ottla.raft.metadata_log import Retention, metadata_log_config
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 
 
 def raft_settings(

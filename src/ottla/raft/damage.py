@@ -17,8 +17,8 @@ from ottla.protocol.faults import CorruptBatch, Fault
 from ottla.protocol.records.batch import HEADER_BYTES, MAGIC, MAGIC_AT, is_crc_valid, read_header
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import Disk, File, OpenMode
-from ottla.storage.files import Kind, State, file_name, parse_name
-from ottla.storage.scan import cause, whole_batches
+from ottla.storage.log.files import Kind, State, file_name, parse_name
+from ottla.storage.log.scan import cause, whole_batches
 
 # How far behind an invalid batch to search for a valid one; a batch has at most 8 MiB.
 SEARCH_BYTES_MAX: Final = 64 << 20

@@ -31,8 +31,8 @@ from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
 from ottla.raft.control_batches import control_batch, controls_of_batch
 from ottla.raft.core.effects import AppendControl, AppendRecords
 from ottla.raft.core.log_view import LogPosition
-from ottla.raft.core.membership import Membership
 from ottla.raft.core.messages import Batches, Control
+from ottla.raft.core.voter_history import Membership
 from ottla.raft.core.voters import VoterSet
 from ottla.raft.damage import LastRun, find_invalid_batch, segment_bases
 from ottla.raft.recovery_point import RecoveryPoint
@@ -44,11 +44,11 @@ from ottla.raft.snapshots import (
 )
 from ottla.runtime.ports import Clock, Committer, Disk
 from ottla.runtime.trusted_time import TrustedClock
-from ottla.storage.checkpoints import LEADER_EPOCH
-from ottla.storage.files import Kind, file_name
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.scan import whole_batches
+from ottla.storage.directory.checkpoints import LEADER_EPOCH
+from ottla.storage.log.files import Kind, file_name
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.scan import whole_batches
 
 log = logging.getLogger(__name__)
 

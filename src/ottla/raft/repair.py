@@ -25,9 +25,9 @@ from ottla.raft.recovery_point import RecoveryPoint
 from ottla.raft.snapshots import SnapshotFiles
 from ottla.runtime.atomic_file import replace_file
 from ottla.runtime.ports import Disk, File, OpenMode
-from ottla.storage.files import Kind, LogFiles
-from ottla.storage.scan import whole_batches
-from ottla.storage.set_aside import set_bytes_aside, set_file_aside
+from ottla.storage.log.files import Kind, LogFiles
+from ottla.storage.log.scan import whole_batches
+from ottla.storage.log.set_aside import set_bytes_aside, set_file_aside
 
 log = logging.getLogger(__name__)
 

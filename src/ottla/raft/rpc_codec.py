@@ -1,8 +1,8 @@
 """Converts the core's messages to Kafka's requests, and Kafka's responses to the core's replies.
 
-This is the client side; the server side is `ottla.api.raft`. Pure. A response that violates Kafka's
-rules raises `ProtocolFault` and counts as no response. A response with a top-level error contains
-no epoch, so it counts as one from a replica that is behind: retry later.
+This is the client side; the server side is `ottla.api.cluster.quorum_requests`. Pure. A response
+that violates Kafka's rules raises `ProtocolFault` and counts as no response. A response with a
+top-level error contains no epoch, so it counts as one from a replica that is behind: retry later.
 """
 
 from typing import Final, TypeAlias, assert_never

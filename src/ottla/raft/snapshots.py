@@ -38,8 +38,8 @@ from ottla.raft.core.log_view import BOOTSTRAP_SNAPSHOT, LogPosition
 from ottla.raft.core.messages import KRaftVersionAt, VotersAt
 from ottla.raft.core.voters import VoterSet
 from ottla.runtime.ports import Disk, File, OpenMode
-from ottla.storage.scan import StoredBatch, cause, whole_batches
-from ottla.storage.set_aside import set_file_aside
+from ottla.storage.log.scan import StoredBatch, cause, whole_batches
+from ottla.storage.log.set_aside import set_file_aside
 
 BOOTSTRAP_NAME: Final = "bootstrap.checkpoint"
 PART_SUFFIX: Final = ".part"

@@ -13,7 +13,8 @@ A lookup costs one dictionary access per distinct prefix length, whatever the nu
 
 Hosts are compared as addresses, in the spelling of `canonical_host`. The scope of a link-local
 address (``fe80::1%eth0``) limits what an entry allows, and never what it denies: the number of an
-interface differs between nodes, and a forwarded request carries none.
+interface differs between nodes, and a forwarded request carries none. A host in CIDR notation is a
+range of addresses (`host_ranges`).
 """
 
 import enum
@@ -34,6 +35,7 @@ from ottla.security.acl import (
     ResourceType,
     Subject,
 )
+from ottla.security.host_ranges import is_in_range, is_range
 
 # An operation is also allowed by an entry that allows one of these. Denials imply nothing.
 IMPLIED_BY: Final[Mapping[AclOperation, frozenset[int]]] = MappingProxyType(
@@ -195,7 +197,7 @@ class _Pattern(NamedTuple):
 
 
 def _hosts(subject: Subject) -> tuple[str, str, str]:
-    """Return the hosts of entries that apply to a subject's address."""
+    """Return the hosts of entries that apply to a subject's address, without its scope last."""
     host = canonical_host(subject.host)
     return WILDCARD, host, without_scope(host)
 
@@ -204,7 +206,7 @@ def _about(entries: _Entries, own: str, hosts: tuple[str, str, str]) -> Iterator
     """Yield the entries that match the subject's own principal, or any, and one of the hosts."""
     for principal in (own, WILDCARD_PRINCIPAL):
         for acl in entries.get(principal, ()):
-            if acl.host in hosts:
+            if acl.host in hosts or (is_range(acl.host) and is_in_range(acl.host, hosts[2])):
                 yield acl
 
 

@@ -4,8 +4,8 @@ Decisions are cached per principal, host, operation and resource, and the cache 
 the ACLs change, so a cached decision is never older than the image. A node
 without ``authorizer.class.name`` has none, and everybody may do everything.
 
-Decisions are recorded in an `AuditTrail`, from which `ottla.node.audit_log` writes lines: denials,
-and at level DEBUG what is allowed, too.
+Decisions are recorded in an `AuditTrail`, from which `ottla.node.security.audit_log` writes lines:
+denials, and at level DEBUG what is allowed, too.
 """
 
 import logging
@@ -20,6 +20,8 @@ audit = logging.getLogger("ottla.authorizer")
 
 CACHE_MAX: Final = 100_000
 """Decisions kept; a full cache is dropped whole."""
+NAME_LENGTH_KEPT_MAX: Final = 256
+"""Decisions about longer names are made anew: clients choose names, and one takes up to 128 KiB."""
 
 ANY_NAME: Final = "hardcode"
 
@@ -143,6 +145,9 @@ class AclAuthorizer:
         return outcome is Outcome.ALLOWED
 
     def _remember(self, key: tuple[Subject, int, int, str | None], allowed: bool) -> None:
+        name = key[-1]
+        if name is not None and len(name) > NAME_LENGTH_KEPT_MAX:
+            return
         if len(self._decisions) >= CACHE_MAX:
             self._decisions.clear()
         self._decisions[key] = allowed

@@ -5,7 +5,9 @@ A PKCS12 store is read whatever its type setting says, as Java does. JKS and JCE
 maintained reader for Python: they are refused with the command that converts them.
 """
 
+import os
 import re
+import stat
 from typing import Final
 
 import msgspec
@@ -23,6 +25,7 @@ from ottla.security.tls_settings import BadTls, StoreSettings
 
 _JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _DER_SEQUENCE: Final = 0x30
+STORE_BYTES_MAX: Final = 16 << 20
 _PEM_BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----\n?", re.DOTALL)
 
 
@@ -86,11 +89,17 @@ def read_trust_store(store: StoreSettings) -> bytes | None:
 
 
 def _read(location: str, key: str) -> bytes:
+    """Read a store. AlterConfigs may name any path: a device has no end, a pipe no beginning."""
     try:
+        if not stat.S_ISREG(os.stat(location).st_mode):
+            raise BadTls(f"{key}: {location} is not a regular file")
         with open(location, "rb") as file:
-            return file.read()
+            data = file.read(STORE_BYTES_MAX + 1)
     except OSError as error:
         raise BadTls(f"{key}: cannot read {location}: {error.strerror}") from error
+    if len(data) > STORE_BYTES_MAX:
+        raise BadTls(f"{key}: {location} has more than {STORE_BYTES_MAX} bytes")
+    return data
 
 
 def _is_pkcs12(store: StoreSettings, data: bytes) -> bool:

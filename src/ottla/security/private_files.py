@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from ottla.runtime import system_calls
+
 PRIVATE: Final = 0o600
 PUBLIC: Final = 0o644
 
@@ -16,10 +18,10 @@ def open_private(path: Path, *, is_appended: bool = False) -> int:
     """
     if not is_appended:
         path.unlink(missing_ok=True)
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
+        return system_calls.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    descriptor = system_calls.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
     try:
-        os.fchmod(descriptor, PRIVATE)
+        system_calls.make_private(descriptor)
     except OSError:
         os.close(descriptor)
         raise
@@ -30,7 +32,7 @@ def write_file(path: Path, data: bytes, mode: int) -> None:
     """Replace a file atomically; it never exists with a wider mode. Raises `OSError`."""
     beside = path.with_name(path.name + ".new")
     beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    descriptor = system_calls.open_file(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)

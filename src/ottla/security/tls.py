@@ -9,11 +9,11 @@ only from files; nothing is written to disk.
 
 import os
 import ssl
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from ottla.runtime.system_calls import readable_copy
 from ottla.security.tls_alerts import ServerContext
 from ottla.security.tls_settings import HTTPS, PROTOCOLS, REQUESTED, REQUIRED, BadTls, TlsSettings
 
@@ -117,7 +117,10 @@ def _configure(
     if settings.cipher_suites:
         _set_ciphers(context, settings.cipher_suites)
     if material is not None:
-        with _memory_file(material.chain) as chain, _memory_file(material.key) as key:
+        with (
+            readable_copy(material.chain) as chain,
+            readable_copy(material.key) as key,
+        ):
             try:
                 context.load_cert_chain(chain, key)
             except ssl.SSLError as error:
@@ -141,22 +144,16 @@ def _set_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
 
 
 def _trust(context: ssl.SSLContext, certificates: bytes) -> None:
+    """Trust each of the certificates, as Java does: an authority below the root, or a node's own.
+
+    Without the flag OpenSSL trusts roots alone, and of several self-signed certificates with one
+    name only the first.
+    """
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=certificates.decode("ascii"))
     except (ssl.SSLError, UnicodeDecodeError) as error:
         raise BadTls(f"the trust store cannot be used: {error}") from error
-
-
-@contextmanager
-def _memory_file(data: bytes) -> Iterator[str]:
-    """Yield the path of an anonymous file in memory with this content."""
-    descriptor = os.memfd_create("tls", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, data)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
 
 
 class TlsContexts:

@@ -2,70 +2,97 @@
 
     key, value   those of the record, if the group wants copies; else none
     headers      those of the record, if the group wants copies, and these:
-                 _dlq.errors.group, .topic, .partition, .offset    where it was
-                 _dlq.errors.delivery.count, .reason               why it is here
+                 __dlq.errors.topic, .partition, .offset, .group    where it was
+                 __dlq.errors.delivery.count, .message              why it is here
 
-Pure. A record may be written twice, if its leader fails before the write is confirmed; it is not
-lost, unless the topic rejects it.
+Pure. The timestamp is the time of writing, so that retention counts from there. A record that is no
+longer in its log becomes a dead letter without key and value.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Final
 
 from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.types import Millis, Offset
 from ottla.sharing.acquisition import DeadRecords
-from ottla.sharing.ports import DeadLetterConfig
+from ottla.sharing.ports import DeadLetterConfig, Origin
 
-PREFIX: Final = "_dlq.errors."
-REJECTED: Final = "rejected"
-USED_UP: Final = "delivery count limit reached"
+PREFIX: Final = "__dlq.errors."
+TOPIC: Final = f"{PREFIX}topic"
+PARTITION: Final = f"{PREFIX}partition"
+OFFSET: Final = f"{PREFIX}offset"
+GROUP: Final = f"{PREFIX}group"
+DELIVERY_COUNT: Final = f"{PREFIX}delivery.count"
+MESSAGE: Final = f"{PREFIX}message"
 
-
-class Origin(NamedTuple):
-    """The group and the partition of the records."""
-
-    group_id: str
-    topic: str
-    partition: int
+# Kafka's words: clients compare them.
+REJECTED: Final = "Offset rejected by client."
+USED_UP: Final = "Offset delivery count exceeded the threshold."
 
 
 def dead_letters(
-    origin: Origin, found: Iterable[Record], dead: Sequence[DeadRecords], terms: DeadLetterConfig
+    origin: Origin,
+    records: Iterable[Record],
+    dead: Sequence[DeadRecords],
+    terms: DeadLetterConfig,
+    now: Millis,
 ) -> list[Record]:
-    """Return the records to write for the dead ones among ``found``, in their order.
+    """Return the records to write for the dead ones among ``records``, in their order.
 
-    Timestamps are kept; offsets count from 0, as in any batch that is sent.
+    Offsets count from 0, as in any batch that is sent.
     """
-    named = ((record, each) for record in found for each in dead if _is_in(record.offset, each))
+    pairs = ((record, run) for record in records for run in dead if _is_in(record.offset, run))
     return [
-        _letter(origin, record, each, terms, Offset(number))
-        for number, (record, each) in enumerate(named)
+        _letter(record, tuple(_headers(origin, record.offset, run)), terms, Offset(number), now)
+        for number, (record, run) in enumerate(pairs)
     ]
 
 
-def _is_in(offset: Offset, dead: DeadRecords) -> bool:
-    return dead.first <= offset <= dead.last
+def origin_offset(letter: Record, origin: Origin) -> Offset | None:
+    """Return the offset of the record that a dead letter stands for, if it is of this origin."""
+    headers = {header.key: header.value for header in letter.headers}
+    if (headers.get(GROUP), headers.get(TOPIC), headers.get(PARTITION)) != (
+        origin.group_id.encode(),
+        origin.topic.encode(),
+        str(origin.partition).encode(),
+    ):
+        return None
+    try:
+        return Offset(int(headers.get(OFFSET) or b""))
+    except ValueError:
+        return None
+
+
+def without(letters: Iterable[Record], origin: Origin, written: Container[Offset]) -> list[Record]:
+    """Return the letters that are not among those written before."""
+    left = [letter for letter in letters if origin_offset(letter, origin) not in written]
+    return [letter._replace(offset=Offset(number)) for number, letter in enumerate(left)]
+
+
+def _is_in(offset: Offset, run: DeadRecords) -> bool:
+    return run.first <= offset <= run.last
 
 
 def _letter(
-    origin: Origin, record: Record, dead: DeadRecords, terms: DeadLetterConfig, offset: Offset
+    record: Record,
+    headers: tuple[Header, ...],
+    terms: DeadLetterConfig,
+    offset: Offset,
+    now: Millis,
 ) -> Record:
-    headers = tuple(_headers(origin, record.offset, dead))
-    timestamp = Millis(max(0, record.timestamp))
     if not terms.copies_record:
-        return Record(offset, timestamp, None, None, headers)
-    return Record(offset, timestamp, record.key, record.value, (*record.headers, *headers))
+        return Record(offset, now, None, None, headers)
+    return Record(offset, now, record.key, record.value, (*record.headers, *headers))
 
 
-def _headers(origin: Origin, offset: Offset, dead: DeadRecords) -> Iterator[Header]:
-    replies = {
-        "group": origin.group_id,
-        "topic": origin.topic,
-        "partition": str(origin.partition),
-        "offset": str(offset),
-        "delivery.count": str(dead.deliveries),
-        "reason": USED_UP if dead.is_used_up else REJECTED,
+def _headers(origin: Origin, offset: Offset, run: DeadRecords) -> Iterator[Header]:
+    texts = {
+        TOPIC: origin.topic,
+        PARTITION: str(origin.partition),
+        OFFSET: str(offset),
+        GROUP: origin.group_id,
+        DELIVERY_COUNT: str(run.deliveries),
+        MESSAGE: USED_UP if run.is_used_up else REJECTED,
     }
-    for name, text in replies.items():
-        yield Header(f"{PREFIX}{name}", text.encode())
+    for name, text in texts.items():
+        yield Header(name, text.encode())

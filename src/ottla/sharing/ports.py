@@ -1,7 +1,7 @@
 """What the leaders of share partitions need from the rest of a broker."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -9,9 +9,11 @@ import msgspec
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.reader import Record
 from ottla.protocol.types import Offset, TopicIdPartition
+from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.sharing.acquisition import StateBatch, Write
-from ottla.storage.read import RemoteRecords
+from ottla.runtime.ports import Clock
+from ottla.sharing.acquisition import Limits, StateBatch, Write
+from ottla.storage.log.read import RemoteRecords
 
 
 class ShareKey(NamedTuple):
@@ -51,14 +53,29 @@ class DeadLetterConfig(msgspec.Struct, frozen=True):
     copies_record: bool = False
 
 
+class Origin(NamedTuple):
+    """The group and the partition of the records."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
 class DeadLetters(Protocol):
     """Writes undeliverable records to the dead-letter topic."""
 
-    async def write(self, topic: str, origin: int, records: Sequence[Record]) -> ErrorCode:
-        """Write records that come from partition ``origin``; durable when NONE is returned.
+    async def write(
+        self, topic: str, origin: Origin, letters: Sequence[Record], *, may_exist: bool
+    ) -> ErrorCode:
+        """Write dead letters of one partition; durable when NONE is returned.
 
-        Raises a `Fault` if the leader does not answer.
+        ``may_exist``: some may have been written before, by this broker or an earlier leader; they
+        are looked for and not written again. Raises a `Fault` if the leader does not answer.
         """
+        ...
+
+    def lost(self, origin: Origin, topic: str, offsets: tuple[Offset, Offset], count: int) -> None:
+        """Note records that are archived without a dead letter."""
         ...
 
 
@@ -84,3 +101,15 @@ class ShareGroupConfig(msgspec.Struct, frozen=True):
     is_read_committed: bool = False
     reset: str = "latest"
     dead_letters: DeadLetterConfig | None = None
+
+
+class ShareDependencies(msgspec.Struct, frozen=True):
+    """The dependencies of the share partitions of a broker."""
+
+    partitions: Partitions
+    persister: Persister
+    clock: Clock
+    terms_of: Callable[[str], ShareGroupConfig]
+    limits: Limits
+    dead_letters: DeadLetters
+    remote: RemoteReader | None = None

@@ -12,9 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
-from ottla.protocol.errors import ErrorCode, is_retriable
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
     Fault,
     NotLeader,
@@ -22,28 +20,18 @@ from ottla.protocol.faults import (
     UnknownTopicOrPartition,
 )
 from ottla.protocol.types import LeaderEpoch, Millis, Offset, TopicIdPartition
-from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
-from ottla.runtime.ports import Clock
 from ottla.sharing.acquisition import (
     Ack,
     Acquire,
     Acquired,
     AcquireMode,
     Acquisition,
-    DeadRecords,
-    Limits,
 )
-from ottla.sharing.dead_letters import Origin, dead_letters
-from ottla.sharing.ports import (
-    DeadLetters,
-    Persister,
-    RemoteReader,
-    ShareGroupConfig,
-    ShareKey,
-)
-from ottla.sharing.share_partition import DeadRecordsRead, RemotePart, SharePartition, start_for
-from ottla.storage.read import RemoteRecords
+from ottla.sharing.dead_letter_driver import DeadLetterDriver
+from ottla.sharing.loaded_partition_driver import LoadedPartition, RemoteRead, read_part
+from ottla.sharing.ports import ShareDependencies, ShareGroupConfig, ShareKey
+from ottla.sharing.share_partition import SharePartition, start_for
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +40,6 @@ TICK_MS: Final = 200
 
 LOAD_MS: Final = 5000
 """How long a fetch waits for state: well below the 30 s that a client waits for a reply."""
-
-DEAD_BYTES_MAX: Final = 1 << 20
-DEAD_RUNS_MAX: Final = 256
-"""How many bytes of dead records one window writes at a time."""
-
-BURIALS_MAX: Final = 150
-"""Tries to write dead records, `TICK_MS` apart: half a minute, as an election may take."""
 
 # Codes of a write by a fenced leader, or of an older state epoch.
 _OVER: Final = frozenset(
@@ -100,55 +81,6 @@ class Fetched(NamedTuple):
     acquired: Sequence[Acquired] = ()
 
 
-class ShareDependencies(msgspec.Struct, frozen=True):
-    """The dependencies of the service."""
-
-    partitions: Partitions
-    persister: Persister
-    clock: Clock
-    terms_of: Callable[[str], ShareGroupConfig]
-    limits: Limits
-    dead_letters: DeadLetters
-    remote: RemoteReader | None = None
-
-
-class _RemoteRead(NamedTuple):
-    """A read from remote storage, from ``offset`` on."""
-
-    offset: Offset
-    result: "asyncio.Future[RemoteRecords]"
-
-
-class _LoadedPartition(msgspec.Struct, eq=False):
-    """A window and the fetches that wait for it, in arrival order, each with its member.
-
-    ``writing`` keeps writes in order; ``reading`` is the read from remote storage in progress.
-    """
-
-    window: SharePartition
-    writing: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    burials_failed: int = 0
-    waiting: dict[asyncio.Event, str] = msgspec.field(default_factory=dict)
-    reading: _RemoteRead | None = None
-
-    def wake(self) -> None:
-        """Wake waiting fetches: records may be available."""
-        for event in self.waiting:
-            event.set()
-
-    def remote_read(self, done: "asyncio.Future[RemoteRecords]") -> None:
-        """Wake waiting fetches; one of them takes the result, or raises its error."""
-        if not done.cancelled():
-            done.exception()  # retrieved, even if none of them waits any longer
-        self.wake()
-
-    def wake_member(self, member_id: str) -> None:
-        """Wake the fetches of one member: its session may have ended."""
-        for event, member in self.waiting.items():
-            if member == member_id:
-                event.set()
-
-
 class SharePartitions:
     """All share partitions of this broker."""
 
@@ -156,8 +88,9 @@ class SharePartitions:
 
     def __init__(self, parts: ShareDependencies) -> None:
         self._parts = parts
-        self._cells: dict[ShareKey, _LoadedPartition] = {}
+        self._cells: dict[ShareKey, LoadedPartition] = {}
         self._left: set[str] = set()
+        self._dead_letters = DeadLetterDriver(parts, self._present, self._persist)
 
     # -- windows ---------------------------------------------------------------
 
@@ -182,19 +115,47 @@ class SharePartitions:
         """Drop the windows of a group without acquired records: the next fetch loads them again.
 
         Called when the first member of a group arrives: an operator may have reset the group since.
-        And when the last one leaves: the next member may use another broker.
+        A window with dead records is loaded again at once: the member may never fetch it.
         """
-        idle = [
-            cell
+        self._left.discard(group_id)
+        dropped = await self._drop_idle(group_id, has_dead=True)
+        places = [cell.window.key.place for cell in dropped if cell.window.acquisition.dead()]
+        if places:
+            await self._load(group_id, places)
+
+    async def drop_left(self) -> None:
+        """Drop the windows of groups that have no members here: the next may use another broker.
+
+        A window with dead records stays until their letters are written.
+        """
+        left, self._left = self._left, set()
+        await asyncio.gather(*(self._drop_idle(name, has_dead=False) for name in sorted(left)))
+        self._left |= {
+            key.group_id
             for key, cell in self._cells.items()
-            if key.group_id == group_id and cell.window.acquisition.next_deadline() is None
-        ]
+            if key.group_id in left and cell.window.acquisition.dead()
+        }
+
+    async def _drop_idle(self, group_id: str, *, has_dead: bool) -> list[LoadedPartition]:
+        """Drop the windows of a group without acquired records; return them.
+
+        ``has_dead``: also those with dead records.
+        """
+
+        def is_idle(cell: LoadedPartition) -> bool:
+            acquisition = cell.window.acquisition
+            return acquisition.next_deadline() is None and (has_dead or not acquisition.dead())
+
+        cells = [cell for key, cell in self._cells.items() if key.group_id == group_id]
+        idle = [cell for cell in cells if is_idle(cell)]
         await asyncio.gather(*map(self._persist, idle))
+        dropped: list[LoadedPartition] = []
         for cell in idle:
-            acquisition, key = cell.window.acquisition, cell.window.key
-            is_idle = acquisition.next_deadline() is None and not acquisition.is_dirty
-            if is_idle and self._cells.get(key) is cell:
+            key, is_dirty = cell.window.key, cell.window.acquisition.is_dirty
+            if is_idle(cell) and not is_dirty and self._cells.get(key) is cell:
                 self.forget(key)
+                dropped.append(cell)
+        return dropped
 
     def let_go(self, group_id: str, member_id: str, *, is_last: bool) -> None:
         """Release all records of a member whose connection is closed; written by the timer.
@@ -217,7 +178,7 @@ class SharePartitions:
         partition.check_leader()
         return partition
 
-    async def _cell(self, key: ShareKey) -> _LoadedPartition:
+    async def _cell(self, key: ShareKey) -> LoadedPartition:
         """Return the window, loaded. Raises a fault that the client retries."""
         partition = self._partition(key.place)
         cell = self._present(key)
@@ -239,16 +200,17 @@ class SharePartitions:
             else:
                 acquisition = Acquisition.load(Offset(found.start), found.batches, parts.limits)
             window = SharePartition(key, partition, acquisition, found.state_epoch)
-            cell = self._cells[key] = _LoadedPartition(window)
+            cell = self._cells[key] = LoadedPartition(window)
+            cell.may_have_letters = bool(acquisition.dead())
             self._note_terms(cell)
         return cell
 
-    def _note_terms(self, cell: _LoadedPartition) -> None:
+    def _note_terms(self, cell: LoadedPartition) -> None:
         """Update whether the group has a dead-letter topic at present."""
         terms = self._parts.terms_of(cell.window.key.group_id)
         cell.window.acquisition.has_dead_letters = terms.dead_letters is not None
 
-    def _present(self, key: ShareKey) -> _LoadedPartition | None:
+    def _present(self, key: ShareKey) -> LoadedPartition | None:
         cell = self._cells.get(key)
         if cell is not None and not cell.window.is_current:
             self.forget(key)
@@ -257,7 +219,7 @@ class SharePartitions:
 
     # -- durability ------------------------------------------------------------
 
-    async def _persist(self, cell: _LoadedPartition) -> ErrorCode:
+    async def _persist(self, cell: LoadedPartition) -> ErrorCode:
         """Write what is dirty. Only a fenced write concerns the caller."""
         async with cell.writing:
             window = cell.window
@@ -313,9 +275,9 @@ class SharePartitions:
         """
         await asyncio.gather(*map(self._persist, self._take_back(group_id, member_id)))
 
-    def _take_back(self, group_id: str, member_id: str) -> list[_LoadedPartition]:
+    def _take_back(self, group_id: str, member_id: str) -> list[LoadedPartition]:
         """Release a member's records, and wake fetches; return the windows that changed."""
-        changed: list[_LoadedPartition] = []
+        changed: list[LoadedPartition] = []
         for key, cell in self._cells.items():
             if key.group_id != group_id:
                 continue
@@ -353,13 +315,13 @@ class SharePartitions:
 
     async def _load(
         self, group_id: str, places: Sequence[TopicIdPartition]
-    ) -> tuple[list[_LoadedPartition], list[Fetched]]:
+    ) -> tuple[list[LoadedPartition], list[Fetched]]:
         """Return the loaded windows, and the errors of the others.
 
         All are loaded concurrently within `LOAD_MS`: a client gives up on a fetch that takes too
         long, and would never get a reply. What takes longer is left to its next fetch.
         """
-        found: dict[TopicIdPartition, _LoadedPartition | Fetched] = {}
+        found: dict[TopicIdPartition, LoadedPartition | Fetched] = {}
 
         async def load(place: TopicIdPartition) -> None:
             found[place] = await self._cell_or_refusal(ShareKey(group_id, place))
@@ -378,11 +340,11 @@ class SharePartitions:
                 log.warning("share partitions not loaded in %d ms group=%s", LOAD_MS, group_id)
         in_order = [found[place] for place in places if place in found]
         return (
-            [each for each in in_order if isinstance(each, _LoadedPartition)],
+            [each for each in in_order if isinstance(each, LoadedPartition)],
             [each for each in in_order if isinstance(each, Fetched)],
         )
 
-    async def _cell_or_refusal(self, key: ShareKey) -> _LoadedPartition | Fetched:
+    async def _cell_or_refusal(self, key: ShareKey) -> LoadedPartition | Fetched:
         try:
             return await self._cell(key)
         except UnknownTopicOrPartition:
@@ -392,7 +354,7 @@ class SharePartitions:
             return Fetched(key.place, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _watch(
-        self, cell: _LoadedPartition, event: asyncio.Event, member_id: str
+        self, cell: LoadedPartition, event: asyncio.Event, member_id: str
     ) -> Callable[[], None]:
         """Have ``event`` set when the log grows or records become available."""
         cell.waiting[event] = member_id
@@ -404,7 +366,7 @@ class SharePartitions:
 
         return stop
 
-    def _pass(self, terms: FetchLimits, cells: Sequence[_LoadedPartition]) -> list[Fetched]:
+    def _pass(self, terms: FetchLimits, cells: Sequence[LoadedPartition]) -> list[Fetched]:
         """Visit the partitions once, within the limits of the request."""
         fetched: list[Fetched] = []
         records_left, bytes_left = terms.records_max, terms.bytes_max
@@ -422,7 +384,8 @@ class SharePartitions:
                     raise NotLeader(
                         f"{cell.window.partition}: the share partition was loaded again"
                     )
-                remote = _read_part(cell)
+                self._dead_letters.note_deleted(cell, group_terms.dead_letters)
+                remote = read_part(cell)
                 got = cell.window.fetch(want, group_terms, bytes_left, remote)
             except OffsetMovedToTieredStorage as fault:
                 if not self._begin_remote_read(cell, group_terms, bytes_left):
@@ -438,7 +401,7 @@ class SharePartitions:
         return fetched
 
     def _begin_remote_read(
-        self, cell: _LoadedPartition, terms: ShareGroupConfig, bytes_max: int
+        self, cell: LoadedPartition, terms: ShareGroupConfig, bytes_max: int
     ) -> bool:
         """Read the next records from remote storage, then wake the fetches that wait.
 
@@ -451,7 +414,7 @@ class SharePartitions:
         if cell.reading is None and not remote.is_throttled:
             offset, committed = window.acquisition.next_offset(), terms.is_read_committed
             result = remote.fetch(window.partition, offset, bytes_max, is_committed=committed)
-            cell.reading = _RemoteRead(offset, result)
+            cell.reading = RemoteRead(offset, result)
             result.add_done_callback(cell.remote_read)
         return True
 
@@ -464,54 +427,7 @@ class SharePartitions:
 
     async def write_dead_letters(self) -> None:
         """Write dead records to their topic, a piece of every window."""
-        dead = [cell for cell in self._cells.values() if cell.window.acquisition.dead()]
-        await asyncio.gather(*map(self._write_dead_letters_of, dead))
-
-    async def _write_dead_letters_of(self, cell: _LoadedPartition) -> None:
-        """Write a piece of the dead records and archive them. Give up after too many tries."""
-        window, dead = cell.window, cell.window.acquisition.dead()[:DEAD_RUNS_MAX]
-        terms = self._parts.terms_of(window.key.group_id).dead_letters
-        until, code = dead[-1].last, ErrorCode.NONE
-        if terms is not None:
-            try:
-                found = await self._read_dead(window, dead)
-                until = found.until
-                origin = Origin(window.key.group_id, window.partition.topic, window.partition.index)
-                letters = dead_letters(origin, found.records, dead, terms)
-                if letters:
-                    code = await self._parts.dead_letters.write(terms.topic, origin[2], letters)
-            except Fault as fault:
-                code = fault.code
-        if code is not ErrorCode.NONE and not self._gives_up(cell, code):
-            return
-        cell.burials_failed = 0
-        if self._present(window.key) is cell:
-            window.acquisition.archive_dead(dead[0].first, until)
-            await self._persist(cell)
-
-    async def _read_dead(
-        self, window: SharePartition, dead: Sequence[DeadRecords]
-    ) -> DeadRecordsRead:
-        """Read dead records, from remote storage if they are only there."""
-        remote, partition, first = self._parts.remote, window.partition, dead[0].first
-        try:
-            return window.read_dead(dead, DEAD_BYTES_MAX)
-        except OffsetMovedToTieredStorage:
-            if remote is None:
-                raise
-        found = await remote.fetch(partition, first, DEAD_BYTES_MAX, is_committed=False)
-        return window.dead_in(found.data, dead)
-
-    def _gives_up(self, cell: _LoadedPartition, code: ErrorCode) -> bool:
-        """Whether a retry would not help: the window must not be blocked by it."""
-        cell.burials_failed += 1
-        is_over = not is_retriable(code) or cell.burials_failed >= BURIALS_MAX
-        if is_over:
-            log.error(
-                "dead letters lost partition=%s group=%s code=%s",
-                *(cell.window.partition, cell.window.key.group_id, code.name),
-            )
-        return is_over
+        await self._dead_letters.write(self._cells.values())
 
     # -- time --------------------------------------------------------------------
 
@@ -531,8 +447,7 @@ class SharePartitions:
     async def _keep_writing(self) -> None:
         while True:
             await asyncio.sleep(TICK_MS / 1000)
-            left, self._left = self._left, set()
-            await asyncio.gather(*map(self.refresh, sorted(left)))
+            await self.drop_left()
             await self.write_dirty()
 
     def expire_locks(self) -> None:
@@ -553,21 +468,6 @@ class SharePartitions:
             if cell.window.acquisition.is_dirty and not cell.writing.locked()
         ]
         await asyncio.gather(*map(self._persist, dirty))
-
-
-def _read_part(cell: _LoadedPartition) -> RemotePart | None:
-    """Return what was read from remote storage, once; None while nothing was.
-
-    Raises:
-        Fault: it cannot be read now.
-    """
-    reading = cell.reading
-    if reading is None or not reading.result.done():
-        return None
-    cell.reading = None
-    if reading.result.cancelled():
-        return None
-    return RemotePart(reading.offset, reading.result.result())
 
 
 async def _wait(event: asyncio.Event, wait_ms: float) -> None:

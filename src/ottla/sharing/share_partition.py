@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.config.value_rules import duration_ms
-from ottla.protocol.faults import CorruptBatch, OffsetOutOfRange, UnsupportedMagic
+from ottla.protocol.faults import CorruptBatch, NotLeader, OffsetOutOfRange, UnsupportedMagic
 from ottla.protocol.records.batch import BatchHeader, batches, is_crc_valid
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.types import Buffer, Millis, Offset
@@ -17,8 +17,8 @@ from ottla.replication.partition_reads import Isolation, ReadRequest, ReadResult
 from ottla.runtime.ports import File
 from ottla.sharing.acquisition import Acquire, Acquired, Acquisition, Batch, DeadRecords
 from ottla.sharing.ports import ShareGroupConfig, ShareKey
-from ottla.storage.read import RemoteRecords
-from ottla.storage.transaction_index import AbortedTxn
+from ottla.storage.log.read import RemoteRecords
+from ottla.storage.log.transaction_index import AbortedTxn
 
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
@@ -97,12 +97,18 @@ class SharePartition:
     def read_dead(self, dead: Sequence[DeadRecords], bytes_max: int) -> DeadRecordsRead:
         """Return records for the dead-letter topic, as many as one read returns.
 
-        Raises what `Partition.read` raises. Records that are no longer in the log are not found.
+        Raises what `Partition.read` raises, and `NotLeader` while a new leader's high watermark is
+        still behind the records. Records that are no longer in the log are returned without key and
+        value, those which compaction removed are not.
         """
+        log, first = self.partition.log, dead[0].first
         try:
-            found = self.partition.read(ReadRequest(dead[0].first, bytes_max))
+            found = self.partition.read(ReadRequest(first, bytes_max))
         except OffsetOutOfRange:
-            return DeadRecordsRead([], dead[-1].last)
+            return _gone(dead, log.log_start_offset)
+        is_behind = log.high_watermark < log.log_end_offset
+        if not found.slice.length and is_behind and first < log.log_end_offset:
+            raise NotLeader(f"{self.partition}: offset {first} is not readable yet")
         file: File = found.slice.file
         return self.dead_in(file.pread(found.slice.length, found.slice.position), dead)
 
@@ -199,3 +205,14 @@ def _covering(data: Buffer, read: list[tuple[int, BatchHeader]], acquired: list[
         if header.last_offset >= first and header.base_offset <= last
     ]
     return bytes(data[inside[0][0] : inside[-1][1]]) if inside else b""
+
+
+def _gone(dead: Sequence[DeadRecords], log_start: Offset) -> DeadRecordsRead:
+    """Return records that were deleted with the start of their log, as far as they are known."""
+    end = min(log_start, dead[-1].last + 1)
+    records = [
+        Record(Offset(offset), Millis(0), None, None, ())
+        for run in dead
+        for offset in range(run.first, min(run.last + 1, end))
+    ]
+    return DeadRecordsRead(records, Offset(end - 1) if records else dead[-1].last)

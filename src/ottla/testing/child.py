@@ -23,6 +23,7 @@ from ottla.config.loading import Loaded, load
 from ottla.node.handle import Node, ShutdownTimeout, start_node
 from ottla.node.ports import NodePorts, system_ports
 from ottla.protocol.types import NodeId
+from ottla.runtime import system_calls
 from ottla.runtime.ports import Address
 from ottla.testing.links import RelayedNetwork
 
@@ -71,7 +72,7 @@ async def _run(orders: Orders, loaded: Loaded) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        system_calls.on_signal(number, stop.set)
     loop.add_reader(orders.lifeline, os._exit, 1)
     sockets = {name: socket.socket(fileno=fd) for name, fd in orders.sockets.items()}
     relays = {Address(*peer): Address(*relay) for peer, relay in orders.relays}

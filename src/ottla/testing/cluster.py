@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ottla.config.loading import load
-from ottla.node.format_plan import FormatOptions, Quorum, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.directories.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.directories.formatting import format_node
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
@@ -32,6 +32,7 @@ from ottla.testing.hosts import Host, NeedsProcesses, ProcessHost, Site, ThreadH
 from ottla.testing.layout import (
     CONTROLLERS,
     NODES_MAX,
+    REGISTRY,
     ClusterPlan,
     NodePlan,
     initial_controllers,
@@ -125,6 +126,18 @@ class Cluster:
     def bootstrap_controllers(self) -> str:
         """The addresses of all controllers, as ``--bootstrap-controller`` takes them."""
         return ",".join(each.controller_address for each in self._plan.controllers)
+
+    @property
+    def schema_registry_url(self) -> str:
+        """The addresses of all schema registries, as ``schema.registry.url`` takes them.
+
+        Raises:
+            ValueError: the cluster has none: run it with ``schema_registry=True``.
+        """
+        urls = [node.registry_url for node in self._plan.nodes.values()]
+        if None in urls:
+            raise ValueError("the cluster has no schema registry: use schema_registry=True")
+        return ",".join(url for url in urls if url is not None)
 
     @property
     def cluster_id(self) -> str:
@@ -255,6 +268,7 @@ def run_cluster(  # noqa: PLR0913 - one per option
     access: ClusterAccess | None = None,
     security: str = "plaintext",
     tiering: bool = False,
+    schema_registry: bool = False,
 ) -> Iterator[Cluster]:
     """Run a cluster; at the end stop all nodes and delete their data.
 
@@ -269,6 +283,7 @@ def run_cluster(  # noqa: PLR0913 - one per option
         environment: additional environment variables of a node's process, by node id.
         access: how nodes and clients authenticate; its settings win over ``config``.
         security: the same in a word, ``plaintext`` or ``sasl_ssl``; see `Cluster.client_config`.
+        schema_registry: whether nodes serve one; see `Cluster.schema_registry_url`.
         tiering: whether topics with ``remote.storage.enable`` keep old segments in a directory.
 
     Raises:
@@ -278,31 +293,28 @@ def run_cluster(  # noqa: PLR0913 - one per option
     voters = _checked_voters(nodes, controllers)
     with ExitStack() as stack:
         root = directory or _temporary(stack)
-        held = {
-            node_id: {name: _hold(stack) for name in listeners_of(node_id, voters)}
-            for node_id in range(1, nodes + 1)
-        }
+        registry = (REGISTRY,) if schema_registry else ()
+        numbers = range(1, nodes + 1)
+        names = {number: (*listeners_of(number, voters), *registry) for number in numbers}
+        held = {number: {name: _hold(stack) for name in names[number]} for number in numbers}
         tier = tiering_settings(root / "tier", nodes) if tiering else {}
-        texts = {**tier, **settings_texts(config)}
         access = access or access_named(security, root / "security")
-        plan = _plan(held, {**texts, **access.config})
+        plan = _plan(held, {**tier, **settings_texts(config), **access.config})
         wires = _open_wires(plan)
         stack.callback(wires.close)
         sites = {
-            node_id: Site(
-                node_id,
-                root / f"node-{node_id}",
+            number: Site(
+                number,
+                root / f"node-{number}",
                 ports,
-                wires.links.relays_of(node_id),
-                environment(node_id) if environment is not None else {},
+                wires.links.relays_of(number),
+                {} if environment is None else environment(number),
             )
-            for node_id, ports in held.items()
+            for number, ports in held.items()
         }
         format_sites(plan, sites, access.scram)
-        hosts = {
-            node_id: ProcessHost(site) if processes else ThreadHost(site)
-            for node_id, site in sites.items()
-        }
+        host = ProcessHost if processes else ThreadHost
+        hosts: dict[int, Host] = {number: host(site) for number, site in sites.items()}
         yield begin_all(Cluster(plan, sites, hosts, wires, access), hosts, stack)
 
 
@@ -325,6 +337,7 @@ def run_node(
     directory: Path | None = None,
     security: str = "plaintext",
     tiering: bool = False,
+    schema_registry: bool = False,
 ) -> Iterator[Cluster]:
     """Run a cluster of one node. Arguments and errors as of `run_cluster`."""
     with run_cluster(
@@ -334,6 +347,7 @@ def run_node(
         directory=directory,
         security=security,
         tiering=tiering,
+        schema_registry=schema_registry,
     ) as cluster:
         yield cluster
 
@@ -353,7 +367,10 @@ def _hold(stack: ExitStack) -> HeldPort:
 def _plan(held: Mapping[int, Mapping[str, HeldPort]], config: Mapping[str, str]) -> ClusterPlan:
     nodes = {
         node_id: NodePlan(
-            node_id, CONTROLLERS in ports, {name: port.number for name, port in ports.items()}
+            node_id,
+            CONTROLLERS in ports,
+            {name: port.number for name, port in ports.items() if name != REGISTRY},
+            registry_port=ports[REGISTRY].number if REGISTRY in ports else None,
         )
         for node_id, ports in held.items()
     }

@@ -7,7 +7,6 @@ debugged; only a process can be killed.
 import contextlib
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Protocol
 
 from ottla.config.loading import load
 from ottla.node.handle import Node, start_node
+from ottla.runtime import system_calls
 from ottla.runtime.ports import Address
 from ottla.testing.child import READY, Orders, leave, node_ports, wait_brokers
 from ottla.testing.loop_thread import LoopThread
@@ -217,7 +217,12 @@ class ProcessHost:
         return None if self._process is None else self._process.pid
 
     def begin(self, brokers: list[int]) -> None:
-        """Start it; returns before it serves."""
+        """Start it; returns before it serves. Raises NodeFailed where that is not possible."""
+        if not system_calls.IS_POSIX:
+            text = (
+                "a node in its own process inherits sockets, which this operating system cannot do"
+            )
+            raise NodeFailed(f"{text}: use processes=False")
         sockets = self._site.sockets()
         self._ready, reply = os.pipe()
         lifeline, self._lifeline = os.pipe()
@@ -279,13 +284,13 @@ class ProcessHost:
     def pause(self) -> None:
         """Stop it with SIGSTOP."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        system_calls.pause(self._process.pid)
         self._is_paused = True
 
     def resume(self) -> None:
         """Resume it with SIGCONT."""
         if self._is_paused and self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
+            system_calls.resume(self._process.pid)
         self._is_paused = False
 
     def discard(self) -> None:

@@ -12,6 +12,8 @@ from typing import Final
 HOST: Final = "127.0.0.1"
 CLIENTS: Final = "PLAINTEXT"
 CONTROLLERS: Final = "CONTROLLER"
+REGISTRY: Final = "SCHEMA_REGISTRY"
+"""The name under which the port of a node's schema registry is held."""
 NODES_MAX: Final = 16
 VOTERS_MAX: Final = 3
 
@@ -37,6 +39,14 @@ class NodePlan:
     is_controller: bool
     ports: Mapping[str, int]
     host: str = HOST
+    registry_port: int | None = None
+    """The port of its schema registry; None without one."""
+
+    @property
+    def registry_url(self) -> str | None:
+        """The address of its schema registry; None without one."""
+        port = self.registry_port
+        return None if port is None else f"http://{self.host}:{port}"
 
     @property
     def address(self) -> str:
@@ -95,6 +105,7 @@ def settings_text(plan: ClusterPlan, node: NodePlan, directory: str) -> str:
         "share.coordinator.state.topic.replication.factor": str(replicas),
         "share.coordinator.state.topic.min.isr": str(min(2, replicas)),
         **QUICK,
+        **({} if node.registry_url is None else {"schema.registry.listeners": node.registry_url}),
         **plan.config,
     }
     return "".join(f"{key}={_escaped(value)}\n" for key, value in settings.items())

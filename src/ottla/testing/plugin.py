@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MARKER = "ottla"
 OPTIONS: Final = (
     *("nodes", "processes", "config", "directory", "controllers", "environment", "access"),
-    *("security", "tiering"),
+    *("security", "tiering", "schema_registry"),
 )
 """The arguments of `ottla.testing.cluster.run_cluster`."""
 _CLUSTERS: "pytest.StashKey[list[tuple[Cluster, NodeLogs]]]" = pytest.StashKey()
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"{MARKER}(nodes=3, *, processes=False, config=None, controllers=None, "
-        "security='plaintext', tiering=False): "
+        "security='plaintext', tiering=False, schema_registry=False): "
         "the cluster that ottla_node or ottla_cluster gives this test",
     )
 

@@ -6,10 +6,10 @@ there on.
 """
 
 from ottla.protocol.types import LeaderEpoch, Offset, TopicIdPartition
-from ottla.storage.checkpoints import CorruptCheckpoint, decode_epochs
-from ottla.storage.log import TierHistory
-from ottla.storage.producer_snapshot_format import CorruptSnapshot
-from ottla.storage.producer_snapshot_format import decode as decode_producers
+from ottla.storage.directory.checkpoints import CorruptCheckpoint, decode_epochs
+from ottla.storage.log.log import TierHistory
+from ottla.storage.log.producer_snapshot_format import CorruptSnapshot
+from ottla.storage.log.producer_snapshot_format import decode as decode_producers
 from ottla.tiering.metadata_manager import RemoteLogMetadataManager, find_segment
 from ottla.tiering.segment_objects import ObjectKind
 from ottla.tiering.segment_store import ObjectDamaged, SegmentStore

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
-from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
+from ottla.storage.log.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState
 
 GROUP_BYTES_MAX: Final = 256 << 20

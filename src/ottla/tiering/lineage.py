@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from ottla.protocol.types import LeaderEpoch, Offset
-from ottla.storage.leader_epochs import EpochEntry
+from ottla.storage.log.leader_epochs import EpochEntry
 from ottla.tiering.segment_metadata import SegmentMetadata
 
 Epochs = dict[LeaderEpoch, Offset]

@@ -24,7 +24,7 @@ from ottla.protocol.types import (
     Offset,
     TopicIdPartition,
 )
-from ottla.storage.leader_epochs import EpochEntry
+from ottla.storage.log.leader_epochs import EpochEntry
 from ottla.tiering.segment_metadata import (
     PartitionDeleteState,
     PartitionDeletion,

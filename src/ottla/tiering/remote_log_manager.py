@@ -24,7 +24,7 @@ from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicIdPar
 from ottla.quotas.replication_throttle import Allowance
 from ottla.runtime.ports import Random
 from ottla.runtime.trusted_time import TrustedClock
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.tiering.copy_lag import CopyProgress, DueSegments, follow_copies
 from ottla.tiering.copy_plan import (
     GROUP_BYTES_MAX,
@@ -38,7 +38,7 @@ from ottla.tiering.copy_plan import (
 )
 from ottla.tiering.metadata_manager import MetadataNotReady, RemoteLogMetadataManager
 from ottla.tiering.remote_retention import RemoteLogState, plan_remote_retention
-from ottla.tiering.segment_copier import CopierPorts, SegmentCopier
+from ottla.tiering.segment_lifecycle import CopierPorts, SegmentCopier
 from ottla.tiering.segment_metadata import SegmentMetadata
 from ottla.tiering.segment_store import SegmentStore
 

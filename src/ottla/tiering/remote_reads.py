@@ -18,9 +18,9 @@ from ottla.protocol.records.batch import read_header
 from ottla.protocol.types import Buffer, Millis, Offset, TopicIdPartition, Uuid
 from ottla.quotas.replication_throttle import Allowance
 from ottla.runtime.ports import Clock
-from ottla.storage.log import Log
-from ottla.storage.read import RemoteRecords, TimestampedOffset
-from ottla.storage.transaction_index import AbortedTxn
+from ottla.storage.log.log import Log
+from ottla.storage.log.read import RemoteRecords, TimestampedOffset
+from ottla.storage.log.transaction_index import AbortedTxn
 from ottla.tiering.damaged_objects import DamagedObject, DamagedObjects
 from ottla.tiering.lineage import epochs_with_records, is_within_lineage
 from ottla.tiering.metadata_manager import MetadataNotReady, RemoteLogMetadataManager, find_segment

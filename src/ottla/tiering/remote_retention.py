@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
-from ottla.storage.leader_epochs import EpochEntry
+from ottla.storage.log.leader_epochs import EpochEntry
 from ottla.tiering.lineage import Epochs, epochs_with_records, is_within_lineage
 from ottla.tiering.segment_metadata import SegmentId, SegmentMetadata, SegmentState
 

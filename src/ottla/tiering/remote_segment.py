@@ -20,8 +20,8 @@ from ottla.protocol.records.crc import crc32c
 from ottla.protocol.records.reader import read_records
 from ottla.protocol.types import Buffer, Millis, Offset, Uuid
 from ottla.runtime.ports import Worker
-from ottla.storage.read import TimestampedOffset
-from ottla.storage.transaction_index import ENTRY_BYTES, AbortedTxn
+from ottla.storage.log.read import TimestampedOffset
+from ottla.storage.log.transaction_index import ENTRY_BYTES, AbortedTxn
 from ottla.tiering.batch_order import BatchOrder, BatchOutOfPlace
 from ottla.tiering.read_cache import BLOCK_BYTES, ReadCache
 from ottla.tiering.segment_metadata import SegmentMetadata

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicIdPartition, Uuid
-from ottla.storage.leader_epochs import EpochEntry
+from ottla.storage.log.leader_epochs import EpochEntry
 
 
 class SegmentState(enum.IntEnum):

@@ -17,6 +17,7 @@ HIGH = Importance.HIGH
 MEDIUM = Importance.MEDIUM
 LOW = Importance.LOW
 READ_ONLY = Update.READ_ONLY
+CLUSTER_WIDE = Update.CLUSTER_WIDE
 INT_MAX = 2**31 - 1
 
 # fmt: off
@@ -62,6 +63,11 @@ BROKER_GROUPS: tuple[Key, ...] = (
         INT, 600_000, at_least(10_000), MEDIUM, READ_ONLY,
         "How often subscribed regular expressions are matched against the topics "
         "again.", internal=True),
+    Key("errors.deadletterqueue.auto.create.topics.enable",
+        BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
+        "Create the dead-letter topic of a share group when the first record is written to it."),
+    Key("errors.deadletterqueue.topic.name.prefix", STRING, "dlq.", None, MEDIUM, CLUSTER_WIDE,
+        "The required prefix of the names of dead-letter topics; empty for none."),
     Key("group.share.enable", BOOLEAN, False, None, MEDIUM, READ_ONLY,
         "Enable share groups regardless of the feature level.", internal=True),
     Key("group.share.assignors", LIST, ("simple",), some_items(), MEDIUM, READ_ONLY,

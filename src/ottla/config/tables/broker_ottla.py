@@ -6,8 +6,10 @@ Each row: name, type, default, rule, importance, update mode, description.
 from ottla.config.key_definition import Importance, Key, Update
 from ottla.config.value_rules import (
     HostPorts,
+    HttpUrl,
     LoggerLevels,
     NonEmpty,
+    any_case_of,
     at_least,
     between,
     items,
@@ -104,7 +106,25 @@ BROKER_OTTLA: tuple[Key, ...] = (
         "Also verify with published keys that are not marked for signatures."),
     Key("ottla.oauthbearer.idp.truststore.location", STRING, None, NonEmpty(), LOW, READ_ONLY,
         "The PEM file of trusted certificates of the identity provider; defaults to the system's."),
-    Key("ottla.errors.deadletterqueue.topic.name.prefix", STRING, "dlq.", None, MEDIUM, READ_ONLY,
-        "The required name prefix of dead letter topics."),
+    Key("ottla.errors.deadletterqueue.topic.name.prefix", STRING, None, None, MEDIUM, READ_ONLY,
+        "The earlier name of errors.deadletterqueue.topic.name.prefix, which it replaces if set."),
+    # The schema registry; after the prefix the names are Confluent's.
+    Key("schema.registry.listeners", STRING, None, HttpUrl(), MEDIUM, READ_ONLY,
+        "The http:// or https:// address that serves the schema registry; disabled if not set."),
+    Key("schema.registry.advertised.listeners", STRING, None, HttpUrl(), LOW, READ_ONLY,
+        "The address at which other nodes reach the registry of this one; by default that of "
+        "schema.registry.listeners."),
+    Key("schema.registry.authentication.required", BOOLEAN, False, None, MEDIUM, READ_ONLY,
+        "Whether clients of the registry must log in, by HTTP basic or bearer authentication."),
+    Key("schema.registry.schema.compatibility.level", STRING, "backward",
+        any_case_of("none", "backward", "backward_transitive", "forward", "forward_transitive",
+                    "full", "full_transitive"), LOW, READ_ONLY,
+        "The compatibility level of the registry while none is set by its API."),
+    Key("schema.registry.kafkastore.topic.replication.factor", INT, 3, at_least(1), LOW, READ_ONLY,
+        "The replication factor of the topic _schemas; fewer where the cluster has fewer brokers."),
+    Key("schema.registry.kafkastore.timeout.ms", INT, 10_000, at_least(1), LOW, READ_ONLY,
+        "How long a write of the registry may take to be replicated, or to be forwarded."),
+    Key("schema.registry.request.max.bytes", INT, 10_485_760, at_least(1024), LOW, READ_ONLY,
+        "The largest body of a request to the registry."),
 )
 # fmt: on

@@ -19,13 +19,17 @@ GROUP: tuple[Key, ...] = (
         "The heartbeat interval of consumers of this group."),
     Key("consumer.session.timeout.ms", INT, 45_000, at_least(1), MEDIUM, CLUSTER_WIDE,
         "A consumer without a heartbeat for this long is removed from this group."),
-    Key("ottla.errors.deadletterqueue.topic.name", STRING, "", None, MEDIUM, CLUSTER_WIDE,
-        "The dead letter topic for records that are rejected or delivered too often; empty for "
-        "none."),
-    Key("ottla.errors.deadletterqueue.copy.record.enable",
-        BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
+    Key("errors.deadletterqueue.copy.record.enable", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
         "Whether a dead letter contains key, value and headers of the record, or only its "
         "position."),
+    Key("errors.deadletterqueue.topic.name", STRING, "", None, MEDIUM, CLUSTER_WIDE,
+        "The dead-letter topic for records that are rejected or delivered too often; empty for "
+        "none. It needs share.version 2."),
+    Key("ottla.errors.deadletterqueue.topic.name", STRING, "", None, MEDIUM, CLUSTER_WIDE,
+        "The earlier name of errors.deadletterqueue.topic.name; it works at share.version 1, too."),
+    Key("ottla.errors.deadletterqueue.copy.record.enable",
+        BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
+        "The earlier name of errors.deadletterqueue.copy.record.enable."),
     Key("share.auto.offset.reset", STRING, "latest", OffsetReset(), MEDIUM, CLUSTER_WIDE,
         "Where a new share partition starts: latest, earliest, or by_duration and an ISO 8601 "
         "duration back."),

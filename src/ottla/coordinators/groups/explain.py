@@ -2,10 +2,15 @@
 
 `story_of` collects the facts about a group of any kind; `sentences` puts them into words. They are
 separate so that tests can check the words and programs can use the facts.
+
+Both are made in one turn of the event loop, so they name at most `WAITS_MAX` members and
+`_NAMED_MAX` partitions, and count the others.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import nsmallest
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,6 +34,14 @@ from ottla.protocol.types import NO_TIMESTAMP, Millis, Uuid
 
 _NAMED_MAX: Final = 8
 """At most this many partitions are named in a sentence; a longer list is counted."""
+
+WAITS_MAX: Final = 100
+"""At most this many members are named that a group waits for; more are counted."""
+
+_MEMBER_LENGTH_MAX: Final = 500
+"""Characters that a member is named by: clients choose their ids."""
+
+_Member = TypeVar("_Member")
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -102,11 +115,14 @@ def classic_waits(group: ClassicGroup) -> Iterator[Waiting]:
     since = _known(group.state_since)
     if group.state is ClassicState.PREPARING_REBALANCE:
         until = None if since is None else Millis(since + group.rebalance_timeout_ms())
-        for member in group.members.values():
-            if member.awaiting_join is None:
-                yield Waiting(_classic_words(member), "to join again", since, until)
-        for member_id in sorted(group.pending_join):
-            yield Waiting(f"member {member_id}", "to come back with the id it got", since)
+        absent = [member for member in group.members.values() if member.awaiting_join is None]
+        for member in absent[:WAITS_MAX]:
+            yield Waiting(_classic_words(member), "to join again", since, until)
+        yield from _others(len(absent), "to join again")
+        for member_id in nsmallest(WAITS_MAX, group.pending_join):
+            what = "to come back with the id it got"
+            yield Waiting(f"member {_bounded(member_id)}", what, since)
+        yield from _others(len(group.pending_join), "to come back with the ids they got")
         if group.initial_delay is not None:
             yield Waiting("more members", "to join before the first generation", since)
     elif group.state is ClassicState.COMPLETING_REBALANCE:
@@ -117,41 +133,75 @@ def classic_waits(group: ClassicGroup) -> Iterator[Waiting]:
 
 
 def _classic_words(member: ClassicMember) -> str:
-    return f"member {member_words(member.member_id, member.client_id, member.client_host)}"
+    words = member_words(member.member_id, member.client_id, member.client_host)
+    return f"member {_bounded(words)}"
+
+
+def _bounded(words: str) -> str:
+    is_long = len(words) > _MEMBER_LENGTH_MAX
+    return words[:_MEMBER_LENGTH_MAX] + "..." if is_long else words
+
+
+def _others(count: int, what: str) -> Iterator[Waiting]:
+    """Yield how many of ``count`` members `WAITS_MAX` leaves unnamed, if any."""
+    if count > WAITS_MAX:
+        yield Waiting(f"{count - WAITS_MAX} more members", what)
+
+
+def _first(
+    members: Mapping[str, _Member], is_waited_for: Callable[[_Member], bool]
+) -> tuple[list[tuple[str, _Member]], int]:
+    """Return the first members that a group waits for, by id, and how many it waits for."""
+    ids = [member_id for member_id, member in members.items() if is_waited_for(member)]
+    return [(member_id, members[member_id]) for member_id in nsmallest(WAITS_MAX, ids)], len(ids)
 
 
 def consumer_waits(group: ConsumerGroup, notes: RecentEvents, image: Image) -> Iterator[Waiting]:
     """Yield what a consumer group waits for: members that must revoke, or send a heartbeat."""
-    for member_id in sorted(group.members):
-        member = group.members[member_id]
+    first, count = _first(group.members, lambda member: _is_behind(member, group.assignment_epoch))
+    for member_id, member in first:
         since = notes.moved_at(group.group_id, member_id)
         if member.state is MemberState.UNREVOKED:
-            what = f"to give up {_partitions(_places(member), image)}"
+            what = f"to give up {_revoked(member, image)}"
             is_timed = since is not None and member.rebalance_timeout_ms > 0
             until = Millis((since or 0) + member.rebalance_timeout_ms) if is_timed else None
             yield Waiting(_words(member_id, member), what, since, until)
-        elif member.state is MemberState.STABLE and member.epoch < group.assignment_epoch:
+        else:
             what = f"to ask for its assignment of epoch {group.assignment_epoch}"
             yield Waiting(_words(member_id, member), what, since)
+    yield from _others(count, "to give up partitions or to ask for their assignment")
 
 
-def _places(member: ConsumerMember) -> list[tuple[Uuid, int]]:
+def _is_behind(member: Any, epoch: int) -> bool:  # noqa: ANN401 - of a consumer or streams group
+    """Say whether a member must revoke, or send a heartbeat to reach ``epoch``."""
+    is_stable = member.state == MemberState.STABLE
+    return bool(member.state == MemberState.UNREVOKED or (is_stable and member.epoch < epoch))
+
+
+def _revoked(member: ConsumerMember, image: Image) -> str:
+    """Return the partitions that a member must give up, in words."""
     pending = member.pending_revocation
-    return [(topic_id, each) for topic_id in sorted(pending) for each in sorted(pending[topic_id])]
+    first = (
+        (topic_id, partition_id)
+        for topic_id in nsmallest(_NAMED_MAX, pending)
+        for partition_id in nsmallest(_NAMED_MAX, pending[topic_id])
+    )
+    return _partitions(list(islice(first, _NAMED_MAX)), sum(map(len, pending.values())), image)
 
 
 def share_waits(group: ShareGroup, notes: RecentEvents, image: Image) -> Iterator[Waiting]:
     """Yield what a share group waits for: state to be initialized, or heartbeats of members."""
-    pending = sorted(pending_of(group, image))
+    pending = pending_of(group, image)
     if pending:
-        what = f"to set up the state of {_partitions(pending, image)}"
-        yield Waiting("the share coordinator", what)
-    for member_id in sorted(group.members):
-        member = group.members[member_id]
-        if member.epoch < group.assignment_epoch:
-            what = f"to ask for its assignment of epoch {group.assignment_epoch}"
-            since = notes.moved_at(group.group_id, member_id)
-            yield Waiting(_words(member_id, member), what, since)
+        words = _partitions(nsmallest(_NAMED_MAX, pending), len(pending), image)
+        yield Waiting("the share coordinator", f"to set up the state of {words}")
+    epoch = group.assignment_epoch
+    first, count = _first(group.members, lambda member: member.epoch < epoch)
+    what = f"to ask for its assignment of epoch {epoch}"
+    for member_id, member in first:
+        since = notes.moved_at(group.group_id, member_id)
+        yield Waiting(_words(member_id, member), what, since)
+    yield from _others(count, f"to ask for their assignment of epoch {epoch}")
 
 
 def streams_waits(group: Any, notes: RecentEvents) -> Iterator[Waiting]:  # noqa: ANN401
@@ -161,29 +211,29 @@ def streams_waits(group: Any, notes: RecentEvents) -> Iterator[Waiting]:  # noqa
     """
     if group.state_name() == "NotReady":
         yield Waiting("the topics of its topology", "to be there as it needs them")
-    for member_id in sorted(group.members):
-        member = group.members[member_id]
+    first, count = _first(group.members, lambda member: _is_behind(member, group.assignment_epoch))
+    for member_id, member in first:
         since = notes.moved_at(group.group_id, member_id)
         if member.state == MemberState.UNREVOKED:
             yield Waiting(_words(member_id, member), "to give up tasks", since)
-        elif member.state == MemberState.STABLE and member.epoch < group.assignment_epoch:
+        else:
             what = f"to ask for its tasks of epoch {group.assignment_epoch}"
             yield Waiting(_words(member_id, member), what, since)
+    yield from _others(count, "to give up tasks or to ask for theirs")
 
 
 def _words(member_id: str, member: MemberInfo) -> str:
-    return f"member {member_words(member_id, member.client_id, member.client_host)}"
+    return f"member {_bounded(member_words(member_id, member.client_id, member.client_host))}"
 
 
-def _partitions(places: Iterable[tuple[Uuid, int]], image: Image) -> str:
-    """Return partitions by name; those of deleted topics have none."""
+def _partitions(first: Sequence[tuple[Uuid, int]], count: int, image: Image) -> str:
+    """Return the first of ``count`` partitions by name; those of deleted topics have none."""
     topics = image.topics.by_id
     names = [
         f"{topics[topic_id].name if topic_id in topics else 'a deleted topic'}-{index}"
-        for topic_id, index in places
+        for topic_id, index in first
     ]
-    rest = len(names) - _NAMED_MAX
-    return ", ".join(names[:_NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(names) + (f" and {count - len(names)} more" if count > len(names) else "")
 
 
 # -- words ---------------------------------------------------------------------------------

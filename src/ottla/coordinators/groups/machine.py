@@ -25,7 +25,7 @@ from ottla.coordinators.decision import (
 )
 from ottla.coordinators.groups.classic.group import ClassicGroup, ClassicState
 from ottla.coordinators.groups.classic.join import Joining, join
-from ottla.coordinators.groups.classic.membership import on_session_timeout
+from ottla.coordinators.groups.classic.member_requests import on_session_timeout
 from ottla.coordinators.groups.classic.rebalance import (
     JOIN,
     SESSION,

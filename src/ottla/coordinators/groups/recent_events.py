@@ -20,6 +20,8 @@ from ottla.protocol.types import NO_TIMESTAMP, Millis
 
 EVENTS_MAX: Final = 24
 GROUPS_MAX: Final = 10_000
+TEXT_LENGTH_MAX: Final = 500
+"""Characters of an event: subscriptions and names of clients may have a megabyte."""
 
 
 class EventKind(enum.Enum):
@@ -42,7 +44,9 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def noted(notes: tuple[Note, ...], note: Note) -> tuple[Note, ...]:
-    """Return the events with one more, within the bound."""
+    """Return the events with one more, within the bounds."""
+    if len(note.text) > TEXT_LENGTH_MAX:
+        note = Note(note.at, note.kind, note.text[:TEXT_LENGTH_MAX] + "...")
     return (*notes, note)[-EVENTS_MAX:]
 
 

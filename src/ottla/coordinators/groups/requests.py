@@ -5,10 +5,11 @@ that kind has a handler for classic members.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from ottla.coordinators.decision import Decision, ReplyFuture, TimerChange
 from ottla.coordinators.groups.classic.group import ClassicGroup
-from ottla.coordinators.groups.classic.membership import heartbeat, leave, note_commit, sync
+from ottla.coordinators.groups.classic.member_requests import heartbeat, leave, note_commit, sync
 from ottla.coordinators.groups.classic.rebalance import Effects, sync_refused
 from ottla.coordinators.groups.kind import Committer, Group
 from ottla.coordinators.groups.machine import GroupMachine, GroupsView
@@ -51,7 +52,10 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from ottla.protocol.records.writer import Producer
-from ottla.protocol.types import ZERO_UUID, Millis
+from ottla.protocol.types import Millis
+
+_STALE_EPOCH_SINCE: Final = 6
+"""The first version of TxnOffsetCommit whose clients know STALE_MEMBER_EPOCH (KIP-1319)."""
 
 # -- the classic protocol --------------------------------------------------------------
 
@@ -171,15 +175,15 @@ def decide_txn_offset_commit(
     committer = Committer(
         request.member_id,
         request.group_instance_id,
-        request.generation_id,
+        request.generation_id_or_member_epoch,
         is_transactional=True,
         version=version,
     )
-    asked = ((t.name, ZERO_UUID, each) for t in request.topics for each in t.partitions)
+    asked = ((t.name, t.topic_id, each) for t in request.topics for each in t.partitions)
     check = check_commit(machine.groups.get(request.group_id), committer)
     code = commit_objection(check, asked, machine.settings.offset_metadata_max_bytes)
     if code is not ErrorCode.NONE:
-        is_stale = code is ErrorCode.STALE_MEMBER_EPOCH
+        is_stale = code is ErrorCode.STALE_MEMBER_EPOCH and version < _STALE_EPOCH_SINCE
         response = ErrorCode.ILLEGAL_GENERATION if is_stale else code
         return Decision(reply=txn_commit_refused(request, response))
     commit = commit_transactional(request, machine.settings)
@@ -194,6 +198,7 @@ def txn_commit_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnO
         topics=[
             TxnOffsetCommitResponseTopic(
                 topic.name,
+                topic.topic_id,
                 [
                     TxnOffsetCommitResponsePartition(each.partition_index, code)
                     for each in topic.partitions

@@ -33,7 +33,7 @@ class ShareCoordinator(msgspec.Struct, frozen=True):
 
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> ErrorCode:
         """Initialize a share partition, or reset it."""
-        code: ErrorCode = await self.runtime.write_and_wait(
+        code: ErrorCode = await self.runtime.write(
             key.coordinator_key(),
             lambda machine, now: decide_initialize(machine, key, state_epoch, start_offset, now),
         )
@@ -41,28 +41,28 @@ class ShareCoordinator(msgspec.Struct, frozen=True):
 
     async def read(self, key: ShareKey, leader_epoch: int) -> StateResult:
         """Return the state to a new leader."""
-        found: StateResult = await self.runtime.write_and_wait(
+        found: StateResult = await self.runtime.write(
             key.coordinator_key(), lambda machine, now: decide_read(machine, key, leader_epoch, now)
         )
         return found
 
     async def write(self, key: ShareKey, write: StateWrite) -> ErrorCode:
         """Store a change."""
-        code: ErrorCode = await self.runtime.write_and_wait(
+        code: ErrorCode = await self.runtime.write(
             key.coordinator_key(), lambda machine, now: decide_write(machine, key, write, now)
         )
         return code
 
     async def delete(self, key: ShareKey) -> ErrorCode:
         """Delete the state of a share partition."""
-        code: ErrorCode = await self.runtime.write_and_wait(
+        code: ErrorCode = await self.runtime.write(
             key.coordinator_key(), lambda machine, now: decide_delete(machine, key)
         )
         return code
 
     async def summary(self, key: ShareKey) -> StateResult:
         """Return the summary of a share partition's state."""
-        found: StateResult = await self.runtime.write_and_wait(
+        found: StateResult = await self.runtime.write(
             key.coordinator_key(), lambda machine, now: decide_summary(machine, key)
         )
         return found

@@ -6,7 +6,7 @@ coordinator, whose state they change.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,9 +22,11 @@ from ottla.protocol.faults import (
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import Offset, TopicPartition
-from ottla.replication.appending import ALL
 from ottla.replication.hosted_partitions import Partitions
+from ottla.replication.leading.appending import ALL
+from ottla.replication.leading.waiters import Unsubscribe
 from ottla.replication.partition import Partition
+from ottla.runtime.pending import Pending
 from ottla.runtime.ports import Clock
 
 Codes: TypeAlias = dict[TopicPartition, ErrorCode]
@@ -38,10 +40,7 @@ class Ending(NamedTuple):
     version: int = 0
 
 
-Written: TypeAlias = "asyncio.Future[Any] | None"
-"""A future that completes when a marker is committed; None if it is."""
-
-EndGroupTransaction: TypeAlias = Callable[[int, Ending], Written]
+EndGroupTransaction: TypeAlias = Callable[[int, Ending], Pending[None]]
 """Ends a transaction in a partition of ``__consumer_offsets``; raises faults of a coordinator."""
 
 
@@ -56,23 +55,16 @@ class MarkerWriter(msgspec.Struct, frozen=True):
     async def write(self, ending: Ending, places: Iterable[TopicPartition]) -> Codes:
         """Append to each partition; return the code of each once it is known."""
         codes: Codes = {}
-        waiting: dict[TopicPartition, asyncio.Future[Any]] = {}
+        written: dict[TopicPartition, Pending[None]] = {}
         for place in places:
             try:
-                done = self._begin(ending, place)
+                written[place] = self._begin(ending, place)
             except Fault as fault:
                 codes[place] = _code(fault)
-            else:
-                if done is None:
-                    codes[place] = ErrorCode.NONE
-                else:
-                    waiting[place] = done
-        if waiting:
-            codes |= await self._settle(waiting)
-        return codes
+        return codes | await self._settle(written)
 
-    def _begin(self, ending: Ending, place: TopicPartition) -> Written:
-        """Append one marker; return None, or a future that completes when it is committed."""
+    def _begin(self, ending: Ending, place: TopicPartition) -> Pending[None]:
+        """Append one marker; the result comes when it is committed."""
         if place.topic == CONSUMER_OFFSETS:
             return self.end_group_transaction(place.partition, ending)
         partition = self.partitions.get(*place)
@@ -90,39 +82,36 @@ class MarkerWriter(msgspec.Struct, frozen=True):
         )
         return _replicated(partition, Offset(appended.last_offset + 1))
 
-    async def _settle(self, waiting: "dict[TopicPartition, asyncio.Future[Any]]") -> Codes:
+    async def _settle(self, written: dict[TopicPartition, Pending[None]]) -> Codes:
         """Wait for all; one that takes too long gets a timeout, and may still be written."""
-        await asyncio.wait(waiting.values(), timeout=self.timeout_ms / 1000)
         codes: Codes = {}
-        for place, future in waiting.items():
-            if not future.done():
-                future.cancel()
+        deadline = asyncio.get_running_loop().time() + self.timeout_ms / 1000
+        for place, committed in written.items():
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await committed
+            except TimeoutError:
                 codes[place] = ErrorCode.REQUEST_TIMED_OUT
-                continue
-            error = future.exception()
-            if error is not None and not isinstance(error, Fault):
-                raise error
-            codes[place] = ErrorCode.NONE if error is None else _code(error)
+            except Fault as fault:
+                codes[place] = _code(fault)
+            else:
+                codes[place] = ErrorCode.NONE
         return codes
 
 
-def _replicated(partition: Partition, end: Offset) -> Written:
-    """Return a future for the replication, None if it is replicated already."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+def _replicated(partition: Partition, end: Offset) -> Pending[None]:
+    """Return a reply that comes when the marker is replicated."""
+    replicated: Pending[None] = Pending(lambda: unsubscribe())
 
     def done(fault: Fault | None) -> None:
-        if future.done():
-            return
         if fault is None:
-            future.set_result(None)
+            replicated.answer(None)
         else:
-            future.set_exception(fault)
+            replicated.fail(fault)
 
+    unsubscribe: Unsubscribe = lambda: None  # noqa: E731 - it may be called within the next call
     unsubscribe = partition.when_replicated(end, done)
-    if future.done() and future.exception() is None:
-        return None
-    future.add_done_callback(lambda _: unsubscribe())
-    return future
+    return replicated
 
 
 def _code(fault: Fault) -> ErrorCode:

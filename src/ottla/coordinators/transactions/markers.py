@@ -17,7 +17,6 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from ottla.coordinators.reply_future import AsyncReplyFuture
 from ottla.coordinators.runtime import CoordinatorRuntime
 from ottla.coordinators.transactions.machine import TransactionMachine, TransactionsView
 from ottla.coordinators.transactions.marker_writer import Codes, Ending
@@ -176,13 +175,9 @@ class Markers:
         return left
 
     async def _complete(self, work: _Work) -> None:
-        future = AsyncReplyFuture()
-        self._runtime.shard(work.index).submit(
-            lambda machine, now: decide_complete(machine, work.ended, now), future
+        await self._runtime.submit(
+            work.index, lambda machine, now, _: decide_complete(machine, work.ended, now)
         )
-        outcome = future.outcome()
-        if isinstance(outcome, asyncio.Future):
-            await outcome
 
 
 def _is_done(place: TopicPartition, codes: Codes) -> bool:

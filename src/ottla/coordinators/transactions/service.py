@@ -58,7 +58,7 @@ class TransactionCoordinator(msgspec.Struct, frozen=True):
             ) -> Decision:
                 return decide(machine, given, now)
 
-            reply = await self.runtime.write_and_wait(transactional_id, decided)
+            reply = await self.runtime.write(transactional_id, decided)
             if reply is not NEEDS_PRODUCER_ID:
                 return reply
             fresh = await self.ids.next()

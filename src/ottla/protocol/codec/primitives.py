@@ -21,6 +21,9 @@ from ottla.protocol.types import Buffer
 STRING_LENGTH_MAX: Final = 0x7FFF
 """Bytes of a string, in the compact form too: Kafka's own limit on both sides."""
 
+ARRAY_LENGTH_MAX: Final = 1_000_000
+"""Elements of one array: Kafka's own limit since 4.4."""
+
 TAGS_MAX: Final = 1000
 """Tagged fields of one struct: far above any schema, and a limit for untrusted input."""
 
@@ -112,6 +115,13 @@ def refuse_length(field: str, length: int, remaining: int) -> NoReturn:
     if length == -1:
         raise ProtocolFault(f"{field}: null")
     raise ProtocolFault(f"{field}: length {length} where {remaining} bytes remain")
+
+
+def refuse_count(field: str, count: int, remaining: int) -> NoReturn:
+    """Raise for an array with more elements than are allowed, or than the buffer can hold."""
+    if count > ARRAY_LENGTH_MAX and count <= remaining:
+        raise ProtocolFault(f"{field}: length {count} where {ARRAY_LENGTH_MAX} are allowed")
+    refuse_length(field, count, remaining)
 
 
 def refuse_tag(field: str, position: int, stop: int) -> NoReturn:

@@ -34,7 +34,7 @@ _HELPERS = {
     name: getattr(primitives, name)
     for name in (
         *("read_uvarint", "read_long_string_length", "read_tag", "read_tag_count"),
-        *("skip_tags", "refuse_length", "refuse_tag"),
+        *("skip_tags", "refuse_count", "refuse_length", "refuse_tag"),
     )
 }
 
@@ -235,8 +235,9 @@ class _ReaderWriter:
         # An element of zero bytes counts as one byte, or 2^31 of them would be allowed.
         least = max(1, size_min(element, self._version, part.is_compact))
         scaled = count if least == 1 else f"{count} * {least}"
-        with self.source.block(f"if {count} < 0 or {scaled} > end - position:"):
-            self.source.line(f"refuse_length({self._where(path)}, {count}, end - position)")
+        allowed = f"0 <= {count} <= {primitives.ARRAY_LENGTH_MAX}"
+        with self.source.block(f"if not {allowed} or {scaled} > end - position:"):
+            self.source.line(f"refuse_count({self._where(path)}, {count}, end - position)")
         if element.kind is Kind.UUID:
             piece = "bytes(buffer[at:at + 16])" if self._is_view else "buffer[at:at + 16]"
             stop = f"position + {count} * 16"

@@ -100,6 +100,22 @@ class RegisterBrokerRecord(Message):
     )
 
 
+class UnregisterControllerRecord(Message):
+    """A controller was unregistered (KIP-1312).
+
+    Version 0, flexible from 0.
+    """
+
+    controller_id: int = 0
+
+    SCHEMA: ClassVar[Schema] = Schema(
+        versions=(0, 0),
+        flexible=0,
+        api_key=29,
+        fields=(Field("controller_id", INT32, (0, 0)),),
+    )
+
+
 class UnregisterBrokerRecord(Message):
     """A broker was unregistered.
 

@@ -17,6 +17,7 @@ from ottla.protocol.internal.metadata_cluster import (
     RegisterControllerRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     ZkMigrationStateRecord,
 )
 from ottla.protocol.internal.metadata_security import (
@@ -73,6 +74,7 @@ METADATA_RECORDS: Mapping[int, type[Message]] = MappingProxyType(
         26: RemoveDelegationTokenRecord,
         27: RegisterControllerRecord,
         28: ClearElrRecord,
+        29: UnregisterControllerRecord,
     }
 )
 

@@ -7,7 +7,7 @@ can still be replaced by another leader.
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Millis, Offset
-from ottla.raft.core import changes
+from ottla.raft.core import voter_changes
 from ottla.raft.core.effects import RefuseProposal
 from ottla.raft.core.elections import check_leader, is_own_cluster
 from ottla.raft.core.events import Propose
@@ -178,7 +178,7 @@ def advance(quorum: Quorum) -> None:
     committed = role.progress.committed()
     if committed > role.start_offset and quorum.raise_high_watermark(committed):
         role.has_committed = True
-        changes.on_committed(quorum, role)
+        voter_changes.on_committed(quorum, role)
 
 
 # -- time --------------------------------------------------------------------
@@ -199,7 +199,7 @@ def on_time(quorum: Quorum) -> None:
     if deadline is not None and deadline <= quorum.now:
         quorum.become_resigned()
         return
-    changes.on_time(quorum, role)
+    voter_changes.on_time(quorum, role)
     role.progress.drop_idle_observers(quorum.now)
 
 

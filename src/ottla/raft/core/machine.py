@@ -14,7 +14,7 @@ from typing import assert_never
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
-from ottla.raft.core import changes, elections, following, leading
+from ottla.raft.core import elections, following, leading, voter_changes
 from ottla.raft.core.effects import Effect, PersistElection, SetTimer, ShutdownReady
 from ottla.raft.core.events import (
     Event,
@@ -33,7 +33,6 @@ from ottla.raft.core.events import (
     UpgradeKRaftVersion,
 )
 from ottla.raft.core.log_view import LogView
-from ottla.raft.core.membership import Membership
 from ottla.raft.core.messages import (
     AddVoterRequest,
     ApiVersionsReply,
@@ -63,6 +62,7 @@ from ottla.raft.core.roles import (
     Unattached,
 )
 from ottla.raft.core.view import QuorumView, describe
+from ottla.raft.core.voter_history import Membership
 from ottla.raft.core.voters import Endpoints, VoterSet
 
 
@@ -133,7 +133,7 @@ class RaftCore:
             case Unanswered():
                 if (sent := quorum.outstanding.take(event.ticket)) is not None:
                     quorum.outstanding.pause(sent.to, quorum.now)
-                    changes.on_unanswered(quorum, sent)
+                    voter_changes.on_unanswered(quorum, sent)
                     following.on_unanswered(quorum, sent, is_refused=event.is_refused)
             case Flushed():
                 if quorum.flushed(event.ticket):
@@ -151,7 +151,7 @@ class RaftCore:
                 if isinstance(quorum.role, Leader) and event.epoch == quorum.epoch:
                     quorum.become_resigned()
             case UpgradeKRaftVersion():
-                changes.on_upgrade(quorum, event)
+                voter_changes.on_upgrade(quorum, event)
             case Shutdown():
                 quorum.is_stopping = True
                 if isinstance(quorum.role, Leader):
@@ -201,7 +201,7 @@ class RaftCore:
             case FetchSnapshotRequest() as request:
                 leading.on_fetch_snapshot(quorum, token, request)
             case AddVoterRequest() | RemoveVoterRequest() | UpdateVoterRequest() as request:
-                changes.on_change(quorum, token, request)
+                voter_changes.on_change(quorum, token, request)
             case ApiVersionsRequest():
                 versions = quorum.settings.kraft_versions
                 quorum.answer(token, ApiVersionsReply(ErrorCode.NONE, versions))
@@ -227,7 +227,7 @@ class RaftCore:
             case UpdateVoterRequest(), VoterChangeReply() as reply:
                 following.on_update_reply(quorum, sent, reply)
             case ApiVersionsRequest(), ApiVersionsReply() as reply:
-                changes.on_api_versions_reply(quorum, sent, reply)
+                voter_changes.on_api_versions_reply(quorum, sent, reply)
             case _:
                 raise AssertionError(f"{event.reply} does not answer {sent.request}")
 
@@ -236,7 +236,7 @@ class RaftCore:
     def _act_on_time(self) -> None:
         quorum = self._quorum
         for late in quorum.outstanding.expire(quorum.now):
-            changes.on_unanswered(quorum, late)
+            voter_changes.on_unanswered(quorum, late)
         leading.on_time(quorum)
         following.on_time(quorum)
         elections.on_time(quorum)

@@ -29,7 +29,6 @@ from ottla.raft.core.effects import (
 )
 from ottla.raft.core.epochs import next_epoch
 from ottla.raft.core.log_view import LogPosition, LogView
-from ottla.raft.core.membership import BEFORE_LOG, Membership
 from ottla.raft.core.messages import (
     Batches,
     FetchReply,
@@ -53,6 +52,7 @@ from ottla.raft.core.roles import (
     Resigned,
     Unattached,
 )
+from ottla.raft.core.voter_history import BEFORE_LOG, Membership
 from ottla.raft.core.voters import Endpoint, Endpoints, ReplicaKey, VoterSet
 
 

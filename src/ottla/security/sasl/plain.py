@@ -40,7 +40,7 @@ class PlainExchange:
         # The comparison runs for unknown users too, so that both cases take the same time.
         matches = hmac.compare_digest((expected or "").encode(), password.encode())
         if expected is None or not matches:
-            return Rejection(f"wrong user name or password for {user!r}", FAILED)
+            return Rejection(f"wrong user name or password for {user[:100]!r}", FAILED)
         if authorization_id not in ("", user):
             message = (
                 "Authentication failed: Client requested an authorization id that is different "

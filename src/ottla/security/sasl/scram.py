@@ -187,7 +187,9 @@ class ScramExchange:
         account = self._lookup(user, is_token)
         keys = self._decoy(user) if account is None else account.keys
         if keys.iterations < ITERATIONS_MIN:
-            return Rejection(f"credential of {user!r} has {keys.iterations} iterations", FAILED)
+            return Rejection(
+                f"credential of {user[:100]!r} has {keys.iterations} iterations", FAILED
+            )
         nonce = found["nonce"] + self._nonce
         salt = base64.b64encode(keys.salt).decode()
         first = f"r={nonce},s={salt},i={keys.iterations}"

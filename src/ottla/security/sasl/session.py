@@ -6,9 +6,17 @@
 
 A failed login is answered and then the connection closes. A session ends ``max_reauth_ms`` after
 the login, or with the credential if that is sooner; a login again must be by the same mechanism
-and yield the same principal.
+and yield the same principal. Requests out of order are answered as by Kafka, byte for byte:
+
+    between SaslHandshake and the last SaslAuthenticate   any other: ILLEGAL_SASL_STATE, and closes
+    SaslAuthenticate before SaslHandshake                 no reply, closes
+    SaslAuthenticate after the login                      ILLEGAL_SASL_STATE
+    SaslHandshake again within a second of the last again, or in a session without an end: the same
+    SaslHandshake again with another mechanism            accepted; the next request closes
+    SaslHandshake again with one that is not enabled      no reply, closes
 """
 
+import enum
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -26,6 +34,20 @@ from ottla.security.sasl.exchange import Exchange, Login, Mechanisms, Rejection,
 
 REAUTHENTICATION_PAUSE_MS: Final = 1000
 """The least time between two logins on one connection; an earlier attempt is refused."""
+
+
+class SaslState(enum.Enum):
+    """How far the conversation is."""
+
+    NEW = "no login yet, and none under way"
+    UNDER_WAY = "a handshake was answered, and its login has not ended"
+    DOOMED = "a login again by another mechanism: its first token closes"
+    LOGGED_IN = "the session is in force"
+    EXPIRED = "the session has ended: only a new login may be served"
+
+
+# A name of the module: CPython 3.11 looks up a member of an enum class in Python code.
+_LOGGED_IN: Final = SaslState.LOGGED_IN
 
 
 class SaslReply(msgspec.Struct, frozen=True):
@@ -49,7 +71,7 @@ class SaslSession:
         self._max_reauth_ms = max_reauth_ms
         self._exchange: Exchange | None = None
         self._mechanism = ""
-        self._began_at: Millis | None = None
+        self._renewed_at: Millis | None = None
         self._refusal: str | None = None
         self._login_mechanism = ""
         self.login: Login | None = None
@@ -77,21 +99,31 @@ class SaslSession:
         """Whether a handshake was answered and its login has not ended yet."""
         return self._exchange is not None or self._refusal is not None
 
+    @property
+    def state(self) -> SaslState:
+        """How far the conversation is."""
+        if self._refusal is not None:
+            return SaslState.DOOMED
+        if self._exchange is not None:
+            return SaslState.UNDER_WAY
+        if self.login is None:
+            return SaslState.NEW
+        return SaslState.EXPIRED if self.is_expired else _LOGGED_IN
+
     def handshake(self, request: SaslHandshakeRequest, version: int) -> SaslReply:
-        """Choose the mechanism and begin a login."""
+        """Choose the mechanism and begin a login; none is under way."""
+        assert not self.is_under_way, "refused before: it is out of order"
         offered = list(self._mechanisms)
-        if self.is_under_way or self._is_too_soon():
-            code = ErrorCode.ILLEGAL_SASL_STATE
-            shown = offered if self.login is None else []
-            return SaslReply(SaslHandshakeResponse(code, shown), close=self.login is None)
+        if self.login is not None and not self._may_renew():
+            return SaslReply(SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE))
         make = self._mechanisms.get(request.mechanism)
         if make is None:
-            return SaslReply(
-                SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered),
-                close=True,
-                failure=f"SASL mechanism {request.mechanism[:100]!r} is not enabled",
-            )
-        self._began_at = self._clock.monotonic()
+            code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            body = SaslHandshakeResponse(code, offered) if self.login is None else b""
+            failure = f"SASL mechanism {request.mechanism[:100]!r} is not enabled"
+            return SaslReply(body, close=True, failure=failure)
+        if self.login is not None:
+            self._renewed_at = self._clock.monotonic()
         self._mechanism = request.mechanism
         self.expects_bare_token = version == 0
         if self.login is not None and request.mechanism != self._login_mechanism:
@@ -107,28 +139,29 @@ class SaslSession:
         self, request: SaslAuthenticateRequest, version: int
     ) -> SaslReply | Awaitable[SaslReply]:
         """Take a token of the login under way."""
-        if not self.is_under_way or self.expects_bare_token:
-            code = ErrorCode.ILLEGAL_SASL_STATE
-            message = "SaslAuthenticate request received without a preceding SaslHandshake"
-            body = SaslAuthenticateResponse(code, message, b"")
-            return SaslReply(body, close=self.login is None, failure=message)
+        if not self.is_under_way:
+            assert self.login is not None, "not admitted before: it is out of order"
+            message = "SaslAuthenticate request received after successful authentication"
+            return SaslReply(SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, message, b""))
         return self._advance(bytes(request.auth_bytes), self._replied)
 
     def bare_token(self, token: bytes) -> SaslReply | Awaitable[SaslReply]:
         """Take a token that is a frame of its own."""
         return self._advance(token, self._bare)
 
-    def _is_too_soon(self) -> bool:
-        if self.login is None or self._began_at is None:
+    def _may_renew(self) -> bool:
+        """Whether the client may log in again: its session ends, and it has not just begun to."""
+        if self.ends_at is None:
             return False
-        return self._clock.monotonic() - self._began_at < REAUTHENTICATION_PAUSE_MS
+        last = self._renewed_at
+        return last is None or self._clock.monotonic() - last >= REAUTHENTICATION_PAUSE_MS
 
     def _advance(
         self, token: bytes, reply: Callable[[Step], SaslReply]
     ) -> SaslReply | Awaitable[SaslReply]:
         if self._exchange is None:
             assert self._refusal is not None, "a login is under way"
-            return reply(self._settle(Rejection(self._refusal, self._refusal)))
+            return SaslReply(b"", close=True, failure=self._refusal)
         step = self._exchange.step(token)
         if isinstance(step, Awaitable):
             return _then(step, lambda found: reply(self._settle(found)))
@@ -145,9 +178,10 @@ class SaslSession:
 
     def _accept(self, login: Login) -> Step:
         if self.login is not None and login.principal != self.login.principal:
+            old, new = self.login.principal, login.principal
             message = (
                 "Cannot change principals during re-authentication from "
-                f"{self.login.principal} to {login.principal}"
+                f"{old.type}.{old.name}: {new.type}.{new.name}"
             )
             return Rejection(message, message)
         lifetime = self._lifetime_ms(login)
@@ -166,17 +200,18 @@ class SaslSession:
 
     def _replied(self, step: Step) -> SaslReply:
         if isinstance(step, Rejection):
+            login = "authentication" if self.login is None else "re-authentication"
             message = step.message or (
-                "Authentication failed during authentication due to invalid credentials with "
+                f"Authentication failed during {login} due to invalid credentials with "
                 f"SASL mechanism {self._mechanism}"
             )
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
             body = SaslAuthenticateResponse(code, message, b"")
             return SaslReply(body, close=True, failure=step.reason)
         if not isinstance(step, Login):
-            return SaslReply(SaslAuthenticateResponse(ErrorCode.NONE, None, step.token))
+            return SaslReply(SaslAuthenticateResponse(ErrorCode.NONE, "", step.token))
         lifetime = 0 if self.ends_at is None else self.ends_at - self._clock.monotonic()
-        body = SaslAuthenticateResponse(ErrorCode.NONE, None, step.token, lifetime)
+        body = SaslAuthenticateResponse(ErrorCode.NONE, "", step.token, lifetime)
         return SaslReply(body, login=step)
 
     def _bare(self, step: Step) -> SaslReply:

@@ -18,6 +18,7 @@ from ottla.coordinators.groups.consumer.group import ConsumerGroup
 from ottla.coordinators.groups.consumer.leaving import leave
 from ottla.coordinators.groups.consumer.member import ConsumerMember
 from ottla.coordinators.groups.consumer.migration import open_group
+from ottla.coordinators.groups.consumer.regex import Matches
 from ottla.coordinators.groups.consumer.subscription import (
     drop_unused_expressions,
     is_resolved_later,
@@ -48,13 +49,17 @@ _CLIENT_MAKES_ID_SINCE = 1
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
-    """A heartbeat and its sender. ``fresh_id`` is for a member without an id."""
+    """A heartbeat and its sender. ``fresh_id`` is for a member without an id.
+
+    ``matches`` is what expressions were found to match after `MatchingTakesLong`.
+    """
 
     request: ConsumerGroupHeartbeatRequest
     client_id: str
     client_host: str
     fresh_id: str
     may_see: Callable[[str], bool]
+    matches: Matches = msgspec.field(default_factory=Matches)
 
 
 def check_heartbeat(
@@ -149,7 +154,8 @@ def _advance(
     if has_other_regex:
         drop_unused_expressions(draft)
     if draft.group.expressions and not is_put_off:
-        is_changed = resolve_expressions(context, draft, heartbeat.may_see, now) or is_changed
+        may_see, matches = heartbeat.may_see, heartbeat.matches
+        is_changed = resolve_expressions(context, draft, may_see, now, matches) or is_changed
     is_changed = is_changed or (has_other_regex and not is_put_off)
     raise_epoch_if_changed(context, draft, is_changed=is_changed)
     assign_if_due(context, draft, now, is_urgent=is_changed and not is_new)

@@ -8,7 +8,7 @@ from ottla.coordinators.groups.consumer.draft import ConsumerDraft
 from ottla.coordinators.groups.consumer.group import ResolvedRegex
 from ottla.coordinators.groups.consumer.member import ConsumerMember
 from ottla.coordinators.groups.consumer.records import regex_record
-from ottla.coordinators.groups.consumer.regex import check_expression, matching
+from ottla.coordinators.groups.consumer.regex import Matches, check_expression, matched
 from ottla.protocol.internal.consumer_group_records import ConsumerGroupRegularExpressionKey
 from ottla.protocol.internal.framing import CoordinatorRecord
 from ottla.protocol.types import Millis
@@ -57,12 +57,17 @@ def is_resolved_later(draft: ConsumerDraft, member: ConsumerMember) -> bool:
 
 
 def resolve_expressions(
-    context: ConsumerContext, draft: ConsumerDraft, may_see: Callable[[str], bool], now: Millis
+    context: ConsumerContext,
+    draft: ConsumerDraft,
+    may_see: Callable[[str], bool],
+    now: Millis,
+    matches: Matches,
 ) -> bool:
     """Match new expressions, or all of them if the set of topics has changed.
 
     Returns whether one of them matches other topics than before. ``may_see`` says which topics the
-    client may see. Raises `InvalidRegularExpression` for a new one that cannot be used.
+    client may see, ``matches`` what was found before. Raises `InvalidRegularExpression` for a new
+    one that cannot be used, and `MatchingTakesLong`.
     """
     group = draft.group
     if not group.expressions:
@@ -72,8 +77,9 @@ def resolve_expressions(
         check_expression(expression)
     stale = _stale(context, draft, now)
     is_changed = bool(fresh)
-    for expression in (*fresh, *stale):
-        topics = frozenset(filter(may_see, matching(expression, context.image().topics.ids)))
+    found = matched((*fresh, *stale), context.image().topics.ids, matches)
+    for expression, names in found.items():
+        topics = frozenset(filter(may_see, names))
         version = context.image().provenance.offset
         before = group.regexes.get(expression)
         is_changed = is_changed or before is None or before.topics != topics

@@ -46,6 +46,7 @@ from ottla.protocol.types import NO_TIMESTAMP, ZERO_UUID, Millis, Uuid
 # From this version on a commit to a missing group gets its own error; older clients only understand
 # an illegal generation.
 _GROUP_ID_NOT_FOUND_FROM = 9
+_TXN_GROUP_ID_NOT_FOUND_FROM = 6
 _NO_OFFSET = -1
 _MILLIS_MAX = (1 << 63) - 1
 
@@ -67,7 +68,8 @@ def check_commit(group: Group | None, committer: Committer) -> ErrorCode | Parti
         return group.check_offset_commit(committer)
     if committer.epoch < 0:
         return ErrorCode.NONE  # the first offset creates a simple group
-    if committer.is_transactional or committer.version < _GROUP_ID_NOT_FOUND_FROM:
+    since = _TXN_GROUP_ID_NOT_FOUND_FROM if committer.is_transactional else _GROUP_ID_NOT_FOUND_FROM
+    if committer.version < since:
         return ErrorCode.ILLEGAL_GENERATION
     return ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -142,11 +144,11 @@ def commit_transactional(request: TxnOffsetCommitRequest, settings: GroupSetting
         pairs = list(zip(partitions, codes, strict=True))
         kept = [each for each, code in pairs if not code]
         if kept:
-            taken.append(NewOffsets(topic.name, ZERO_UUID, kept))
+            taken.append(NewOffsets(topic.name, topic.topic_id, kept))
         replies = [
             TxnOffsetCommitResponsePartition(each.partition_index, code) for each, code in pairs
         ]
-        answered.append(TxnOffsetCommitResponseTopic(topic.name, replies))
+        answered.append(TxnOffsetCommitResponseTopic(topic.name, topic.topic_id, replies))
     return Commit(taken, NO_TIMESTAMP, TxnOffsetCommitResponse(topics=answered))
 
 

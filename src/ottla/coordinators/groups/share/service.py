@@ -92,7 +92,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
         return await self._with_initialized(request, client, result.response)
 
     async def _decide_heartbeat(self, heartbeat: Heartbeat) -> HeartbeatResult:
-        result: HeartbeatResult = await self.groups.runtime.write_and_wait(
+        result: HeartbeatResult = await self.groups.runtime.write(
             heartbeat.request.group_id,
             lambda machine, now: decide_share_heartbeat(
                 machine.kind(ShareKind).context, machine, heartbeat
@@ -113,7 +113,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
             place for place, code in zip(places, codes, strict=True) if code is ErrorCode.NONE
         )
         if done:
-            await self.groups.runtime.write_and_wait(
+            await self.groups.runtime.write(
                 group_id,
                 lambda machine, now: decide_initialized(
                     machine.kind(ShareKind).context, machine, group_id, done
@@ -203,7 +203,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
         )
         done = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
         if done:
-            await self.groups.runtime.write_and_wait(
+            await self.groups.runtime.write(
                 group_id,
                 lambda machine, now: decide_reset(
                     machine.kind(ShareKind).context, machine, group_id, done
@@ -244,7 +244,7 @@ class ShareGroups(msgspec.Struct, frozen=True):
         codes = await self._for_each(group_id, places, lambda key, place: self.keeper.delete(key))
         gone = frozenset(place for place, code in codes.items() if code is ErrorCode.NONE)
         if gone:
-            await self.groups.runtime.write_and_wait(
+            await self.groups.runtime.write(
                 group_id,
                 lambda machine, now: decide_uninitialized(
                     machine.kind(ShareKind).context, machine, group_id, gone

@@ -1,6 +1,7 @@
 """StreamsGroupDescribe, from the committed view."""
 
 from collections.abc import Callable
+from typing import Final
 
 from ottla.coordinators.groups.epoch_group.describe import describe_not_found
 from ottla.coordinators.groups.errors import InvalidTopology
@@ -23,6 +24,9 @@ from ottla.protocol.messages.streams_group_describe import (
     Topology,
 )
 
+STICKY: Final = "sticky"
+"""The assignor of streams groups: the only one."""
+
 
 def describe_streams_group(
     view: GroupsView, group_id: str, count_of: Callable[[str], int | None]
@@ -38,6 +42,7 @@ def describe_streams_group(
         assignment_epoch=group.assignment_epoch,
         topology=None if group.topology is None else _topology(group.topology, count_of),
         members=[_member(group, group.members[each]) for each in sorted(group.members)],
+        assignor_name=STICKY,
     )
 
 

@@ -379,12 +379,13 @@ def _may_miss_tasks(
 ) -> bool:
     """Whether the reply has the member's tasks although they are unchanged.
 
-    It has if the member joins or is one epoch behind, or if it sent all its fields, as after an
-    error, without the tasks that are assigned to it: it may have missed the reply with them.
+    It has if the member joins, as in Kafka; and if the member says that it runs others, with all
+    its fields or at the epoch before: it says so again because a reply with its tasks was lost.
     """
-    is_full = request.rebalance_timeout_ms != -1 and owned is not None
-    is_behind = request.member_epoch != member.epoch
-    return is_behind or request.member_epoch == JOIN_EPOCH or (is_full and owned != member.assigned)
+    if request.member_epoch == JOIN_EPOCH:
+        return True
+    is_retry = request.rebalance_timeout_ms != -1 or request.member_epoch != member.epoch
+    return is_retry and owned is not None and owned != member.assigned
 
 
 def _set_tasks(response: StreamsGroupHeartbeatResponse, member: StreamsMember) -> None:

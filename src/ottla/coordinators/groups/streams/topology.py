@@ -16,7 +16,7 @@ from ottla.coordinators.groups.errors import InvalidTopology
 from ottla.coordinators.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from ottla.protocol.internal import streams_group_records as records
 from ottla.protocol.messages import streams_group_heartbeat as messages
-from ottla.storage.partition_names import is_topic_name
+from ottla.storage.directory.partition_names import is_topic_name
 
 PROHIBITED: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
 """Kafka's internal topics, which no application may read or write."""

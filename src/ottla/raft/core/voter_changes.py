@@ -269,7 +269,8 @@ def _check_upgrade(quorum: Quorum, level: int) -> Refusal | None:
     now_at = quorum.membership.kraft_version
     if level < now_at or level > RECONFIGURATION_LEVEL:
         return Refusal(
-            ErrorCode.INVALID_UPDATE_VERSION, f"kraft.version {now_at} cannot be changed to {level}"
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"Invalid upgrade of kraft.version from version {now_at} to {level}",
         )
     unsupported = [
         voter.key.node_id
@@ -279,7 +280,8 @@ def _check_upgrade(quorum: Quorum, level: int) -> Refusal | None:
     if unsupported:
         return Refusal(
             ErrorCode.INVALID_UPDATE_VERSION,
-            f"voters {unsupported} have not announced support",
+            f"Invalid upgrade of kraft.version to {level} because not all of the voters support "
+            f"it: {unsupported}",
         )
     return _check_free(quorum, quorum.role)
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import Millis, NodeId, TopicIdPartition
 from ottla.runtime.ports import Random
-from ottla.storage.checkpoints import encode_epochs
-from ottla.storage.leader_epochs import EpochEntry
-from ottla.storage.log import Log
-from ottla.storage.segment import Segment
+from ottla.storage.directory.checkpoints import encode_epochs
+from ottla.storage.log.leader_epochs import EpochEntry
+from ottla.storage.log.log import Log
+from ottla.storage.log.segment import Segment
 from ottla.tiering.copy_plan import Candidate, segment_epochs
 from ottla.tiering.metadata_manager import RemoteLogMetadataManager, UpdateRejected
 from ottla.tiering.segment_metadata import (
