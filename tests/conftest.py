@@ -7,28 +7,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.spark_files import SPARK
 
 ROOT = Path(__file__).parents[1]
-# Tests that start Spark or use the session of their worker.
-SPARK = {
-    f"tests/pipeline/test_{name}.py"
-    for name in (
-        "catalog_tables",
-        "killed_driver",
-        "pipeline_checks",
-        "pipeline_run",
-        "sink_spark",
-        "source_spark",
-        "spark_security",
-        "tables_application",
-        "tables_command",
-        "tables_spark",
-        "tiered_backfill",
-    )
-}
-
 # ci is derandomised: the same commit gives the same result. dev and nightly explore.
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("quick", max_examples=10, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
     "ci", max_examples=50, deadline=None, derandomize=True, suppress_health_check=_SLOW

@@ -12,15 +12,28 @@ JARS = ROOT / "build" / "kafka"
 POM = ROOT / "tests" / "conformance" / "pom.xml"
 
 
+CLIENT_JARS = ROOT / "build" / "kafka-clients"
+CLIENT_POM = ROOT / "tests" / "conformance" / "clients-pom.xml"
+
+
+def client_classpath() -> str:
+    """Return the class path of the newest client; skip with a reason where it cannot be had."""
+    return _fetched(CLIENT_JARS, CLIENT_POM, "kafka-clients-*.jar")
+
+
 def classpath() -> str:
     """Return the class path; skip with a reason where Java, Maven or the jars are missing."""
+    return _fetched(JARS, POM, "kafka-streams-*.jar")
+
+
+def _fetched(jars: Path, pom: Path, pattern: str) -> str:
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed; Apache Kafka's own classes cannot run")
-    if not list(JARS.glob("kafka-streams-*.jar")):
-        command = ["mvn", "-q", "-B", "-f", str(POM)]
-        command += ["dependency:copy-dependencies", f"-DoutputDirectory={JARS}"]
+    if not list(jars.glob(pattern)):
+        command = ["mvn", "-q", "-B", "-f", str(pom)]
+        command += ["dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
         done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ))
         if done.returncode != 0:
             pytest.skip(f"Maven could not fetch Apache Kafka: {done.stdout[-300:]}")
-    return f"{JARS}/*"
+    return f"{jars}/*"

@@ -1,10 +1,11 @@
-"""The blocks of the README, in their order, for the tests that run them."""
+"""The blocks of the README and of docs/clients.md, in their order, for the tests that run them."""
 
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/clients.md")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
 
 
@@ -26,7 +27,8 @@ class Block(NamedTuple):
 
 
 def readme_blocks(root: Path = ROOT) -> list[Block]:
-    """Return every block of the README. Fails if one has a language that no test runs."""
-    found = [Block(*each) for each in _BLOCK.findall((root / "README.md").read_text())]
-    assert {each.language for each in found} <= {"sh", "python"}, "a block that no test runs"
-    return found
+    """Return every block of the pages. Fails if one has a language that no test runs."""
+    texts = [(root / page).read_text() for page in PAGES]
+    blocks = [Block(*match) for text in texts for match in _BLOCK.findall(text)]
+    assert {block.language for block in blocks} <= {"sh", "python"}, "a block that no test runs"
+    return blocks

@@ -22,7 +22,10 @@ OUTER_ROOMS = {
     "server",
     "observability",
     "node",
-    "pipeline",
+    "spark",
+    "tables",
+    "sql",
+    "registry",
     "cli",
     "testing",
 }
@@ -38,9 +41,11 @@ RULES = (
     "storage",
     "metadata",
     "raft/core",
+    "registry/rules",
     "controller",
     "coordinators/groups",
     "sharing",
+    "schemas",
     "testing/history",
 )
 SHELL_NAMES = ("service", "driver", "ports", "_loop", "_watch", "_polls", "_controller")

@@ -37,3 +37,15 @@ def test_avoided_words_do_not_come_back() -> None:
             if match := pattern.search(line.replace("_", " ")):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {match[0]}")
     assert found == [], "see docs/glossary.md for the word to use"
+
+
+def test_texts_add_an_extra_by_its_name() -> None:
+    """`pip install '.[sql]'` compiles a whole checkout again; docs/install.md says so."""
+    pages = [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    sources = ROOT.glob("src/**/*.py")
+    named = {
+        str(path.relative_to(ROOT))
+        for path in (*pages, *sources)
+        if "pip install '.[" in path.read_text()
+    }
+    assert named == {"docs/install.md"}

@@ -106,4 +106,14 @@ def test_adr_file_names_and_index_follow_the_titles() -> None:
         rows.append((number, page.name, title))
     index = (folder / "README.md").read_text()
     assert rows
-    assert re.findall(r"\| \[(\d{4})\]\((.+?)\) \| (.+) \|", index) == rows
+    # The index is grouped by subject; each decision stands in one group.
+    assert sorted(re.findall(r"\| \[(\d{4})\]\((.+?)\) \| (.+) \|", index)) == rows
+
+
+def test_index_of_the_documentation_lists_every_page() -> None:
+    docs = ROOT / "docs"
+    links = re.findall(r"^\| \[.+?\]\((.+?)\) \|", (docs / "README.md").read_text(), re.M)
+    assert [link for link in links if not (docs / link).exists()] == []
+    pages = {page.name for page in docs.glob("*.md")} - {"README.md"}
+    assert pages - set(links) == set()
+    assert len(links) == len(set(links)), "a page is listed twice"

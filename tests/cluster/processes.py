@@ -14,8 +14,8 @@ from tests.patience import SECONDS_MAX
 
 from ottla.client.connection import Connection
 from ottla.config.loading import load
-from ottla.node.format_plan import FormatOptions, Quorum, plan_format
-from ottla.node.formatting import FormatPlan, format_node
+from ottla.node.directories.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.directories.formatting import FormatPlan, format_node
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.describe_quorum import (

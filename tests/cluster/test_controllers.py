@@ -20,7 +20,7 @@ from tests.free_ports import free_ports
 from tests.seeds import seeds
 
 from ottla.client.connection import Connection
-from ottla.node.format_plan import Quorum
+from ottla.node.directories.format_plan import Quorum
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages import add_raft_voter, remove_raft_voter

@@ -23,8 +23,8 @@ from test_replication_in_process import (
 )
 
 from ottla.config.loading import Loaded
-from ottla.node.format_plan import FormatOptions, Quorum, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.directories.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.directories.formatting import format_node
 from ottla.node.handle import Node, start_node
 from ottla.node.ports import NodePorts
 from ottla.protocol.errors import ErrorCode

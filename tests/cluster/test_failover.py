@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from benchmarks.cluster import NODES, running, three_of
+from benchmarks.broker.three import NODES, running, three_of
 from benchmarks.failover import (
     BOTH,
     KINDS,

@@ -1,19 +1,35 @@
 """Files of one replica are lost: the others keep their records, and the replica gets them back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import wraps
 from pathlib import Path
 
 import pytest
 from test_damaged_replicas import COUNT, OFTEN, SELDOM, VALUE, ScrubbedCluster, fetch, scrubbed
-from test_replication_in_process import eventually, leader_of, produce, values
+from test_replication_in_process import ask, eventually, leader_of, produce, values
 
-from ottla.node.replica_manager import scrub_counts
+from ottla.node.broker.replica_manager import scrub_counts
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from ottla.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from ottla.protocol.records.reader import Record
+from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Offset
 from ottla.runtime.clock import SystemClock
-from ottla.storage.log_maintenance import delete_old_segments
+from ottla.storage.log.log_maintenance import delete_old_segments
+
+UNCLEAN = 1
 
 
 def on_a_loop(scenario: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -111,6 +127,62 @@ async def test_last_replica_in_sync_asks_the_others_before_it_leads(
         assert has_all(cluster, 2)
 
 
+def waiting_count(cluster: ScrubbedCluster, node_id: int) -> int:
+    broker = cluster.nodes[node_id]._parts.broker
+    return len(scrub_counts(broker.replica_manager).waiting_partitions)
+
+
+@asynccontextmanager
+async def two_replicas(root: Path) -> AsyncIterator[ScrubbedCluster]:
+    """A cluster whose controller, node 1, has no replica of the topic."""
+    cluster = ScrubbedCluster(root, *SELDOM)
+    try:
+        for node_id in (1, 2, 3):
+            await cluster.start(node_id)
+        topic = CreatableTopic("orders", -1, -1, [CreatableReplicaAssignment(0, [3, 2])])
+        reply = await ask(cluster.nodes[1], CreateTopicsRequest([topic], 10_000))
+        assert reply.topics[0].error_code == 0
+        await eventually(lambda: cluster.nodes[3].has_partition("orders", 0))
+        await eventually(lambda: cluster.partition(3).is_leader and cluster.isr() == {2, 3})
+        yield cluster
+    finally:
+        for node_id in sorted(cluster.nodes, reverse=True):
+            await cluster.stop(node_id)
+
+
+@on_a_loop
+async def test_last_replica_in_sync_without_its_end_waits_visibly_and_leads_alone_on_demand(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with two_replicas(tmp_path) as cluster:
+        await cluster.stop(2)
+        await eventually(lambda: cluster.isr() == {3})
+        partition = cluster.partition(3)
+        for _ in range(COUNT):
+            batch = build_batch([Record(Offset(0), SystemClock().now(), b"k", b"v")])
+            partition.append(batch, now=SystemClock().now())
+        await eventually(lambda: partition.log.high_watermark == COUNT)
+        directory = Path(partition.log.directory)
+        await cluster.stop(3)
+        DAMAGES["all segments removed"](directory)
+        await cluster.start(3)
+        await eventually(lambda: "this replica lost its records" in caplog.text)
+        assert waiting_count(cluster, 3) == 1
+        assert not cluster.partition(3).is_leader
+
+        wanted = [TopicPartitions("orders", [0])]
+        elected = await ask(cluster.nodes[1], ElectLeadersRequest(UNCLEAN, wanted))
+        (outcome,) = elected.replica_election_results[0].partition_result
+        assert outcome.error_code == ErrorCode.ELECTION_NOT_NEEDED
+
+        alone = ReassignableTopic("orders", [ReassignablePartition(0, [3])])
+        reply = await ask(cluster.nodes[1], AlterPartitionReassignmentsRequest(topics=[alone]))
+        assert reply.error_code == 0
+        await eventually(lambda: cluster.partition(3).is_leader)
+        assert waiting_count(cluster, 3) == 0
+        assert "records lost partition=orders-0 offsets=0 on" in caplog.text
+
+
 @pytest.mark.parametrize("damage", ["removed", "emptied", "cut"])
 @on_a_loop
 async def test_sealed_segment_lost_on_a_running_node_is_fetched_again(
@@ -127,6 +199,20 @@ async def test_sealed_segment_lost_on_a_running_node_is_fetched_again(
         await eventually(lambda: has_all(cluster, victim) and path.exists())
         await eventually(lambda: cluster.isr() == {1, 2, 3})
         good = cluster.files(leader_of(cluster))
+        assert b"".join(cluster.files(victim).values()) == b"".join(good.values())
+
+
+@on_a_loop
+async def test_sealed_segments_swapped_on_a_running_node_are_fetched_again(tmp_path: Path) -> None:
+    async with scrubbed(tmp_path, *OFTEN) as cluster:
+        victim = 3 if leader_of(cluster) != 3 else 2
+        good = cluster.files(victim)
+        first, second = [Path(each.path) for each in cluster.partition(victim).log.segments[1:3]]
+        swapped = second.read_bytes(), first.read_bytes()
+        first.write_bytes(swapped[0])
+        second.write_bytes(swapped[1])
+        await eventually(lambda: cluster.counts(victim).found > 0)
+        await eventually(lambda: cluster.isr() == {1, 2, 3} and has_all(cluster, victim))
         assert b"".join(cluster.files(victim).values()) == b"".join(good.values())
 
 

@@ -13,7 +13,7 @@ from ottla.node.ports import system_ports
 from ottla.protocol.faults import StorageFailed
 from ottla.runtime.ports import Committer, Syncable
 from ottla.server.listener import ServerSettings
-from ottla.storage.clean_shutdown import FILE_NAME
+from ottla.storage.directory.clean_shutdown import FILE_NAME
 
 DRAIN_S = ServerSettings().drain_ms / 1000
 

@@ -14,8 +14,8 @@ from ottla.client.connection import Connection
 from ottla.config.loading import Loaded, load
 from ottla.config.problems import ConfigError
 from ottla.metadata.features import supported_features
-from ottla.node.format_plan import FormatOptions, Quorum, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.directories.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.directories.formatting import format_node
 from ottla.node.handle import (
     Node,
     ShutdownTimeout,
@@ -45,8 +45,8 @@ from ottla.runtime.disk import RealDisk
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
-from ottla.storage.log_dir import DirectoryInUse
-from ottla.storage.meta_properties import NotFormatted
+from ottla.storage.directory.log_dir import DirectoryInUse
+from ottla.storage.directory.meta_properties import NotFormatted
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 

@@ -10,8 +10,8 @@ from tests.patience import SECONDS_MAX
 
 from ottla.client.connection import Connection
 from ottla.config.loading import Loaded, load
-from ottla.node.format_plan import FormatOptions, Quorum, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.directories.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.directories.formatting import format_node
 from ottla.node.handle import Node, start_node
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_topics import (

@@ -13,7 +13,7 @@ from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.cli.session import client_ports, parse_bootstrap
+from ottla.cli.connecting.session import client_ports, parse_bootstrap
 from ottla.client.admin import Change, Resource, alter_configs
 from ottla.client.admin_share import share_offsets
 from ottla.client.cluster import Cluster as Client

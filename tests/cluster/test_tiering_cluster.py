@@ -12,8 +12,8 @@ from ottla.client.cluster import ClientPorts, Cluster
 from ottla.client.consumer import ReaderOptions, open_reader
 from ottla.client.producer import open_producer
 from ottla.config.loading import Loaded, load
-from ottla.node.format_plan import FormatOptions, Quorum, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.directories.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.directories.formatting import format_node
 from ottla.node.handle import Node, start_node
 from ottla.protocol.messages.create_topics import (
     CreatableReplicaAssignment,

@@ -2,6 +2,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.util.HexFormat;
+import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.message.ApiMessageType;
 import org.apache.kafka.common.protocol.ApiMessage;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
@@ -23,7 +24,12 @@ public class MessageEcho {
     }
 
     private static String echo(String[] words) {
-        ApiMessageType type = ApiMessageType.fromApiKey(Short.parseShort(words[0]));
+        ApiMessageType type;
+        try {
+            type = ApiMessageType.fromApiKey(Short.parseShort(words[0]));
+        } catch (UnsupportedVersionException error) {
+            return "unknown";
+        }
         short version = Short.parseShort(words[2]);
         if (version < type.lowestSupportedVersion() || version > type.highestSupportedVersion(true)) {
             return "unknown";

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.free_ports import free_ports
+from tests.kafka_jars import client_classpath
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -136,6 +137,12 @@ group.initial.rebalance.delay.ms=0
             self.process.send_signal(sig)
             self.process.wait(SECONDS_MAX)
             self.process = None
+
+
+@pytest.fixture(scope="session")
+def kafka_clients() -> Kafka:
+    """The classes of the newest client of Kafka, which may be newer than its newest server."""
+    return Kafka(classpath=client_classpath())
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ottla.pipeline.runner import table_session
-from ottla.pipeline.table_job import TableJob, parse_job
-from ottla.pipeline.tables import run_table, session_settings
+from ottla.spark.runner import table_session
+from ottla.tables.job import TableJob, parse_job
+from ottla.tables.table_writer import run_table, session_settings
 
 SCHEMA = "id bigint, amount double"
 KEY = {"id": "cast(cast(key as string) as bigint)"}

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ottla.pipeline.table_job import TableJob, parse_job
+from ottla.tables.job import TableJob, parse_job
 
 COUNT = 3000
 BAD_EVERY = 100
@@ -75,7 +75,7 @@ class Jobs:
 
     def table(self, job: TableJob) -> dict[str, int]:
         """Write the topic to a table, and what is not JSON to the dead-letter topic."""
-        from ottla.pipeline.tables import run_table
+        from ottla.tables.table_writer import run_table
 
         run_table(self.spark, job)
         run_table(self.spark, job)
@@ -90,7 +90,7 @@ class Jobs:
 
     def refused_table(self, job: TableJob) -> str:
         """Return what a table job says behind Spark Connect."""
-        from ottla.pipeline.tables import run_table
+        from ottla.tables.table_writer import run_table
 
         try:
             run_table(self.spark, job)
@@ -125,8 +125,8 @@ def session(address: str, root: Path, job: TableJob) -> Iterator[SparkSession]:
         yield spark
         spark.stop()
         return
-    from ottla.pipeline.runner import table_session
-    from ottla.pipeline.tables import session_settings
+    from ottla.spark.runner import table_session
+    from ottla.tables.table_writer import session_settings
 
     settings = {
         "spark.sql.shuffle.partitions": "2",

@@ -62,7 +62,7 @@ def test_node_runs_from_a_clean_environment(
     programs = tmp_path / "venv" / "bin"
     run(programs / "python", "-m", "pip", "install", "-q", find(built))
     assert run(programs / "ottla", "--version").startswith("ottla ")
-    shown = "import ottla.storage.log_tail as module; print(module.__file__)"
+    shown = "import ottla.storage.log.log_tail as module; print(module.__file__)"
     assert run(programs / "python", "-c", shown).strip().endswith(".so" if is_compiled else ".py")
     port = free_ports(2)[0]
     up = (programs / "ottla", "up")

@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.committed_output import read_committed_output
 
 from conftest import Kafka
 from ottla.testing import Cluster, run_cluster
 from ottla.testing.history.check import check
-from ottla.testing.history.events import AnyEvent, Assign, Final, Isolation, Poll, read_lines
+from ottla.testing.history.events import AnyEvent, Poll, read_lines
 
 pytestmark = pytest.mark.jvm
 
@@ -138,42 +139,6 @@ def is_done(cluster: Cluster, count: int) -> bool:
         consumer.close()
 
 
-def read_output(cluster: Cluster) -> list[AnyEvent]:
-    """What a reader of committed records is given, from the beginning to the end."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": "reader",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    began = time.monotonic_ns()
-    committed = Isolation.READ_COMMITTED
-    names = [f"out-{index}" for index in range(PARTITIONS)]
-    events: list[AnyEvent] = [
-        Assign(time=began, process="reader", partition=name, position=0, isolation=committed)
-        for name in names
-    ]
-    consumer.assign([TopicPartition("out", index, 0) for index in range(PARTITIONS)])
-    left = set(range(PARTITIONS))
-    deadline = time.monotonic() + SECONDS_MAX
-    while left:
-        assert time.monotonic() < deadline, f"no end of {left}"
-        message = consumer.poll(1.0)
-        if message is None:
-            continue
-        if message.error() is not None:
-            left.discard(message.partition())  # the end of it
-            continue
-        record = (message.offset(), message.value().decode())
-        where, at = names[message.partition()], time.monotonic_ns()
-        events.append(Poll(time=at, process="reader", partition=where, records=(record,)))
-    consumer.close()
-    return [*events, *(Final(time=began, process="reader", partition=name) for name in names)]
-
-
 def kill_one_at_work(workers: Workers, before: dict[str, int]) -> str:
     """Kill a worker as soon as it has written history: it is in the middle of its work."""
     grown: list[str] = []
@@ -212,7 +177,7 @@ def test_java_does_its_work_exactly_once_while_it_and_a_broker_are_killed(
             fill(cluster, range(ROUNDS * RECORDS, count))
             until(lambda: is_done(cluster, count), workers.said)
             workers.check_alive()
-        events = [*workers.events(), *read_output(cluster)]
+        events = [*workers.events(), *read_committed_output(cluster.bootstrap, "out", PARTITIONS)]
     anomalies = check(events)
     assert not anomalies, anomalies[:5]
     # Each record of the input was done, and by one transaction only.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.api.record_validation import (
+from ottla.api.produce.record_validation import (
     RecordRules,
     RecordsRejected,
     TimestampsRejected,
@@ -25,8 +25,8 @@ from ottla.protocol.records.batch import Compression, patch_append_time, patch_c
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import Millis, Offset
-from ottla.storage.append import check_leader_batch
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.batch_checks import check_leader_batch
+from ottla.storage.log.log_config import LogConfig
 
 pytestmark = pytest.mark.jvm
 

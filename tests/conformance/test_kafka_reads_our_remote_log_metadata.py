@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicIdPartition, Uuid
-from ottla.storage.leader_epochs import EpochEntry
+from ottla.storage.log.leader_epochs import EpochEntry
 from ottla.tiering.metadata_records import RemoteLogEvent, encode_event, metadata_partition
 from ottla.tiering.segment_metadata import (
     PartitionDeleteState,

@@ -12,8 +12,8 @@ from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import LeaderEpoch, Millis
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
 
 pytestmark = pytest.mark.jvm
 

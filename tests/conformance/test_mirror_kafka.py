@@ -12,7 +12,7 @@ from tests.mirror_processes import Load, assert_equal, create_topics, kill_repea
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.cli.session import client_ports, parse_bootstrap
+from ottla.cli.connecting.session import client_ports, parse_bootstrap
 from ottla.client.cluster import Cluster
 from ottla.mirror.metadata_sync import Clusters
 from ottla.mirror.service import MirrorOptions, open_mirror

@@ -13,10 +13,10 @@ from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicParti
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
-from ottla.storage import producer_snapshot_format
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, LogDirPorts
+from ottla.storage.directory.log_dir import LogDirectory, LogDirPorts
+from ottla.storage.log import producer_snapshot_format
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
 
 pytestmark = pytest.mark.jvm
 

@@ -34,6 +34,7 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.num.partitions=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+group.streams.initial.rebalance.delay.ms=0
 group.consumer.min.session.timeout.ms=6000
 group.min.session.timeout.ms=100
 """

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from tests.patience import SECONDS_MAX
 
 from ottla.config.loading import Loaded, load
-from ottla.node.format_plan import FormatOptions, Quorum, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.directories.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.directories.formatting import format_node
+from ottla.node.directories.start_errors import START_FAULTS, start_error
 from ottla.node.handle import Node, start_node
 from ottla.node.ports import system_ports
-from ottla.node.start_errors import START_FAULTS, start_error
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicPartition
@@ -25,8 +25,8 @@ from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import File, OpenMode
 from ottla.runtime.randomness import SystemRandom
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirPorts, open_directories
+from ottla.storage.directory.log_dir import LogDirPorts, open_directories
+from ottla.storage.log.log_config import LogConfig
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 RECORDS = 5

@@ -22,11 +22,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from eos_worker import GROUP, INPUT, OUTPUT, PARTITIONS
+from tests.committed_output import read_committed_output
 from tests.patience import SECONDS_MAX
 
 from ottla.testing import Cluster, run_cluster
 from ottla.testing.history.check import check
-from ottla.testing.history.events import AnyEvent, Assign, Final, Isolation, Poll, read_lines
+from ottla.testing.history.events import AnyEvent, Poll, read_lines
 
 KILLS = int(os.environ.get("EOS_KILLS", "3"))
 RECORDS = 100 * (KILLS + 1)
@@ -124,50 +125,6 @@ def is_done(cluster: Cluster) -> bool:
         consumer.close()
 
 
-def read_output(cluster: Cluster) -> list[AnyEvent]:
-    """Return what a read_committed consumer reads, from start to end."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": "reader",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    events: list[AnyEvent] = []
-    places = [TopicPartition(OUTPUT, index, 0) for index in range(PARTITIONS)]
-    began = time.monotonic_ns()
-    for index in range(PARTITIONS):
-        events.append(
-            Assign(
-                time=began,
-                process="reader",
-                partition=f"{OUTPUT}-{index}",
-                position=0,
-                isolation=Isolation.READ_COMMITTED,
-            )
-        )
-    consumer.assign(places)
-    left = set(range(PARTITIONS))
-    deadline = time.monotonic() + SECONDS_MAX
-    while left:
-        assert time.monotonic() < deadline, f"no end of {left}"
-        message = consumer.poll(1.0)
-        if message is None:
-            continue
-        if message.error() is not None:
-            left.discard(message.partition())  # the end of it
-            continue
-        where, at = f"{OUTPUT}-{message.partition()}", time.monotonic_ns()
-        record = (message.offset(), message.value().decode())
-        events.append(Poll(time=at, process="reader", partition=where, records=(record,)))
-    consumer.close()
-    for index in range(PARTITIONS):
-        events.append(Final(time=began, process="reader", partition=f"{OUTPUT}-{index}"))
-    return events
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600 + 15 * KILLS)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -198,7 +155,7 @@ def test_work_is_done_exactly_once_while_brokers_and_workers_are_killed(
                 assert not workers.died(), workers.said()
                 assert time.monotonic() < deadline, f"seed {seed}: {workers.said()}"
                 time.sleep(0.2)
-        events = [*workers.events(), *read_output(cluster)]
+        events = [*workers.events(), *read_committed_output(cluster.bootstrap, OUTPUT, PARTITIONS)]
     seen = [value for each in events if isinstance(each, Poll) for _, value in each.records]
     anomalies = check(events)
     assert not anomalies, f"seed {seed}: {anomalies[:5]}"

@@ -183,7 +183,7 @@ class Harness:
             producer,
             0,
             generation,
-            topics=[TxnOffsetCommitRequestTopic("t", [where])],
+            topics=[TxnOffsetCommitRequestTopic("t", partitions=[where])],
         )
         return self.submit(lambda m, now, _: decide_txn_offset_commit(m, request, 3, now))
 

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from partition_fixtures import TOPIC_ID, Machine, registration
 from produce_pair import Transport, frozen_scheduler, receive
 
-from ottla.api.binding import bind_routes, handlers_of
-from ottla.api.group_access import ALLOW_ALL, GroupAccess
-from ottla.api.groups import GroupHandlers
-from ottla.api.offsets import OffsetHandlers
-from ottla.api.routes import Caller, Routes
+from ottla.api.groups.classic_groups import GroupHandlers
+from ottla.api.groups.committed_offsets import OffsetHandlers
+from ottla.api.groups.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.surface.binding import bind_routes, handlers_of
+from ottla.api.surface.routes import Caller, Routes
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.offsets.committed import offsets_in
 from ottla.coordinators.groups.service import GroupCoordinator
@@ -41,7 +41,7 @@ from ottla.server.connection import Connection
 from ottla.server.dispatch import Dispatcher
 from ottla.server.listener_context import ConnectionLimits, ListenerContext
 from ottla.server.request_memory import RequestMemory
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 from simulation.random import SimRandom
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)

@@ -8,11 +8,10 @@ from immutables import Map
 from msgspec.structs import replace
 from partition_fixtures import Machine, registration
 
-from ottla.api.fetch import FetchHandlers
-from ottla.api.fetch_read import ReadSources
-from ottla.api.fetch_sessions import Sessions
-from ottla.api.replies import LaterReply
-from ottla.api.routes import Caller
+from ottla.api.fetch.handler import FetchHandlers
+from ottla.api.fetch.reading import ReadSources
+from ottla.api.fetch.sessions import Sessions
+from ottla.api.surface.routes import Caller
 from ottla.config.generated import TopicConfig
 from ottla.metadata.image import Image
 from ottla.metadata.registrations import BrokerRegistration, Cluster, Endpoint
@@ -26,8 +25,9 @@ from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.types import TopicPartition, Uuid
 from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
+from ottla.runtime.pending import Pending
 from ottla.runtime.ports import Address
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 
 CALLER = Caller("User:ANONYMOUS", "test", Address("127.0.0.1", 1), "CLIENT")
 RACKS = {0: "a", 1: "b", 2: "b"}
@@ -124,7 +124,7 @@ class Broker:
 
     async def wait(self, reply: object, version: int = 12) -> fetch.FetchResponse:
         """Wait for a reply that was not given at once."""
-        assert isinstance(reply, LaterReply)
+        assert isinstance(reply, Pending)
         assert isinstance(reply, Awaitable)
         return response_of(await reply, version)
 

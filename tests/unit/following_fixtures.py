@@ -22,8 +22,8 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from ottla.replication.fetch_rounds import FetchSettings
-from ottla.replication.fetcher_loop import Fetchers
+from ottla.replication.fetching.fetch_rounds import FetchSettings
+from ottla.replication.fetching.fetcher_loop import Fetchers
 from ottla.replication.partition_reads import Isolation, ReadRequest
 from ottla.replication.replicas import Replicas
 

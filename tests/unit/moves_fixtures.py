@@ -11,10 +11,10 @@ from ottla.metadata.topics import DIRECTORY_UNASSIGNED
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import Millis, TopicPartition, Uuid
 from ottla.replication.host import HostPorts
-from ottla.replication.log_dir_moves import LogDirMoves, MoveSettings
+from ottla.replication.maintenance.log_dir_moves import LogDirMoves, MoveSettings
 from ottla.replication.partition import Partition
 from ottla.runtime.ports import Syncable
-from ottla.storage.log_dir import LogDirectory
+from ottla.storage.directory.log_dir import LogDirectory
 
 ORDERS = TopicPartition("orders", 0)
 NOW = Millis(1_700_000_000_000)

@@ -10,12 +10,12 @@ from ottla.protocol.records.batch import batches
 from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Millis, NodeId, Offset, TopicPartition, Uuid
-from ottla.replication.isr_state import Proposal
+from ottla.replication.leading.isr_state import Proposal
 from ottla.replication.partition import Partition
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory
-from ottla.storage.read import Slice
+from ottla.storage.directory.log_dir import LogDirectory, LogDirPorts, format_directory
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.read import Slice
 from simulation.disk import SimDisk
 from simulation.random import SimRandom
 

@@ -8,10 +8,11 @@ from controller_images import image_of
 from msgspec.structs import replace
 from partition_fixtures import NOW, TOPIC_ID, Machine, registration
 
-from ottla.api.binding import bind_routes, handlers_of
-from ottla.api.produce import ProduceHandler
-from ottla.api.produce_access import ALLOW_ALL, ProduceAccess
-from ottla.api.routes import Caller, Routes
+from ottla.api.produce.handler import ProduceHandler
+from ottla.api.security.access_decisions import ALLOW_ALL, ProduceAccess
+from ottla.api.surface.binding import bind_routes, handlers_of
+from ottla.api.surface.replies import Result
+from ottla.api.surface.routes import Caller, Routes
 from ottla.config.generated import TopicConfig
 from ottla.observability.request_meter import RequestMeter
 from ottla.observability.topic_events import TopicMeter
@@ -29,6 +30,7 @@ from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import NO_PRODUCER, Producer, build_batch
 from ottla.protocol.types import Offset, TopicPartition, Uuid
 from ottla.replication.hosted_partitions import Partitions
+from ottla.runtime.pending import Pending
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
@@ -36,7 +38,7 @@ from ottla.server.dispatch import Dispatcher
 from ottla.server.fair_scheduler import FairScheduler
 from ottla.server.listener_context import ConnectionLimits, ListenerContext
 from ottla.server.request_memory import RequestMemory
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 
 TOPIC = "orders"
 INTERNAL = TopicPartition("__consumer_offsets", 0)
@@ -139,8 +141,6 @@ class Broker:
             partitions, lambda: IMAGE, clock, events=self.topics, access=self.access
         )
         self.handler = handler
-        if not self.has_fast_path:
-            handler._append_replicated = lambda *_: None  # type: ignore[method-assign]
         (route,) = bind_routes(Listener.BROKER, handlers_of(handler))
         self.fast_path = route.fast_path
         routes = Routes(
@@ -166,7 +166,7 @@ class Broker:
 
     def _serve(
         self, caller: Caller, client: bytes, data: bytearray, start: int, end: int
-    ) -> bytearray | None:
+    ) -> bytearray | Pending[Result] | None:
         reply = self.fast_path(caller, client, data, start, end)
         self.taken += reply is not None
         return reply

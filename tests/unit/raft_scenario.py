@@ -15,7 +15,7 @@ from ottla.raft.core import events as into
 from ottla.raft.core import messages as said
 from ottla.raft.core.log_view import LogPosition
 from ottla.raft.core.machine import RaftCore
-from ottla.raft.core.membership import Membership
+from ottla.raft.core.voter_history import Membership
 from ottla.raft.core.voters import ReplicaKey, VoterSet
 
 NONE = ErrorCode.NONE

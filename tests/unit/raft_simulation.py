@@ -25,7 +25,6 @@ from ottla.raft.core import events as into
 from ottla.raft.core.effects import Role
 from ottla.raft.core.log_view import LogPosition
 from ottla.raft.core.machine import RaftCore
-from ottla.raft.core.membership import Membership
 from ottla.raft.core.messages import (
     AddVoterRequest,
     Batches,
@@ -44,6 +43,7 @@ from ottla.raft.core.messages import (
     VotersAt,
 )
 from ottla.raft.core.raft_settings import RaftSettings
+from ottla.raft.core.voter_history import Membership
 from ottla.raft.core.voters import (
     ALL_KRAFT_VERSIONS,
     Endpoint,

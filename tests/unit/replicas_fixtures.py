@@ -14,11 +14,11 @@ from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.registrations import BrokerRegistration, Cluster
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED, PartitionRegistration, Topics
 from ottla.protocol.types import NodeId, Uuid
-from ottla.replication.cleaner_loop import LogCleanerService
 from ottla.replication.host import Host, HostPorts, HostSettings
+from ottla.replication.maintenance.cleaner_loop import LogCleanerService
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
-from ottla.storage.log_dir import LogDirPorts, format_directory, open_directories
+from ottla.storage.directory.log_dir import LogDirPorts, format_directory, open_directories
 from simulation.committer import SimCommitter
 from simulation.disk import SimDisk
 from simulation.random import SimRandom

@@ -1,7 +1,7 @@
 """Decisions of an authorizer, kept for the fast paths until its rules change."""
 
-from ottla.api.access_decisions import ALLOWED_MAX, AccessDecisions
-from ottla.api.routes import Caller
+from ottla.api.security.access_decisions import ALLOWED_MAX, AccessDecisions
+from ottla.api.surface.routes import Caller
 from ottla.runtime.ports import Address
 
 ALICE = Caller("User:alice", "c", Address("10.0.0.1", 5), "PLAINTEXT")

@@ -8,8 +8,8 @@ import pytest
 from controller_images import image_of
 from partition_fixtures import TOPIC_ID
 
-from ottla.api.routes import Caller
-from ottla.api.transactions import TransactionHandlers
+from ottla.api.surface.routes import Caller
+from ottla.api.transactions.transaction_requests import TransactionHandlers
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.metadata_topics import PartitionRecord, TopicRecord
 from ottla.protocol.messages.add_partitions_to_txn import (

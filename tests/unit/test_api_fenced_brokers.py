@@ -2,10 +2,10 @@
 
 from partition_fixtures import HandClock
 
-from ottla.api.cluster import ClusterHandlers
-from ottla.api.fenced_brokers import LISTED_MS, FencedBrokers
-from ottla.api.replies import finish
-from ottla.api.routes import ANONYMOUS, Caller
+from ottla.api.cluster.fenced_brokers import LISTED_MS, FencedBrokers
+from ottla.api.cluster.metadata import ClusterHandlers
+from ottla.api.surface.replies import finish
+from ottla.api.surface.routes import ANONYMOUS, Caller
 from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.replay import replay_all

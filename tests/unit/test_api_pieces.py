@@ -3,20 +3,25 @@
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.api.long_changes import all_authorized, is_long, refuse_long
-from ottla.api.pieces import ITEMS_PER_PIECE, in_pieces, split_rows
-from ottla.api.replies import Answer, finish
-from ottla.api.routes import Caller
-from ottla.api.surface import SURFACE
-from ottla.api.surface_row import Lists
+from ottla.api.cluster.long_changes import all_authorized, is_long, refuse_long
+from ottla.api.surface.pieces import ITEMS_PER_PIECE, in_pieces, split_rows
+from ottla.api.surface.replies import Answer, finish
+from ottla.api.surface.routes import Caller
+from ottla.api.surface.row import Lists
+from ottla.api.surface.table import SURFACE
 from ottla.controller.decision import RECORDS_MAX
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import request_class, response_class
-from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
 from ottla.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -155,11 +160,38 @@ def _assert_list(schema: Any, name: str, inner: str) -> None:
 def test_change_with_too_many_rows_is_refused_in_steps() -> None:
     key, lists = ApiKey.CREATE_TOPICS, (Lists("topics", "topics"),)
     topics = [CreatableTopic(f"t{number}", 1, 1) for number in range(RECORDS_MAX + 1)]
-    assert not is_long(CreateTopicsRequest(topics[:-1]), lists)
+    assert not is_long(CreateTopicsRequest(topics[:-1]))
     request = CreateTopicsRequest(topics)
-    assert is_long(request, lists)
+    assert is_long(request)
     steps = refuse_long(key, 7, request, lists, all_authorized)
     next(steps)
     reply: Any = finish(steps)
     assert [topic.name for topic in reply.topics] == [topic.name for topic in topics]
     assert {topic.error_code for topic in reply.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert {topic.error_message for topic in reply.topics} == {
+        "Excessively large number of partitions per request."
+    }
+
+
+def test_change_with_too_many_rows_of_a_client_without_rights_is_refused_by_row() -> None:
+    key, lists = ApiKey.CREATE_TOPICS, (Lists("topics", "topics"),)
+    topics = [CreatableTopic(f"t{number}", 1, 1) for number in range(RECORDS_MAX + 1)]
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def refuse_all(request: Any) -> tuple[Any, list[Any]]:
+        rows = [CreatableTopicResult(topic.name, error_code=denied) for topic in request.topics]
+        return CreateTopicsRequest(), rows
+
+    reply: Any = finish(refuse_long(key, 7, CreateTopicsRequest(topics), lists, refuse_all))
+    assert [topic.name for topic in reply.topics] == [topic.name for topic in topics]
+    assert {topic.error_code for topic in reply.topics} == {denied}
+
+
+@pytest.mark.parametrize("field", ["assignments", "configs"])
+def test_change_with_too_many_items_in_one_row_is_long(field: str) -> None:
+    topic = CreatableTopic("t")
+    (kind,) = (each.type.element.struct for each in topic.SCHEMA.fields if each.name == field)
+    setattr(topic, field, [kind()] * RECORDS_MAX)
+    assert not is_long(CreateTopicsRequest([topic]))
+    getattr(topic, field).append(kind())
+    assert is_long(CreateTopicsRequest([topic]))

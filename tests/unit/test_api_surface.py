@@ -8,13 +8,21 @@ import pytest
 from msgspec.structs import replace
 from tools import api_docs
 
-from ottla.api.authorization_rules import NOT_NEEDED, RULES
-from ottla.api.binding import DECIDER, Handlers, MissingRule, bind_routes, handlers_of, load_name
-from ottla.api.routes import Route
-from ottla.api.surface import SURFACE, UNSUPPORTED
-from ottla.api.surface_row import Api, Handler
+from ottla.api.security.authorization_rules import NOT_NEEDED, RULES
+from ottla.api.surface.binding import (
+    DECIDER,
+    Handlers,
+    MissingRule,
+    bind_routes,
+    handlers_of,
+    load_name,
+)
+from ottla.api.surface.routes import Route
+from ottla.api.surface.row import Api, Handler
+from ottla.api.surface.table import SURFACE, UNSUPPORTED
 from ottla.metadata.features import supported_features
-from ottla.node import broker_handlers, controller_handlers
+from ottla.node.broker import broker_handlers
+from ottla.node.controller import controller_handlers
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.messages import request_class
 from ottla.protocol.schema import covers
@@ -81,9 +89,9 @@ def test_every_handler_resolves_and_has_the_right_signature(row: Api, handler: H
 @pytest.mark.parametrize(
     "changed",
     [
-        {"name": "ottla.api.groups:GroupHandlers.on_nothing"},
+        {"name": "ottla.api.groups.classic_groups:GroupHandlers.on_nothing"},
         {"name": "ottla.api.nothing:GroupHandlers.on_list"},
-        {"name": "ottla.api.groups:GroupHandlers.on_join"},
+        {"name": "ottla.api.groups.classic_groups:GroupHandlers.on_join"},
         {"raw": True},
         {"is_decision": True},
         {"fast_path": "nothing"},
@@ -100,7 +108,7 @@ def test_wrong_handler_is_noticed(changed: dict[str, Any]) -> None:
 # -- constructors -------------------------------------------------------------------
 
 # Constructed apart: by the dispatcher, and around the other routes of the listener.
-APART = {"ottla.server.api_versions:ApiVersions", "ottla.api.envelope:EnvelopeHandler"}
+APART = {"ottla.server.api_versions:ApiVersions", "ottla.api.cluster.envelope:EnvelopeHandler"}
 
 
 def owners(kind: Listener) -> set[str]:
@@ -127,7 +135,7 @@ def test_every_handler_class_has_a_constructor(
 
 def test_forwarded_requests_are_served_by_controllers() -> None:
     forwarded = [row for row in SURFACE.values() if row.forwarding is not None]
-    assert len(forwarded) == 20, "what Apache Kafka 4.2 forwards"
+    assert len(forwarded) == 21, "what Apache Kafka 4.4 forwards"
     for row in forwarded:
         assert row.listeners == Listener.BROKER | Listener.CONTROLLER
         field = row.forwarding.timeout_field  # type: ignore[union-attr]

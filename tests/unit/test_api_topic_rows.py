@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.api.access import OPEN, Access
-from ottla.api.cluster import ClusterHandlers
-from ottla.api.replies import ITEMS_PER_STEP, Body, finish
-from ottla.api.routes import Caller
-from ottla.api.topic_rows import SURPLUS_MAX, VIEWS_MAX, RowMemory
+from ottla.api.cluster.metadata import ClusterHandlers
+from ottla.api.cluster.topic_rows import SURPLUS_MAX, VIEWS_MAX, RowMemory
+from ottla.api.security.access import OPEN, Access
+from ottla.api.surface.replies import ITEMS_PER_STEP, Body, finish
+from ottla.api.surface.routes import Caller
 from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.replay import replay_all
 from ottla.protocol.codec import encode

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.api.access import Access
-from ottla.api.auto_create import (
+from ottla.api.cluster.auto_create import (
     IN_FLIGHT_MAX,
     TOPICS_PER_REQUEST,
     TopicCreation,
     creatable_topic,
 )
-from ottla.api.cluster import ClusterHandlers, InvalidRequest
-from ottla.api.describe import DescribeHandlers
-from ottla.api.replies import finish
-from ottla.api.routes import Caller
-from ottla.api.topic_partitions import TopicPartitionsHandlers
+from ottla.api.cluster.describe_settings import DescribeHandlers
+from ottla.api.cluster.metadata import ClusterHandlers, InvalidRequest
+from ottla.api.cluster.topic_partitions import TopicPartitionsHandlers
+from ottla.api.security.access import Access
+from ottla.api.surface.replies import finish
+from ottla.api.surface.routes import Caller
 from ottla.config.generated import BrokerConfig
 from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.replay import replay_all

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.api.append_order import AppendOrder, Ticket
+from ottla.api.produce.append_order import AppendOrder, Ticket
 
 KEYS = st.sets(st.sampled_from("abcd"), min_size=1)
 

@@ -9,10 +9,10 @@ import pytest
 from tests.patience import SECONDS_MAX
 
 from ottla.metadata.image import EMPTY
-from ottla.node import telemetry
+from ottla.node.broker import telemetry
+from ottla.node.broker.telemetry import Telemetry
 from ottla.node.context import NodeContext
-from ottla.node.telemetry import Telemetry
-from ottla.node.tls_reload import TlsReload
+from ottla.node.security.tls_reload import TlsReload
 from ottla.observability.client_metrics import ClientMetrics
 from ottla.observability.client_telemetry import ClientTelemetry
 from ottla.runtime.clock import SystemClock

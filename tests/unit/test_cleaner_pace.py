@@ -7,8 +7,9 @@ from partition_fixtures import append
 from replicas_fixtures import TOPIC, Broker, clean_once, image_of, partition_of
 
 from ottla.config.generated import BrokerConfig
-from ottla.replication.cleaner_loop import LogCleanerService
-from ottla.replication.cleaner_pace import (
+from ottla.replication.host import HostPorts
+from ottla.replication.maintenance.cleaner_loop import LogCleanerService
+from ottla.replication.maintenance.cleaner_pace import (
     BUSY_RESTS,
     BUSY_SHARE,
     IDLE_RESTS,
@@ -16,8 +17,7 @@ from ottla.replication.cleaner_pace import (
     URGENT_RESTS,
     CleanerPace,
 )
-from ottla.replication.host import HostPorts
-from ottla.replication.maintenance_loop import LogMaintenance
+from ottla.replication.maintenance.maintenance_loop import LogMaintenance
 
 WORKED_S = 0.002
 UNLIMITED = 0.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.cli.acl_options import (
+from ottla.cli.commands.acl_options import (
     BadAclOptions,
     Entries,
     Pattern,

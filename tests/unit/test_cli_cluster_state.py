@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from fake_cluster import FakeCluster, with_cluster
 
-from ottla.cli.cluster_state import ClusterState, observe
+from ottla.cli.connecting.cluster_state import ClusterState, observe
 from ottla.client.cluster import Cluster
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode

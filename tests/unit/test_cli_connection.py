@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ottla.cli import connection_settings
 from ottla.cli.app import COMMANDS, app
-from ottla.cli.connection_options import moved_after_command
-from ottla.cli.connection_settings import Given, client_properties, resolve_bootstrap
-from ottla.cli.profiles import read_profiles
-from ottla.cli.session import parse_bootstrap
+from ottla.cli.connecting import connection_settings
+from ottla.cli.connecting.connection_options import moved_after_command
+from ottla.cli.connecting.connection_settings import Given, client_properties, resolve_bootstrap
+from ottla.cli.connecting.profiles import read_profiles
+from ottla.cli.connecting.session import parse_bootstrap
 from ottla.runtime.ports import Address
 from ottla.security.certificate_authority import create_authority
 

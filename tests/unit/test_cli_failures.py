@@ -7,9 +7,9 @@ import yaml
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.cli.failures import error_text, requested_output
-from ottla.cli.output import Output
-from ottla.cli.suggestions import did_you_mean
+from ottla.cli.terminal.failures import error_text, requested_output
+from ottla.cli.terminal.output import Output
+from ottla.cli.terminal.suggestions import did_you_mean
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ottla.raft.core.log_view import BOOTSTRAP_SNAPSHOT
 from ottla.raft.metadata_log import DIRECTORY_NAME
 from ottla.raft.snapshots import SnapshotFiles, read_bootstrap
 from ottla.runtime.disk import RealDisk
-from ottla.storage.meta_properties import read_meta_properties
+from ottla.storage.directory.meta_properties import read_meta_properties
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 DYNAMIC = "controller.quorum.bootstrap.servers=127.0.0.1:9093\n"

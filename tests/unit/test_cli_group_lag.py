@@ -1,6 +1,6 @@
 """Rates and time to catch up of ``ottla group lag --watch``."""
 
-from ottla.cli.group_lag import lag_rows
+from ottla.cli.commands.group_lag import lag_rows
 
 HERE = ("g", "t", 0)
 

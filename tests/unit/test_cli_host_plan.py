@@ -5,7 +5,7 @@ import pytest
 from ottla.cli.host.lines import LINE_BYTES_MAX, LineSplitter, marked
 from ottla.cli.host.plan import NODES_MAX, BadHostPlan, plan_host
 from ottla.config.loading import Loaded, load
-from ottla.node.directories import all_directories
+from ottla.node.directories.node_directories import all_directories
 
 BASE = """
 process.roles=broker,controller

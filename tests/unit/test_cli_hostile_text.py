@@ -7,11 +7,11 @@ import json
 import pyarrow as pa
 import pytest
 
-from ottla.cli.failures import error_text
+from ottla.cli.commands.sql_output import SqlOutput, open_writer
 from ottla.cli.options import say
-from ottla.cli.output import Output
-from ottla.cli.rendering import render, render_line
-from ottla.cli.sql_output import SqlOutput, open_writer
+from ottla.cli.terminal.failures import error_text
+from ottla.cli.terminal.output import Output
+from ottla.cli.terminal.rendering import render, render_line
 
 # ESC, CSI as one character, DEL, CR, a bidirectional override, a tag character beyond 16 bits.
 HOSTILE = "a\x1b[2J\x9b31m\x7f\rb\u202ec\U000e0041"

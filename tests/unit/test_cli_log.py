@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
-from ottla.cli.log_verify import LogProblem, verify
-from ottla.cli.sizes import human
+from ottla.cli.commands.log_verify import LogProblem, verify
+from ottla.cli.terminal.sizes import human
 from ottla.protocol.records.batch import patch_crc, read_header
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record
@@ -19,8 +19,8 @@ from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicParti
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory
+from ottla.storage.directory.log_dir import LogDirectory, LogDirPorts, format_directory
+from ottla.storage.log.log_config import LogConfig
 
 FIRST = "00000000000000000000"
 

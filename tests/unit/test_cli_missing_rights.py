@@ -1,9 +1,18 @@
 """The right that a refused request lacked, and the principal of a client."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
-from ottla.cli.missing_rights import find_missing_right, own_principal
-from ottla.client.cluster import Refused
+from ottla.cli.commands.mirror_command import _hint as mirror_hint
+from ottla.cli.connecting.missing_rights import (
+    find_missing_right,
+    find_right_in_text,
+    own_principal,
+)
+from ottla.client.cluster import Cluster, Refused
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
@@ -67,3 +76,45 @@ def test_own_principal(properties: dict[str, str], principal: str | None) -> Non
     if "sasl.mechanism" in properties:
         properties = {"security.protocol": "SASL_SSL", **properties}
     assert own_principal(properties) == principal
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "command"),
+    [
+        ("orders-3: TOPIC_AUTHORIZATION_FAILED", (), "--operation read --topic orders"),
+        ("ottla...Refused: orders: TOPIC_AUTHORIZATION_FAILED", (), "read --topic orders"),
+        ("dead-1: TOPIC_AUTHORIZATION_FAILED: no", ("dead-1",), "write --topic dead-1"),
+        ("group g 1: GROUP_AUTHORIZATION_FAILED", (), "--operation read --group 1"),
+        ("x: TRANSACTIONAL_ID_AUTHORIZATION_FAILED", (), "write --transactional-id x"),
+        ("orders: CLUSTER_AUTHORIZATION_FAILED", (), "--operation create --cluster"),
+    ],
+)
+def test_right_of_a_pipeline_is_found_in_its_message(
+    text: str, written: tuple[str, ...], command: str
+) -> None:
+    right = find_right_in_text(text, written)
+    assert right is not None and right.text("User:a").endswith(command)
+
+
+@pytest.mark.parametrize("text", ["", "TOPIC_AUTHORIZATION_FAILED", "orders: NOT_COORDINATOR"])
+def test_other_message_of_a_pipeline_names_no_right(text: str) -> None:
+    assert find_right_in_text(text) is None
+
+
+def test_long_message_of_a_pipeline_is_searched_in_linear_time() -> None:
+    assert find_right_in_text("a" * 1_000_000 + "\n" + ": " * 1_000_000) is None
+
+
+def test_mirror_names_the_right_and_the_cluster(tmp_path: Path) -> None:
+    settings = tmp_path / "client.properties"
+    settings.write_text(
+        "bootstrap.servers=a:1\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+        "sasl.username=copier\nsasl.password=x\n"
+    )
+    cluster = cast("Cluster", SimpleNamespace(last_api=ApiKey.CREATE_TOPICS))
+    refused = Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "orders")
+    hint = mirror_hint(refused, "--to", str(settings), cluster)
+    assert "User:copier lacks the right CREATE on the cluster" in hint
+    assert hint.endswith("--operation create --cluster, in the cluster of --to")
+    other = Refused(ErrorCode.NOT_CONTROLLER, "orders")
+    assert mirror_hint(other, "--to", str(settings), cluster) == ""

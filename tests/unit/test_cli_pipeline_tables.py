@@ -3,9 +3,9 @@
 import pytest
 from typer.testing import CliRunner
 
-from ottla.cli import pipeline_table
 from ottla.cli.app import app
-from ottla.cli.rendering import Row
+from ottla.cli.commands import pipeline_table
+from ottla.cli.terminal.rendering import Row
 
 FINE: Row = {"topic": "orders", "state": "current", "error": ""}
 FAILED: Row = {"topic": "payments", "state": "failed", "error": "no such column: id"}

@@ -2,14 +2,14 @@
 
 import pytest
 
-from ottla.cli.cluster_features import BadFeature, changes_of, level_text, parse_levels
-from ottla.cli.cluster_quorum import (
+from ottla.cli.commands.cluster_features import BadFeature, changes_of, level_text, parse_levels
+from ottla.cli.commands.cluster_quorum import (
     BadVoter,
     directory_to_add,
     replica_rows,
     voter_to_remove,
 )
-from ottla.cli.cluster_state import ClusterState
+from ottla.cli.connecting.cluster_state import ClusterState
 from ottla.client.admin_quorum import DescribedQuorum, FeatureChange, FeatureRange
 from ottla.protocol.messages.describe_quorum import ReplicaState, ResponsePartitionData
 from ottla.protocol.types import Millis, Uuid

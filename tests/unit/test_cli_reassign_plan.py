@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.reassign_plan import BadPlan, Brokers, Location, plan_drain, plan_onto
-from ottla.cli.reassign_throttle import Move, limits, no_limits
+from ottla.cli.commands.reassign_plan import BadPlan, Brokers, Location, plan_drain, plan_onto
+from ottla.cli.commands.reassign_throttle import Move, limits, no_limits
 from ottla.protocol.types import TopicPartition
 
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ottla.cli.cluster_state import ClusterState
-from ottla.cli.doctor import (
+from ottla.cli.commands.doctor import (
     Dial,
     Directory,
     Place,
@@ -22,18 +21,19 @@ from ottla.cli.doctor import (
     check_java,
     check_open_files,
     check_quorum,
+    check_waiting,
     damaged_replicas,
+    waiting_partitions,
 )
-from ottla.cli.escaping import escape
-from ottla.cli.health import Problem, find_problems, lost_quorum
-from ottla.cli.message_format import (
+from ottla.cli.commands.health import Problem, find_problems, lost_quorum
+from ottla.cli.commands.message_format import (
     BadFormat,
     as_is,
     compile_format,
     envelope,
     for_terminal,
 )
-from ottla.cli.message_input import (
+from ottla.cli.commands.message_input import (
     BadInput,
     Message,
     Splitter,
@@ -41,13 +41,15 @@ from ottla.cli.message_input import (
     parse_envelope,
     parse_line,
 )
-from ottla.cli.output import Output
-from ottla.cli.rendering import render, render_line
-from ottla.cli.sizes import human
-from ottla.cli.up_plan import BadPlan, plan_nodes, settings_of
+from ottla.cli.connecting.cluster_state import ClusterState
+from ottla.cli.terminal.escaping import escape
+from ottla.cli.terminal.output import Output
+from ottla.cli.terminal.rendering import render, render_line
+from ottla.cli.terminal.sizes import human
+from ottla.cli.up.plan import BadPlan, plan_nodes, settings_of
 from ottla.client.admin_quorum import DescribedQuorum
 from ottla.config.loading import load
-from ottla.node.gauges import ScrubCounts, scrub_families
+from ottla.node.metrics.gauges import WAITING_NAMED_MAX, ScrubCounts, scrub_families
 from ottla.observability.exposition import Registry
 from ottla.protocol.messages.describe_cluster import DescribeClusterBroker
 from ottla.protocol.messages.describe_quorum import ReplicaState, ResponsePartitionData
@@ -479,6 +481,26 @@ def test_doctor_reads_damaged_replicas_from_the_metrics_page() -> None:
     assert damaged_replicas("ottla_damaged_partitions_count many") is None
 
 
+def test_doctor_names_partitions_that_wait_for_another_replica() -> None:
+    waiting = [TopicPartition("orders", 0), TopicPartition("a.b_c-d", 11)]
+    page = Registry([lambda: scrub_families(ScrubCounts(waiting_partitions=waiting))]).render()
+    assert "ottla_replica_waiting_leaders_count 2" in page.decode()
+    names = waiting_partitions(page.decode())
+    assert names == ["orders-0", "a.b_c-d-11"]
+    (problem,) = check_waiting({2: names, 1: []})
+    assert problem.state is State.PROBLEM
+    assert problem.detail.startswith("broker 2 does not lead orders-0, a.b_c-d-11: ")
+    sound = Registry([lambda: scrub_families(ScrubCounts())]).render()
+    assert waiting_partitions(sound.decode()) == []
+
+
+def test_page_of_metrics_names_a_bounded_number_of_waiting_partitions() -> None:
+    waiting = [TopicPartition("t", index) for index in range(1000)]
+    page = Registry([lambda: scrub_families(ScrubCounts(waiting_partitions=waiting))]).render()
+    assert "ottla_replica_waiting_leaders_count 1000" in page.decode()
+    assert len(waiting_partitions(page.decode())) == WAITING_NAMED_MAX
+
+
 def test_every_trouble_has_a_way_out() -> None:
     judged = [
         *check_directories([Directory("/a", False, 0)], None, None),
@@ -486,6 +508,7 @@ def test_every_trouble_has_a_way_out() -> None:
         *check_advertised({"h:1": "refused", "h:2": None}),
         *check_damaged({1: 2}),
         *check_damaged({1: 0}),
+        *check_waiting({1: ["t-0"]}),
         check_java(None),
         check_java("/usr/bin/java"),
         check_open_files(1024, 1 << 20),

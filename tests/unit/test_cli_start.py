@@ -5,12 +5,14 @@ import sys
 
 import pytest
 
-from ottla.cli.output import Output
-from ottla.cli.server_arguments import ServerArguments, parse_arguments
+from ottla.cli.commands.server_arguments import ServerArguments, parse_arguments
+from ottla.cli.terminal.output import Output
+
+pytestmark = pytest.mark.slow
 
 # Modules of ours and of others that serving may load: what is there now and some room to grow.
 # Each costs a fraction of a millisecond of every start, and memory for as long as a node runs.
-MODULES_MAX = 636
+MODULES_MAX = 672
 # Loaded by nobody who only serves: the command line's libraries, and what only some clients need.
 UNWANTED = {"typer", "click", "rich", "pydantic", "email", "importlib.metadata", "yaml"}
 UNWANTED |= {"urllib.parse", "ottla.config.otlp_headers"}
@@ -18,7 +20,8 @@ UNWANTED |= {"urllib.parse", "ottla.config.otlp_headers"}
 
 def test_server_loads_no_command_line_library_and_few_modules() -> None:
     code = (
-        "import sys; import ottla.cli.main, ottla.cli.server_arguments, ottla.cli.serving;"
+        "import sys; import ottla.cli.main, ottla.cli.commands.server_arguments;"
+        "import ottla.cli.commands.serving;"
         "print(len(sys.modules), *sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -79,7 +82,7 @@ def test_list_of_commands_leads_to_the_same_parser() -> None:
 
     from typer.testing import CliRunner
 
-    from ottla.cli import server_command
+    from ottla.cli.commands import server_command
 
     seen: list[ServerArguments] = []
     with mock.patch.object(server_command, "serve_node", seen.append):
@@ -115,7 +118,8 @@ def test_sql_loads_no_library_that_its_query_does_not_use() -> None:
 
 def test_light_arrow_builds_arrays_without_pandas() -> None:
     code = (
-        "import sys; from ottla.cli.light_arrow import import_light_arrow; import_light_arrow();"
+        "import sys; from ottla.cli.commands.light_arrow import import_light_arrow;"
+        "import_light_arrow();"
         "import pyarrow; print(pyarrow.array([1, None]).to_pylist(), 'pandas' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

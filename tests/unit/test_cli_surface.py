@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from ottla.cli.app import COMMANDS, app
 
+pytestmark = pytest.mark.slow
+
 ROOT = typer.main.get_command(app)
 
 
@@ -37,7 +39,7 @@ def within(name: str, command: typer.core.TyperCommand) -> dict[str, typer.core.
 
 
 def test_the_table_is_complete() -> None:
-    modules = {each.stem for each in Path("src/ottla/cli").glob("*_command.py")}
+    modules = {each.stem for each in Path("src/ottla/cli/commands").glob("*_command.py")}
     assert {each.rpartition(".")[2] for each in COMMANDS.values()} == modules
     assert {"topic list", "topic offsets", "config set", "log verify", "up"} <= set(commands())
 

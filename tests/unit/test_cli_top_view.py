@@ -1,6 +1,6 @@
 """What `ottla top` shows of two looks at a cluster."""
 
-from ottla.cli.top_view import Seen, view
+from ottla.cli.commands.top_view import Seen, view
 from ottla.protocol.types import TopicPartition
 
 HOT, COLD, NEW = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ottla.cli.up_options import GivenOptions, UpOptions, describe_options, merge_options
-from ottla.cli.up_plan import BadPlan, plan_nodes, settings_of
+from ottla.cli.up.options import GivenOptions, UpOptions, describe_options, merge_options
+from ottla.cli.up.plan import BadPlan, plan_nodes, settings_of
 from ottla.config.properties import from_text
 
 KEPT = UpOptions(

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import up_processes
 from ottla.cli.host.supervision import BACK_OFF_S, STABLE_S
-from ottla.cli.up_plan import PlannedNode
-from ottla.cli.up_processes import Processes
+from ottla.cli.up import processes as up_processes
+from ottla.cli.up.plan import PlannedNode
+from ottla.cli.up.processes import Processes
 from ottla.client.connection import Options
 
 

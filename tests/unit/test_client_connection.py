@@ -40,7 +40,7 @@ class Peer(asyncio.Protocol):
         self.requests: list[Request | UnsupportedRequest] = []
         self.received = bytearray()
         self.is_silent = False
-        self.api_versions_max = 4
+        self.api_versions_max = 5
         self.on_request: Callable[[Request], bytes | None] | None = None
         self.transport: asyncio.Transport
 
@@ -129,7 +129,7 @@ def test_requests_use_the_highest_common_version() -> None:
         reply = await connection.send(find("k"))
         assert isinstance(reply, FindCoordinatorResponse)
         assert [(r.key, r.version) for r in peer.requests] == [
-            (ApiKey.API_VERSIONS, 4),
+            (ApiKey.API_VERSIONS, 5),
             (ApiKey.FIND_COORDINATOR, 2),
         ]
         last = peer.requests[-1]
@@ -160,15 +160,16 @@ def test_request_that_the_peer_does_not_serve_is_not_sent() -> None:
     play(scenario)
 
 
-def test_negotiation_falls_back_to_an_older_api_versions() -> None:
+@pytest.mark.parametrize("newest", [1, 4])
+def test_negotiation_falls_back_to_an_older_api_versions(newest: int) -> None:
     def old() -> Peer:
         peer = Peer()
-        peer.api_versions_max = 1
+        peer.api_versions_max = newest
         return peer
 
     async def scenario(network: Network, peer: Peer) -> None:
         connection = await Connection.open(network, ADDRESS)
-        assert [r.version for r in peer.requests] == [4, 1]
+        assert [r.version for r in peer.requests] == [5, newest]
         assert connection.version_for(ApiKey.FIND_COORDINATOR) == 2
         await connection.close()
 

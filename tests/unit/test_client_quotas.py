@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.node.quotas import quota_families
+from ottla.node.security.client_quotas import quota_families
 from ottla.protocol.types import Millis
 from ottla.quotas import client_quotas
 from ottla.quotas.client_quotas import (
@@ -13,7 +13,7 @@ from ottla.quotas.client_quotas import (
     ClientUsage,
     QuotaKind,
 )
-from ottla.quotas.usage import Window
+from ottla.quotas.usage_metrics import Window
 
 PRODUCE = QuotaKind.PRODUCE
 T0 = Millis(1_000)
@@ -102,6 +102,22 @@ def test_debt_survives_a_change_of_quota_and_a_quota_that_went_throttles_nobody(
     assert quotas.throttle_ms(PRODUCE, ("u", ""), T0) == 0
 
 
+def test_whether_a_quota_applies_follows_every_change() -> None:
+    quotas = ClientQuotas()
+    for limits in ({}, {entity(user="u"): {"consumer_byte_rate": 1.0}}, {}):
+        quotas.update(limits)
+        for _ in range(2):  # looked up, then remembered
+            assert quotas.applies("User:u", "c") is bool(limits)
+            assert not quotas.applies("User:v", "c")
+
+
+def test_quota_of_zero_throttles_for_as_long_as_possible() -> None:
+    quotas = ClientQuotas()
+    quotas.update({entity(user="u"): {"producer_byte_rate": 0.0}})
+    assert quotas.charge(PRODUCE, ("u", ""), 1, T0) == THROTTLE_MS_MAX
+
+
+@pytest.mark.slow
 def test_idle_buckets_and_lookups_are_dropped() -> None:
     quotas = ClientQuotas()
     quotas.update({entity(client_id=None): {"producer_byte_rate": 100.0}})

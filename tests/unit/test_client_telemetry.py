@@ -4,7 +4,11 @@ import struct
 
 import pytest
 
-from ottla.observability.client_metrics import SERIES_OF_CLIENT_MAX, ClientMetrics
+from ottla.observability.client_metrics import (
+    SERIES_BYTES_MAX,
+    SERIES_OF_CLIENT_MAX,
+    ClientMetrics,
+)
 from ottla.observability.client_telemetry import (
     INSTANCES_MAX,
     SILENT_MS_MIN,
@@ -324,3 +328,23 @@ def test_series_of_a_silent_client_are_removed() -> None:
     assert "kafka_client_m" in shown(metrics)
     metrics.evict(1_000)
     assert "kafka_client_m" not in shown(metrics)
+
+
+def test_text_of_all_series_is_bounded_and_freed_with_its_client() -> None:
+    metrics = ClientMetrics()
+    labels = tuple((f"{number}" + "l" * 190, "v" * 200) for number in range(10))
+
+    def push(number: int) -> int:
+        """Return how many of a client's series were kept."""
+        before = metrics.dropped
+        points = [
+            Point(f"m{each % 100}", PointKind.GAUGE, (*labels[:9], ("n", f"{each}")), 1)
+            for each in range(1000)
+        ]
+        metrics.record(Uuid(bytes([number]) * 16), LABELS, points, number * 100, 1_000)
+        return 1000 - (metrics.dropped - before)
+
+    kept = sum(push(number) for number in range(20))
+    assert kept * 3_500 <= SERIES_BYTES_MAX < (kept + 2) * 3_700
+    metrics.evict(1_000)
+    assert push(30) == 1000, "there is room again"

@@ -3,7 +3,7 @@
 import pytest
 from codec_frames import NOW, RECORDS, Frame, all_frames
 
-from ottla.api.record_validation import rules_of, validate_batch
+from ottla.api.produce.record_validation import rules_of, validate_batch
 from ottla.config.generated import TopicConfig
 from ottla.protocol.faults import InvalidRecord
 from ottla.protocol.records.batch import Compression

@@ -90,6 +90,12 @@ def test_array_longer_than_the_frame_is_rejected_before_allocation(
     assert memory_peak(attempt) < 50_000
 
 
+def test_array_of_more_than_a_million_elements_is_rejected() -> None:
+    count = 1_000_001
+    data = count.to_bytes(4) + b"\0\0" * count
+    refused(MetadataRequest, 1, data, "length 1000001 where 1000000 are allowed")
+
+
 def test_negative_array_length_is_rejected() -> None:
     refused(MetadataRequest, 1, (-5).to_bytes(4, signed=True), "length -5")
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from commit_pair import Broker, commit, offset, topic_of
 
-from ottla.api.group_access import GroupAccess
-from ottla.api.routes import Caller
+from ottla.api.groups.group_access import GroupAccess
+from ottla.api.surface.routes import Caller
 from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.offset_commit import OffsetCommitResponse

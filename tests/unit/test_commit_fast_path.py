@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from partition_fixtures import registration
 
-from ottla.api.commit_fast_path import FRAME_BYTES_MAX, NAMES_MAX
+from ottla.api.groups.commit_fast_path import FRAME_BYTES_MAX, NAMES_MAX
 from ottla.coordinators.groups.offsets import committed
 from ottla.coordinators.groups.offsets.committed import UNREAD_MIN
 from ottla.coordinators.groups.settings import GroupSettings
@@ -29,7 +29,7 @@ from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.protocol.messages.sync_group import SyncGroupRequest
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 
 pytestmark = pytest.mark.engine
 

@@ -167,6 +167,7 @@ def bombs() -> dict[str, tuple[Compression, bytes]]:
     }
 
 
+@pytest.mark.slow
 def test_35_bombs_cost_no_more_memory_than_the_bound() -> None:
     for name, (codec, packed) in bombs().items():
         assert len(packed) < 11_000_000, name

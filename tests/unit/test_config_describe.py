@@ -79,7 +79,11 @@ def line_of(entry: Entry) -> str:
 
 
 # Keys that Kafka 4.2.1 does not have.
-OWN_KEYS = ("ottla.", "log.scrub.", "log.format", "log.level", "cordoned.log.dirs")
+# Ottla's own, and those of releases after the one that the golden file is from.
+OWN_KEYS = (
+    *("ottla.", "schema.registry.", "log.scrub.", "log.format", "log.level"),
+    *("cordoned.log.dirs", "errors.deadletterqueue."),
+)
 
 
 def _null(text: str | None) -> str:

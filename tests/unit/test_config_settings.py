@@ -41,7 +41,7 @@ def test_overrides_take_precedence_over_environment_over_file() -> None:
 
 def test_invalid_value_is_reported_with_key_value_and_rule() -> None:
     found = problems("num.partitions=0")
-    assert found == {"num.partitions": "num.partitions=0 (line 7): must be at least 1"}
+    assert found == {"num.partitions": "num.partitions=0 (line 7): Value must be at least 1"}
 
 
 def test_all_problems_are_reported_at_once() -> None:
@@ -49,7 +49,7 @@ def test_all_problems_are_reported_at_once() -> None:
         load("num.partitions=0\nlog.preallocate=maybe\nlog.dirs=")
     message = str(caught.value)
     for part in (
-        "num.partitions=0 (line 1): must be at least 1",
+        "num.partitions=0 (line 1): Value must be at least 1",
         "log.preallocate=maybe (line 2): must be true or false",
         "log.dirs= (line 3): must not be empty",
         "node.id: must be set",

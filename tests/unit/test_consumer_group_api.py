@@ -1,17 +1,21 @@
 """ConsumerGroupHeartbeat and ConsumerGroupDescribe as clients see them."""
 
 import asyncio
-import inspect
+import contextlib
+from collections.abc import Generator
 from typing import Any, cast
 
 import pytest
 from consumer_harness import image_with, topic_id
 from controller_images import feature
 from coordinator_harness import FakeClock, FakeLog
+from msgspec.structs import replace
 
-from ottla.api.consumer_groups import ConsumerGroupHandlers
-from ottla.api.group_access import GroupAccess
-from ottla.api.routes import Caller
+from ottla.api.groups.consumer_groups import ConsumerGroupHandlers
+from ottla.api.groups.group_access import GroupAccess
+from ottla.api.surface.replies import finish
+from ottla.api.surface.routes import Caller
+from ottla.coordinators.groups.consumer import regex
 from ottla.coordinators.groups.consumer.context import ConsumerContext
 from ottla.coordinators.groups.consumer.kind import ConsumerKind
 from ottla.coordinators.groups.consumer.settings import (
@@ -30,6 +34,7 @@ from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from ottla.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.protocol.types import LeaderEpoch, Uuid
+from ottla.runtime.pending import Pending
 
 
 class FixedRandom:
@@ -50,6 +55,9 @@ class AsCaller:
 CALLER = cast("Caller", AsCaller())
 
 
+FEATURES = [feature("group.version", 1)]
+
+
 class Broker:
     """The handlers over one in-memory shard."""
 
@@ -60,7 +68,7 @@ class Broker:
         is_led: bool = True,
         is_served: bool = True,
     ) -> None:
-        self.image = replay_all(image_with(t=2, secret=1), [feature("group.version", 1)])
+        self.image = replay_all(image_with(t=2, secret=1), FEATURES)
         settings, consumer = GroupSettings(), ConsumerSettings(is_served=is_served)
         self.log = FakeLog()
 
@@ -92,12 +100,44 @@ class Broker:
             fields.setdefault("topic_partitions", [])
         request = ConsumerGroupHeartbeatRequest("g", member_id, epoch, **fields)
         reply = self.handlers.on_heartbeat(CALLER, request, version)
-        assert not inspect.isawaitable(reply)
+        assert not isinstance(reply, Pending)
         return reply
 
     def describe(self, *groups: str, operations: bool = False) -> list[Any]:
         request = ConsumerGroupDescribeRequest(list(groups), operations)
         return list(self.handlers.on_describe(CALLER, request, 1).groups)
+
+
+def test_expressions_that_take_long_are_matched_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(regex, "WORK_MAX", 8)
+    broker = Broker()
+    request = ConsumerGroupHeartbeatRequest(
+        "g",
+        "a",
+        0,
+        subscribed_topic_regex="t.*",
+        rebalance_timeout_ms=1000,
+        topic_partitions=[],
+    )
+    steps = broker.handlers.on_heartbeat(CALLER, request, 1)
+    assert isinstance(steps, Generator)
+    next(steps)
+    assert broker.describe("g")[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND, "not decided yet"
+    reply: Any = finish(steps)
+    assert reply.error_code == 0 and len(reply.assignment.topic_partitions) == 1
+    # The names of topics change while expressions are matched: it is tried again, a few times.
+    steps = broker.handlers.on_heartbeat(CALLER, replace(request, group_id="h"), 1)
+    assert isinstance(steps, Generator)
+    count = 0
+    with contextlib.suppress(StopIteration):
+        while True:
+            next(steps)
+            count += 1
+            broker.image = replay_all(image_with(**{f"t{count}": 1}), FEATURES)
+    assert 3 < count < 100
+    assert broker.describe("h")[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_member_joins_and_is_described() -> None:
@@ -177,7 +217,7 @@ def test_a_reply_waits_for_its_records() -> None:
             "g", "a", 0, rebalance_timeout_ms=1, subscribed_topic_names=[], topic_partitions=[]
         )
         reply = broker.handlers.on_heartbeat(CALLER, request, 1)
-        assert inspect.isawaitable(reply)
+        assert isinstance(reply, Pending)
         assert broker.describe("g")[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
         broker.log.commit()
         assert (await reply).member_epoch == 1

@@ -9,8 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.coordinators.groups.consumer.regex import (
+    CLASSES_MAX,
+    PROGRAM_MAX,
     InvalidRegularExpression,
+    Matches,
+    MatchingTakesLong,
     check_expression,
+    compiled,
+    match_steps,
+    matched,
     matching,
 )
 from ottla.coordinators.groups.consumer.settings import ConsumerSettings
@@ -42,6 +49,49 @@ def test_any_text_is_a_safe_expression(expression: str) -> None:
 
 def test_an_expression_that_is_slow_elsewhere_is_not_here() -> None:
     assert matching("(a+)+b", ["a" * 200]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "(?:[a-z]{0,200}[a-y]{0,200}[b-z]{0,200})" * 12,
+        "(?:[a-z]{0,200}[a-y]{0,200}[b-z]{0,200})" * 38,
+        r"\pL" * (CLASSES_MAX + 1),
+    ],
+)
+def test_expression_with_a_large_program_is_rejected(expression: str) -> None:
+    """Such took 0.25 s for each name of 200 characters, or 1 s to compile."""
+    with pytest.raises(InvalidRegularExpression):
+        check_expression(expression)
+    assert matching(expression, ["a"]) == frozenset()
+
+
+def test_message_about_a_long_expression_fits_in_a_reply() -> None:
+    with pytest.raises(InvalidRegularExpression) as caught:
+        check_expression("(" + "a" * 32_000)
+    assert len(str(caught.value)) < 1000
+
+
+def test_ordinary_expressions_have_small_programs() -> None:
+    names = [f"{number * 7919:x}-team.orders-{number}" for number in range(200)]
+    for expression in ("orders-.*", ".*", "|".join(names), r"\pL+\d+", "(?i)orders|payments"):
+        assert compiled(expression).programsize < PROGRAM_MAX
+    assert matching("|".join(names), names) == set(names)
+
+
+def test_much_work_is_done_in_steps_before_the_decision() -> None:
+    expression = "(?:[a-z]{0,50}[a-y]{0,50}[b-z]{0,50}){3}"
+    names = {f"{'zyx' * 50}{'a' * (number % 9)}": number for number in range(9)}
+    with pytest.raises(MatchingTakesLong) as caught:
+        matched([expression], {**names, **{f"{key}b": 0 for key in range(5000)}}, Matches())
+    assert caught.value.expressions == [expression]
+    many = [f"{'zyx' * 50}{number}" for number in range(50)]
+    steps = match_steps(expression, many)
+    assert sum(1 for _ in steps) > 2, "it yields between the names"
+    # What was found is used for the same names alone.
+    known = Matches(names, {expression: frozenset({"found"})})
+    assert matched([expression], names, known) == {expression: {"found"}}
+    assert matched([expression], dict(names), known) != {expression: {"found"}}
 
 
 # -- in a group --------------------------------------------------------------------------

@@ -178,6 +178,41 @@ def test_delete_acls_rejects_too_many_entries(monkeypatch: pytest.MonkeyPatch) -
     assert decision.records == []
 
 
+def test_delete_acls_rejects_replies_with_very_many_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same entry counts for each filter that matches it: the reply repeats it."""
+    image = image_with(creation(), creation(resource_name="bar"))
+    monkeypatch.setattr(acls, "MATCHES_MAX", 4)
+    for filters, code in ((2, ErrorCode.NONE), (3, ErrorCode.INVALID_REQUEST)):
+        decision = decide_delete_acls(image, DeleteAclsRequest([delete_filter(OPEN)] * filters))
+        assert [row.error_code for row in decision.reply.filter_results] == [code] * filters
+        assert len(decision.records) == (2 if code is ErrorCode.NONE else 0)
+
+
+@pytest.mark.parametrize("field", ["resource_name", "principal"])
+def test_many_filters_do_not_compare_every_entry_with_each(
+    monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    count = 50
+    image = image_with(*(creation(**{field: f"User:{number}"}) for number in range(count)))
+    compared = 0
+    matches = AclFilter.matches
+
+    def counted(acl_filter: AclFilter, acl: Acl) -> bool:
+        nonlocal compared
+        compared += 1
+        return matches(acl_filter, acl)
+
+    monkeypatch.setattr(AclFilter, "matches", counted)
+    filters = [OPEN._replace(**{field: f"User:{number}"}) for number in range(count)]  # type: ignore[arg-type]
+    request = DeleteAclsRequest([*map(delete_filter, filters)] * 2)
+    decision = decide_delete_acls(image, request)
+    assert [len(row.matching_acls) for row in decision.reply.filter_results] == [1] * 2 * count
+    assert len(decision.records) == count
+    assert compared == count + (count - 1)  # all for the first filter, then one for each
+
+
 # -- filters -------------------------------------------------------------------------------------
 
 

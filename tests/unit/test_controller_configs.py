@@ -25,8 +25,8 @@ from ottla.controller.config_alterations import (
     decide_alter_configs,
     decide_incremental_alter_configs,
 )
-from ottla.controller.config_rules import ConfigContext
-from ottla.controller.decision import Decision
+from ottla.controller.config_rules import ConfigContext, refuse_broker_keys
+from ottla.controller.decision import Decision, Refusal
 from ottla.metadata.configs import ConfigResource
 from ottla.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from ottla.metadata.image import Image
@@ -235,6 +235,55 @@ def test_unknown_topic_key_is_rejected() -> None:
     assert one(TOPIC, "foo", ("no.such", SET, "1")) is ErrorCode.INVALID_CONFIG
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "message"),
+    [
+        ("foo", "no.such", "Unknown topic config name: no.such"),
+        ("none", "retention.ms", "The topic 'none' does not exist."),
+    ],
+)
+def test_refused_topic_change_has_the_message_of_kafka(name: str, key: str, message: str) -> None:
+    decision = alter(IMAGE, resource(TOPIC, name, (key, SET, "1")))
+    assert decision.reply.responses[0].error_message == message
+
+
+@pytest.mark.parametrize(
+    ("kind", "ops", "message"),
+    [
+        (
+            TOPIC,
+            [("compression.type", SET, "zip")],
+            "Invalid value zip for configuration compression.type: String must be one of: "
+            "uncompressed, zstd, lz4, snappy, gzip, producer",
+        ),
+        (
+            TOPIC,
+            [("compression.type", APPEND, "gzip")],
+            "Can't APPEND to key compression.type because its type is not LIST.",
+        ),
+        (
+            TOPIC,
+            [("retention.bytes", SET, None)],
+            "Null value not supported for : retention.bytes",
+        ),
+        (
+            TOPIC,
+            [("retention.ms", SET, "1"), ("retention.ms", SET, "2")],
+            "Error due to duplicate config keys",
+        ),
+        (
+            GROUP,
+            [("consumer.session.timeout.ms", SET, "1")],
+            "consumer.session.timeout.ms must be greater than or equal to "
+            "group.consumer.min.session.timeout.ms",
+        ),
+    ],
+)
+def test_rejected_value_is_explained_in_kafkas_words(kind, ops, message) -> None:
+    decision = alter(IMAGE, resource(kind, "foo", *ops))
+    assert decision.reply.responses[0].error_message == message
+
+
 def test_keys_are_validated_together() -> None:
     image = image_of(topic("foo"), config(TOPIC, "foo", "max.compaction.lag.ms", "10"))
     ops = ("min.compaction.lag.ms", SET, "11")
@@ -320,6 +369,46 @@ def test_broker_keys_are_validated(name: str, key: str, value: str, expected: Er
 
 def test_read_only_key_can_be_deleted() -> None:
     assert one(BROKER, "1", ("node.id", DELETE, None)) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("keys", "for_all", "message"),
+    [
+        (
+            ["sasl.jaas.config", "listener.name.x.no.such.key"],
+            True,
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            "Set(sasl.jaas.config, listener.name.x.no.such.key)",
+        ),
+        (
+            ["sasl.login.class", "broker.id", "ssl.keystore.location"],
+            False,
+            "Cannot update these configs dynamically: Set(sasl.login.class, broker.id)",
+        ),
+        (
+            ["ssl.keystore.location", "sasl.jaas.config"],
+            False,
+            "These security configs can be dynamically updated only per-listener using the "
+            "listener prefix: HashSet(ssl.keystore.location)",
+        ),
+    ],
+)
+def test_refused_keys_of_a_broker_are_named_in_the_words_of_kafka(
+    keys: list[str], for_all: bool, message: str
+) -> None:
+    refusal = refuse_broker_keys(dict.fromkeys(keys, "x"), for_all=for_all)
+    assert refusal == Refusal(ErrorCode.INVALID_REQUEST, message)
+
+
+def test_refused_keys_in_a_message_are_bounded() -> None:
+    keys = [f"listener.name.x.{number}{'y' * 1000}" for number in range(1000)]
+    refusal = refuse_broker_keys(dict.fromkeys(keys, "x"), for_all=True)
+    assert refusal is not None and refusal.message is not None and len(refusal.message) < 10_000
+
+
+@pytest.mark.parametrize("key", ["max.connections", "listener.name.x.max.connections", "no.such"])
+def test_key_of_all_brokers_is_accepted(key: str) -> None:
+    assert refuse_broker_keys({key: "5"}, for_all=True) is None
 
 
 def test_error_messages_contain_no_secret() -> None:

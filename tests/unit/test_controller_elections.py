@@ -148,6 +148,27 @@ def test_election_for_an_unknown_partition_is_rejected() -> None:
     assert elect(cluster, PREFERRED, "t", partitions=(5,)) == [unknown]
 
 
+@pytest.mark.parametrize(
+    ("name", "partition_id", "text"),
+    [
+        ("none", 0, "No such topic as none"),
+        ("t", 5, "No such partition as t-5"),
+        ("t", 0, "The preferred leader was not available."),
+    ],
+)
+def test_rejected_election_is_explained_in_kafkas_words(
+    name: str, partition_id: int, text: str
+) -> None:
+    cluster = two()
+    cluster.kill(0)
+    request = ElectLeadersRequest(
+        election_type=PREFERRED, topic_partitions=[TopicPartitions(name, [partition_id])]
+    )
+    decision = decide_elect_leaders(cluster.image, request, cluster.settings, recoveries((), {}))
+    (result,) = cluster.take(decision).replica_election_results[0].partition_result
+    assert result.error_message == text
+
+
 def test_repeated_partition_is_elected_once() -> None:
     cluster = two()
     cluster.isr(0)

@@ -1,20 +1,21 @@
 """A repeated forwarded request is not decided again: it gets the first reply."""
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 from controller_cluster import CLUSTER, ControllerCluster
 from metadata_snapshots import snapshot_batches, snapshot_image
 
-from ottla.api import controller_decisions
-from ottla.api.access import Access
-from ottla.api.controller_decisions import ControllerContext, DecisionCall, TokenSettings
-from ottla.api.controller_handlers import ControllerHandlers
-from ottla.api.routes import Caller
+from ottla.api.cluster import controller_decisions
+from ottla.api.cluster.controller_decisions import ControllerContext, DecisionCall, TokenSettings
+from ottla.api.cluster.controller_handlers import ControllerHandlers
+from ottla.api.security.access import Access
+from ottla.api.surface.routes import Caller
 from ottla.config.values import Password
 from ottla.controller.active_controller import Moment
 from ottla.controller.broker_liveness import Liveness
-from ottla.controller.decision import Decision
+from ottla.controller.decision import Decision, finish
 from ottla.metadata import answered_requests
 from ottla.metadata.answered_requests import AnsweredRequest, AnsweredRequests, RequestIdentity
 from ottla.metadata.image import Provenance
@@ -103,7 +104,8 @@ class Controlling:
         )
         call = DecisionCall(self.context, caller, request, 1, moment)
         decide_on = getattr(controller_decisions, key.name.lower())
-        return self.handlers.decide_once(key, call, decide_on)
+        decided = self.handlers.decide_once(key, call, decide_on)
+        return finish(decided) if isinstance(decided, Generator) else decided
 
     def send(self, key: ApiKey, request: Message, identity: RequestIdentity | None) -> Any:
         return self.cluster.take(self.decide(key, request, identity))

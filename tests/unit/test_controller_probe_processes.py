@@ -18,6 +18,8 @@ from ottla.controller.probe_loop import BrokerProbes
 from ottla.runtime.network import TcpNetwork
 from ottla.runtime.ports import Address
 
+pytestmark = pytest.mark.slow
+
 PROBES = 4
 """Probes that prove nothing, before a test believes that none will."""
 LISTEN = """

@@ -13,9 +13,10 @@ from ottla.controller.active_controller import (
     ControllerSettings,
     Moment,
 )
-from ottla.controller.decision import Decision
+from ottla.controller.decision import Decision, Steps
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION, METADATA_VERSION
-from ottla.node.image_loader import Followers, ImageLoader
+from ottla.metadata.replay import RECORDS_PER_STEP
+from ottla.node.controller.image_loader import Followers, ImageLoader
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import NotController, RecordTooLarge, RequestTimedOut
 from ottla.protocol.internal.framing import Versioned
@@ -423,3 +424,78 @@ async def test_periodic_tasks_run_at_their_interval_and_only_while_active() -> N
     cluster.lead(epoch=3)
     await asyncio.sleep(1.5)
     assert task.begun == 2 and len(task.rounds) == 4
+
+
+# -- decisions in steps ----------------------------------------------------------------------
+
+
+def in_steps(
+    trail: list[str], name: str, steps: int = 3
+) -> Callable[[Moment], Steps[Decision[Any]]]:
+    """Return a decision that sets a configuration after some steps, each of them noted."""
+
+    def decide(moment: Moment) -> Steps[Decision[Any]]:
+        for _ in range(steps):
+            trail.append(name)
+            yield
+        return set_config(name)(moment)
+
+    return decide
+
+
+def test_decision_in_steps_lets_the_event_loop_run_but_no_other_decision() -> None:
+    async def main() -> None:
+        cluster = ControllerCluster()
+        await cluster.lead_a_fresh_log()
+        trail: list[str] = []
+        first = asyncio.create_task(cluster.controller.submit(in_steps(trail, "retention.ms")))
+        other = asyncio.create_task(cluster.controller.submit(in_steps(trail, "segment.ms")))
+        for turn in range(4):
+            trail.append(f"turn {turn}")
+            await asyncio.sleep(0)
+        await settle()
+        await cluster.commit()
+        assert (await first).throttle_time_ms == (await other).throttle_time_ms == 1
+        names = [step for step in trail if not step.startswith("turn")]
+        assert names == ["retention.ms"] * 3 + ["segment.ms"] * 3
+        one = "retention.ms"
+        assert trail[:6] == ["turn 0", one, "turn 1", one, "turn 2", one]
+
+    run_simulated(main())
+
+
+def test_decision_in_steps_whose_leadership_ends_meanwhile_writes_nothing() -> None:
+    async def main() -> None:
+        cluster = ControllerCluster()
+        await cluster.lead_a_fresh_log()
+        before = len(cluster.quorum.log)
+        task = asyncio.create_task(cluster.controller.submit(in_steps([], "retention.ms", 50)))
+        await settle()
+        cluster.follow()
+        with pytest.raises(NotController):
+            await task
+        assert len(cluster.quorum.log) == before
+
+    run_simulated(main())
+
+
+def test_records_of_a_large_batch_are_applied_in_steps() -> None:
+    async def main() -> None:
+        cluster = ControllerCluster()
+        await cluster.lead_a_fresh_log()
+        before = len(cluster.quorum.log)
+
+        def decide(moment: Moment) -> Decision[Any]:
+            numbers = range(3 * RECORDS_PER_STEP)
+            records = [Versioned(ConfigRecord(2, f"t{n}", "segment.ms", "1"), 0) for n in numbers]
+            return Decision(records, CreateTopicsResponse())
+
+        task = asyncio.create_task(cluster.controller.submit(decide))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(cluster.quorum.log) == before, "not all records are applied yet"
+        await settle()
+        await cluster.commit()
+        await task
+
+    run_simulated(main())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from controller_images import after, image_of
 
-from ottla.api.replies import finish
+from ottla.api.surface.replies import finish
 from ottla.config.values import Password
 from ottla.controller import token_index, tokens
 from ottla.controller.decision import Decision

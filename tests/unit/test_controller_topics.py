@@ -6,6 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from ottla.config.describe import Entry, describe_topic
+from ottla.config.layers import Layers
+from ottla.controller import topic_creation
 from ottla.controller.decision import Refusal
 from ottla.controller.topic_changes import decide_create_partitions, decide_delete_topics
 from ottla.controller.topic_creation import decide_create_topics
@@ -289,6 +292,43 @@ def test_invalid_assignments_are_rejected(topic: CreatableTopic, code: ErrorCode
     assert refused(cluster, topic) is code
 
 
+@pytest.mark.parametrize(
+    ("topic", "text"),
+    [
+        (
+            by_name(assignments=[CreatableReplicaAssignment(1, [0])]),
+            "partitions should be a consecutive 0-based integer sequence",
+        ),
+        (
+            by_name([0, 9]),
+            "The manual partition assignment includes broker 9, but no such broker is registered.",
+        ),
+        (
+            by_name([1, 1]),
+            "The manual partition assignment includes the broker 1 more than once.",
+        ),
+        (
+            by_name([0], [0, 1]),
+            "The manual partition assignment includes a partition with 2 replica(s), but this is "
+            "not consistent with previous partitions, which have 1 replica(s).",
+        ),
+        (asked("t", 10_001), "Excessively large number of partitions per request."),
+        (
+            asked("t", 1, configs=[CreatableTopicConfig("retention.ms", None)]),
+            "Null value not supported for topic configs: retention.ms",
+        ),
+        (
+            asked("t", 1, configs=[CreatableTopicConfig("min.cleanable.dirty.ratio", "1.1")]),
+            "Invalid value 1.1 for configuration min.cleanable.dirty.ratio: "
+            "Value must be no more than 1",
+        ),
+    ],
+)
+def test_rejected_creation_is_explained_in_kafkas_words(topic: CreatableTopic, text: str) -> None:
+    (result,) = create(ControllerCluster(2), topic)
+    assert result.error_message == text
+
+
 # -- CreatePartitions -----------------------------------------------------------------------
 
 
@@ -302,6 +342,28 @@ def grow(cluster: ControllerCluster, name: str, count: int, named=None, **more: 
     is_explained = result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert is_explained == bool(result.error_message)
     return result.error_code
+
+
+@pytest.mark.parametrize(
+    ("count", "assignments", "text"),
+    [
+        (10_003, None, "Excessively large number of partitions per request."),
+        (2, None, "Topic already has 2 partition(s)."),
+        (1, None, "The topic t currently has 2 partition(s); 1 would not be an increase."),
+        (
+            4,
+            [CreatePartitionsAssignment([0])],
+            "Attempted to add 2 additional partition(s), but only 1 assignment(s) were specified.",
+        ),
+    ],
+)
+def test_rejected_partitions_are_explained_in_kafkas_words(count, assignments, text) -> None:
+    cluster = ControllerCluster(1)
+    create(cluster, asked("t", 2))
+    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", count, assignments)])
+    decision = decide_create_partitions(cluster.image, request, cluster.topics)
+    (result,) = cluster.take(decision).results
+    assert result.error_message == text
 
 
 def test_new_partitions_have_the_topics_replication_factor() -> None:
@@ -449,3 +511,30 @@ def test_index_of_colliding_names_follows_any_history(names: list[str]) -> None:
             create(cluster, asked(name))
     alike = [name.replace(".", "_") for name in cluster.image.topics.names()]
     assert len(alike) == len(set(alike))
+
+
+def test_equal_configurations_of_one_request_are_described_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request may create thousands of topics; each description takes half a millisecond."""
+    described: list[dict[str, str]] = []
+
+    def count(configs: dict[str, str], layers: Layers) -> list[Entry]:
+        described.append(dict(configs))
+        return describe_topic(configs, layers)
+
+    monkeypatch.setattr(topic_creation, "describe_topic", count)
+    cluster = ControllerCluster(1)
+    short = [CreatableTopicConfig("retention.ms", "1000")]
+    topics = [
+        CreatableTopic(f"t{number}", 1, 1, configs=short if number % 2 else [])
+        for number in range(10)
+    ]
+    request = CreateTopicsRequest(topics)
+    reply = decide_create_topics(cluster.state, request, cluster.topics).reply
+    assert described == [{}, {"retention.ms": "1000"}]
+    shown = [
+        {config.name: config.value for config in topic.configs or ()}["retention.ms"]
+        for topic in reply.topics
+    ]
+    assert shown == ["604800000", "1000"] * 5

@@ -9,6 +9,7 @@ from coordinator_harness import FakeClock, FakeLog
 from immutables import Map
 from test_coordinator_shard import Register, put
 
+from ottla.api.surface.replies import reply_of
 from ottla.coordinators.decision import LATER, Decision, SetTimer
 from ottla.coordinators.runtime import CoordinatorRuntime, RuntimeParts
 from ottla.coordinators.shard import ShardSettings
@@ -17,6 +18,7 @@ from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import LeaderEpoch
+from ottla.runtime.pending import Pending
 from simulation.loop import run_simulated
 
 
@@ -47,9 +49,10 @@ class Harness:
         self.runtime.on_unled("__consumer_offsets", index, held)
 
     def put(self, index: int, name: str, number: int) -> Any:
-        return self.runtime.submit(
+        reply = self.runtime.submit(
             index, lambda machine, now, future: Decision([put(name, number)], "ok")
         )
+        return reply_of(reply)
 
 
 def run(story: Callable[[Harness], Awaitable[None]]) -> None:
@@ -207,7 +210,7 @@ def test_immediate_reply_creates_no_future() -> None:
         assert harness.put(0, "a", 1) == "ok"
         harness.logs[0].follows = False
         pending = harness.put(0, "a", 2)
-        assert asyncio.isfuture(pending)
+        assert isinstance(pending, Pending)
         asyncio.get_running_loop().call_soon(harness.logs[0].commit)
         assert await pending == "ok"
         gone = harness.put(0, "a", 3)
@@ -225,7 +228,7 @@ def test_a_marker_ends_a_transaction_through_the_runtime() -> None:
         harness.runtime.submit(
             0, lambda m, now, future: Decision([put("a", 1)], "ok", producer=producer)
         )
-        assert harness.runtime.end_transaction(0, producer, EndTxnMarker(True, 0)) is None
+        assert harness.runtime.end_transaction(0, producer, EndTxnMarker(True, 0)).is_done
         assert harness.runtime.shard(0).committed() == Map({"a": 1})
 
     run(story)

@@ -16,14 +16,14 @@ from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
-from ottla.replication.directory_reports import DirectoryReports
 from ottla.replication.host import HostPorts
+from ottla.replication.maintenance.directory_reports import DirectoryReports
 from ottla.replication.partition import Partition
 from ottla.replication.partition_reads import ReadRequest
-from ottla.replication.repair_loop import ReplicaRepair
-from ottla.replication.scrub_loop import SUSPECT_PAUSE_MS, LogScrubber, ScrubSettings
-from ottla.storage.scrub import DamagedRange
-from ottla.storage.segment import Segment
+from ottla.replication.repair.repair_loop import ReplicaRepair
+from ottla.replication.repair.scrub_loop import SUSPECT_PAUSE_MS, LogScrubber, ScrubSettings
+from ottla.storage.log.segment import Segment
+from ottla.storage.scrub.batch_check import DamagedRange
 
 
 def append(partition: Partition, count: int = 3) -> None:
@@ -281,3 +281,31 @@ def test_segments_deleted_meanwhile_are_not_damaged() -> None:
     scrubbing = LogScrubber(broker.host, ScrubSettings(0, 1e9), lambda *each: found.append(each[1]))
     run_until(scrubbing, lambda: scrubbing.passes > 1)
     assert {each.base_offset for each in found} == {3}
+
+
+def test_segment_that_grows_and_is_sealed_while_it_is_read_has_no_hole() -> None:
+    broker = Broker().start()
+    broker.publish(image_of({"orders": (1, {0: partition_of(1)})}))
+    partition = broker.partitions.get("orders", 0)
+    assert partition is not None
+    append(partition)
+    missing: list[object] = []
+
+    class Growing:
+        """Appends to the active segment while a worker reads it, and seals it."""
+
+        async def run(self, work):
+            result = work()
+            if len(partition.log.segments) == 1:
+                append(partition)
+                partition.log.roll()
+                partition.log.flush()
+            return result
+
+    ports = broker.host.ports
+    broker.host.ports = HostPorts(ports.clock, ports.disk, ports.random, None, Growing())
+    settings = ScrubSettings(0, 1e9)
+    scrubbing = LogScrubber(broker.host, settings, lambda *_: None, lambda *it: missing.append(it))
+    run_until(scrubbing, lambda: scrubbing.passes > 1)
+    assert len(partition.log.segments) == 2
+    assert not missing

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ottla.api.describe_quorum import LEADERLESS_MS, QuorumDescriptions
-from ottla.api.envelope import Forwarder
-from ottla.api.routes import Caller
+from ottla.api.cluster.describe_quorum import LEADERLESS_MS, QuorumDescriptions, leaderless
+from ottla.api.cluster.envelope import Forwarder
+from ottla.api.cluster.quorum_requests import voter_states
+from ottla.api.surface.routes import Caller
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import encode
 from ottla.protocol.errors import ErrorCode
@@ -24,9 +25,9 @@ from ottla.protocol.messages.describe_quorum import (
 )
 from ottla.protocol.messages.envelope import EnvelopeResponse
 from ottla.protocol.schema import Message
-from ottla.protocol.types import LeaderEpoch, NodeId, Offset, Uuid
+from ottla.protocol.types import ZERO_UUID, LeaderEpoch, Millis, NodeId, Offset, Uuid
 from ottla.raft.core.effects import Role
-from ottla.raft.core.view import QuorumView
+from ottla.raft.core.view import QuorumView, ReplicaView
 from ottla.raft.core.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from ottla.runtime.ports import Address
 from simulation.loop import run_simulated
@@ -158,3 +159,16 @@ def test_malformed_request_is_refused_at_once() -> None:
     header = Request(ApiKey.DESCRIBE_QUORUM, 2, 5, "app", memoryview(b"\x05"))
     with pytest.raises(ProtocolFault):
         handler.on_describe(CLIENT, header, memoryview(b"\x05"))
+
+
+@pytest.mark.parametrize("kraft_version", [0, 1])
+def test_voters_have_directory_ids_from_kraft_version_1_on(kraft_version: int) -> None:
+    key = voter(1).key
+    view = replace(
+        LOST, kraft_version=kraft_version, replicas=(ReplicaView(key, None, None, None),)
+    )
+    expected = key.directory_id if kraft_version else ZERO_UUID
+    [state] = voter_states(view, Millis(0))
+    assert state.replica_directory_id == expected
+    described = leaderless(view, NodeId(1)).topics[0].partitions[0].current_voters
+    assert described[0].replica_directory_id == expected

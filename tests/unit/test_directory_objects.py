@@ -7,15 +7,21 @@ import os
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import ModuleType
 
 import google_crc32c
 import pytest
 
-from ottla.runtime import directory_objects
+from ottla.runtime import directory_objects, system_calls
 from ottla.runtime.directory_objects import INCOMING, PIECE_BYTES, STALE_S, DirectoryObjects
 from ottla.runtime.ports import NewObject
 
 SIZES = (0, 1, 4095, 4096, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES + 4096)
+
+
+def module_of(call: str) -> ModuleType:
+    """Return the module through which the store makes a system call."""
+    return system_calls if call == "pwrite" else os
 
 
 def run(scenario: Coroutine[None, None, None]) -> None:
@@ -70,7 +76,7 @@ def test_object_is_synced_before_it_gets_its_name(
     rename, fsync = os.rename, os.fsync
 
     def renamed(before: Path, after: Path) -> None:
-        steps.append("rename")
+        steps.append("replace")
         rename(before, after)
 
     def synced(opened: int) -> None:
@@ -80,10 +86,10 @@ def test_object_is_synced_before_it_gets_its_name(
 
     store = DirectoryObjects(str(tmp_path / "objects"))
     run(store.put("topic/0", b"x"))
-    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "replace", renamed)
     monkeypatch.setattr(os, "fsync", synced)
     run(store.put_file("topic/1", str(source)))
-    assert steps == ["sync file", "rename", "sync directory"]
+    assert steps == ["sync file", "replace", "sync directory"]
 
 
 def group_of(source: Path, directories: tuple[str, ...] = ("a/0", "b/0")) -> list[NewObject]:
@@ -100,7 +106,7 @@ def test_group_is_synced_and_named_in_as_few_steps_as_one_object(
     rename, fsync = os.rename, os.fsync
 
     def renamed(before: Path, after: Path) -> None:
-        steps.append(("rename", before.name))
+        steps.append(("replace", before.name))
         rename(before, after)
 
     def synced(opened: int) -> None:
@@ -110,10 +116,10 @@ def test_group_is_synced_and_named_in_as_few_steps_as_one_object(
 
     store = DirectoryObjects(str(tmp_path / "objects"))
     run(store.put_group(group_of(source)))
-    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "replace", renamed)
     monkeypatch.setattr(os, "fsync", synced)
     run(store.put_group(group_of(source)))
-    kinds = ["sync file"] * 4 + ["rename"] * 4 + ["sync directory"] * 2
+    kinds = ["sync file"] * 4 + ["replace"] * 4 + ["sync directory"] * 2
     assert [kind for kind, _ in steps] == kinds
     assert {name for _, name in steps[:4]} == {name for _, name in steps[4:8]}
     assert len({name for _, name in steps[:4]}) == 4
@@ -154,7 +160,7 @@ def crash_before(step: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
 
     def watched(name: str) -> Callable[..., object]:
-        real: Callable[..., object] = getattr(os, name)
+        real: Callable[..., object] = getattr(module_of(name), name)
 
         def call(*arguments: object, **options: object) -> object:
             if len(calls) == step:
@@ -164,8 +170,8 @@ def crash_before(step: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return call
 
-    for name in ("pwrite", "fsync", "rename", "unlink", "makedirs"):
-        monkeypatch.setattr(os, name, watched(name))
+    for name in ("pwrite", "fsync", "replace", "unlink", "makedirs"):
+        monkeypatch.setattr(module_of(name), name, watched(name))
     return calls
 
 
@@ -212,13 +218,13 @@ def test_failed_group_leaves_no_incomplete_file(
             raise OSError(errno.ENOSPC, "no space")
         rename(before, after)
 
-    monkeypatch.setattr(os, "rename", fail_second)
+    monkeypatch.setattr(os, "replace", fail_second)
     with pytest.raises(OSError, match="no space"):
         run(DirectoryObjects(str(root)).put_group(group_of(source)))
     assert list((root / INCOMING).iterdir()) == []
 
 
-@pytest.mark.parametrize("failing", ["fsync", "pwrite", "rename"])
+@pytest.mark.parametrize("failing", ["fsync", "pwrite", "replace"])
 def test_failed_put_leaves_no_object_and_no_file(
     failing: str, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,7 +236,7 @@ def test_failed_put_leaves_no_object_and_no_file(
         raise OSError(errno.ENOSPC, "no space")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, failing, fail)
+        patched.setattr(module_of(failing), failing, fail)
         with pytest.raises(OSError, match="no space"):
             run(store.put_file("topic/0", str(source)))
     assert (root / "topic" / "0").read_bytes() == b"old"
@@ -248,7 +254,7 @@ def test_brokers_that_share_a_directory_never_write_to_the_same_file(
         used[-1].add(before.name)
         rename(before, after)
 
-    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "replace", renamed)
     for broker in range(2):
         used.append(set())
         run(DirectoryObjects(str(tmp_path)).put(f"t/{broker}", b"x"))
@@ -269,7 +275,7 @@ def test_write_past_the_page_cache_that_is_refused_goes_through_it(
             raise OSError(errno.EINVAL, "not aligned")
         return pwrite(file, data, position)
 
-    monkeypatch.setattr(os, "pwrite", write)
+    monkeypatch.setattr(system_calls, "pwrite", write)
     store = DirectoryObjects(str(tmp_path / "objects"))
     run(store.put_file("t/0", str(tmp_path / "segment")))
     assert (tmp_path / "objects" / "t" / "0").read_bytes() == contents
@@ -288,7 +294,7 @@ def test_read_past_the_page_cache_that_is_refused_goes_through_it(
             raise OSError(errno.EINVAL, "not aligned")
         return preadv(file, buffers, position)
 
-    monkeypatch.setattr(os, "preadv", read)
+    monkeypatch.setattr(system_calls, "preadv", read)
 
     async def scenario() -> None:
         store = DirectoryObjects(str(tmp_path), is_cached=False)
@@ -308,7 +314,7 @@ def test_checksum_is_of_what_is_on_the_disk_if_asked_for(
         direct.append(bool(fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT))
         return preadv(file, buffers, position)
 
-    monkeypatch.setattr(os, "preadv", read)
+    monkeypatch.setattr(system_calls, "preadv", read)
     store = DirectoryObjects(str(tmp_path), is_cached=is_cached)
     asyncio.run(store.crc_of_range("0", 0, 2 * PIECE_BYTES, 0))
     assert set(direct) == {not is_cached}
@@ -326,7 +332,7 @@ def test_range_is_returned_in_writable_memory(tmp_path: Path) -> None:
 
 
 def without_direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory_objects, "_set_direct", lambda file, is_on: False)
+    monkeypatch.setattr(system_calls, "set_direct", lambda file, is_on: False)
 
 
 def as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +375,9 @@ def test_buffered_copy_is_flushed_before_much_is_left_to_sync(
 ) -> None:
     without_direct(monkeypatch)
     flushed: list[int] = []
-    monkeypatch.setattr(os, "fdatasync", lambda file: flushed.append(os.fstat(file).st_size))
+    monkeypatch.setattr(
+        system_calls, "sync_data", lambda file: flushed.append(os.fstat(file).st_size)
+    )
     (tmp_path / "segment").write_bytes(bytes(9 << 20))
     store = DirectoryObjects(str(tmp_path / "objects"))
     run(store.put_file("t/0", str(tmp_path / "segment")))

@@ -17,8 +17,8 @@ ALL = [
 FAULTS = [each for each in ALL if "code" in vars(each)]
 
 
-def test_the_codes_are_dense_and_end_where_kafka_4_2_ends() -> None:
-    assert [int(code) for code in ErrorCode] == list(range(-1, 134))
+def test_the_codes_are_dense_and_end_where_kafka_4_4_ends() -> None:
+    assert [int(code) for code in ErrorCode] == list(range(-1, 137))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from fetch_harness import (
 from msgspec.structs import replace
 from partition_fixtures import append, batch_of, registration
 
-from ottla.api.replies import Answer, LaterReply
+from ottla.api.surface.replies import Answer
 from ottla.config.generated import TopicConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import StorageFailed
@@ -30,7 +30,8 @@ from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import Offset
 from ottla.quotas.client_quotas import QuotaKind
 from ottla.replication.partition import Partition
-from ottla.storage.log_config import LogConfig
+from ottla.runtime.pending import Pending
+from ottla.storage.log.log_config import LogConfig
 
 THREE = (0, 1, 2)
 SOON = 30_000
@@ -428,7 +429,7 @@ async def test_waiting_fetch_is_answered_in_the_iteration_of_the_append_by_one_r
     partition = broker.host()
     sent: list[object] = []
     reply = broker.ask(want(part(), max_wait_ms=SOON))
-    assert isinstance(reply, LaterReply)
+    assert isinstance(reply, Pending)
     reply.when_done(sent.append)
     reads: list[str] = []
     for name in ("read", "read_recent"):
@@ -445,13 +446,13 @@ async def test_fetch_that_ends_inside_of_a_batch_goes_on_waiting() -> None:
     broker = Broker()
     partition = broker.host(replicas=THREE)
     reply = broker.ask(want(part(), max_wait_ms=SOON))
-    assert isinstance(reply, LaterReply)
+    assert isinstance(reply, Pending)
     append(partition, b"a", b"b")
     partition.log.set_high_watermark(Offset(1))
     partition.wake_readers()
     for _ in range(5):
         await asyncio.sleep(0)
-    assert not reply.done()
+    assert not reply.is_done
     for follower in (1, 2):
         partition.follower_fetched(follower, Offset(2), log_start=Offset(0))
     assert values_of(only(await broker.wait(reply))) == [b"a", b"b"]
@@ -464,11 +465,11 @@ async def test_fetch_waits_for_min_bytes() -> None:
     append(partition, b"a")
     one = batch_size(broker)
     reply = broker.ask(want(part(), max_wait_ms=SOON, min_bytes=2 * one + 1))
-    assert isinstance(reply, LaterReply)
+    assert isinstance(reply, Pending)
     append(partition, b"b")
     for _ in range(5):
         await asyncio.sleep(0)
-    assert not reply.done()
+    assert not reply.is_done
     append(partition, b"c")
     assert values_of(only(await broker.wait(reply))) == [b"a", b"b", b"c"]
 
@@ -508,11 +509,11 @@ async def test_invisible_records_do_not_complete_a_fetch() -> None:
     broker = Broker()
     partition = broker.host(replicas=THREE)
     reply = broker.ask(want(part(), max_wait_ms=SOON))
-    assert isinstance(reply, LaterReply)
+    assert isinstance(reply, Pending)
     append(partition, b"a")
     for _ in range(5):
         await asyncio.sleep(0)
-    assert not reply.done()
+    assert not reply.is_done
     for follower in (1, 2):
         partition.follower_fetched(follower, Offset(1), log_start=Offset(0))
     assert values_of(only(await broker.wait(reply))) == [b"a"]
@@ -558,7 +559,7 @@ async def test_disconnected_client_leaves_no_waiter() -> None:
     broker = Broker()
     partition = broker.host()
     reply = broker.ask(want(part(), max_wait_ms=SOON))
-    assert isinstance(reply, LaterReply)
+    assert isinstance(reply, Pending)
     reply.cancel()
     await asyncio.sleep(0)
     assert len(partition._wakers) == 0

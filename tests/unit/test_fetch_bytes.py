@@ -9,15 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from message_strategies import messages
 
-from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
-from ottla.api.fetch_reply import FetchReply, Row, pack_fetch
-from ottla.api.fetch_request import FetchBody, FetchPartition, _follower, _Reader, parse_fetch
-from ottla.api.replies import Chunk, finish
+from ottla.api.fetch.reply import FetchReply, Row, pack_fetch
+from ottla.api.fetch.request import (
+    FetchBody,
+    FetchPartition,
+    _follower,
+    _Reader,
+    parse_fetch,
+    parse_fetch_steps,
+)
+from ottla.api.partitions.current_leaders import CurrentLeader, NodeEndpoint
+from ottla.api.surface.replies import Chunk, finish
 from ottla.protocol.codec import decode_prefix, encode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.messages import fetch
-from ottla.storage.transaction_index import AbortedTxn
+from ottla.storage.log.transaction_index import AbortedTxn
 from record_tools import FileRange
 
 VERSIONS = range(4, 19)
@@ -98,6 +105,7 @@ def test_requests_are_parsed_as_by_the_codec(version: int, data: st.DataObject) 
     request = data.draw(messages(fetch.FetchRequest, version))
     body = encode(request, version)
     assert tuple(parse_fetch(version, memoryview(body))) == expected(request, version)
+    assert tuple(finish(parse_fetch_steps(version, bytes(body)))) == expected(request, version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -140,7 +148,7 @@ def test_follower_request_is_parsed_in_one_step_as_by_the_codec(
     found = _follower(version, body)
     assert found is not None, "it has the usual form"
     assert tuple(found) == expected(request, version)
-    assert found == parse_fetch(version, memoryview(body)) == finish(_Reader(version, body).read())
+    assert found == parse_fetch(version, memoryview(body)) == _Reader(version, body).read()
 
 
 @settings(max_examples=300)
@@ -161,7 +169,7 @@ def test_other_requests_of_that_length_are_parsed_as_usual(
         except (ProtocolFault, IndexError, struct.error, UnicodeDecodeError):
             return None
 
-    usual = outcome(lambda: finish(_Reader(18, bytes(body)).read()))
+    usual = outcome(lambda: _Reader(18, bytes(body)).read())
     assert outcome(lambda: parse_fetch(18, memoryview(body))) == usual
 
 

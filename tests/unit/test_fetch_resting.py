@@ -1,17 +1,21 @@
 """Resting partitions of a session are not checked, and replies do not change."""
 
 import asyncio
+from collections.abc import Generator
 from random import Random
 
 import pytest
-from fetch_harness import Broker, only, part, rows, values_of, want
+from fetch_harness import Broker, only, part, response_of, rows, values_of, want
 from msgspec.structs import replace
 from partition_fixtures import LAG_MS, append, registration
 
-from ottla.api.replies import LaterReply
+from ottla.api.fetch import handler
+from ottla.api.surface.replies import finish
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import fetch
 from ottla.protocol.types import Offset
 from ottla.replication.partition import Partition
+from ottla.runtime.pending import Pending
 
 THREE = (0, 1, 2)
 SOON = 30_000
@@ -225,7 +229,7 @@ def test_fetch_with_only_resting_partitions_waits_and_wakes() -> None:
         partitions = hosted(broker)
         consumer = settled(broker)
         reply = broker.ask(consumer.request(max_wait_ms=SOON), 16)
-        assert isinstance(reply, LaterReply)
+        assert isinstance(reply, Pending)
         append(partitions[2], b"late")
         for replica in (1, 2):
             partitions[2].follower_fetched(replica, Offset(1), log_start=Offset(0))
@@ -273,7 +277,7 @@ def test_cancelled_fetch_is_not_woken() -> None:
         partitions = hosted(broker)
         consumer = settled(broker)
         reply = broker.ask(consumer.request(max_wait_ms=SOON), 16)
-        assert isinstance(reply, LaterReply)
+        assert isinstance(reply, Pending)
         reply.cancel()
         await asyncio.sleep(0)
         session = broker.sessions.get(consumer.session_id)
@@ -281,6 +285,55 @@ def test_cancelled_fetch_is_not_woken() -> None:
         append(partitions[0], b"a")
 
     asyncio.run(main())
+
+
+# -- in steps -----------------------------------------------------------------------
+
+
+def test_long_fetch_whose_session_was_removed_is_answered_without_subscriptions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handler, "PARTITIONS_PER_TURN", 1)
+    broker = Broker()
+    hosted(broker)
+    follower = Fetcher(broker, 3, replica=1)
+    session = broker.sessions.get(follower.session_id)
+    assert session is not None
+
+    async def main() -> None:
+        steps = broker.ask(follower.request(max_wait_ms=SOON), 16)
+        assert isinstance(steps, Generator)
+        next(steps)
+        broker.sessions.remove(session.id)
+        reply = finish(steps)
+        assert not list(session.partitions.resting), "nobody would remove the subscriptions"
+        assert session.partitions.on_roused is None
+        assert response_of(reply, 16).error_code == 0
+
+    asyncio.run(main())
+
+
+def test_long_fetch_that_was_overtaken_takes_no_notifications_from_the_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handler, "PARTITIONS_PER_TURN", 1)
+    broker = Broker()
+    partitions = hosted(broker)
+    follower = Fetcher(broker, 3, replica=1)
+
+    async def main() -> None:
+        first = broker.ask(follower.request(max_wait_ms=SOON), 16)
+        assert isinstance(first, Generator)
+        next(first)
+        second = finish(broker.ask(follower.request(max_wait_ms=SOON), 16))
+        overtaken = finish(first)
+        assert isinstance(overtaken, list), "it does not wait"
+        code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert response_of(overtaken, 16).error_code == code
+        append(partitions[1], b"a")
+        assert values_of(only(await broker.wait(second, 16))) == [b"a"]
+
+    asyncio.run(asyncio.wait_for(main(), BEFORE_TIME_OUT_S))
 
 
 # -- followers' progress ------------------------------------------------------------

@@ -7,10 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ottla.api.fetch_reply import Row
-from ottla.api.fetch_request import FetchBody, FetchPartition
-from ottla.api.fetch_sessions import (
+from ottla.api.fetch.reply import Row
+from ottla.api.fetch.request import ITEMS_PER_READ, FetchBody, FetchPartition
+from ottla.api.fetch.sessions import (
     EPOCH_MAX,
+    Context,
     Finished,
     Full,
     Incremental,
@@ -18,6 +19,7 @@ from ottla.api.fetch_sessions import (
     Sessions,
     next_epoch,
 )
+from ottla.api.surface.replies import Steps, finish
 from ottla.protocol.errors import ErrorCode
 from record_tools import FileRange
 
@@ -120,6 +122,43 @@ def test_full_request_closes_the_session_it_names() -> None:
 def test_unknown_session_id_is_an_error() -> None:
     cache = sessions()
     assert cache.open(ask(session=9, epoch=1), 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def update_in_steps(cache: Sessions, session: int, epoch: int = 1) -> Steps[Context | ErrorCode]:
+    """Begin an incremental request that names many partitions; it has yielded once."""
+    steps = cache.open_steps(ask(*range(2 * ITEMS_PER_READ), session=session, epoch=epoch), 0)
+    next(steps)
+    return steps
+
+
+def test_session_that_ends_while_a_long_request_updates_it_stays_ended() -> None:
+    cache = sessions()
+    session = begin(cache, 0, 1, 2)
+    steps = update_in_steps(cache, session)
+    cache.remove(session)
+    assert finish(steps) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cache) == cache.partition_count == 0
+
+
+def test_partitions_are_counted_right_although_long_requests_and_removals_cross() -> None:
+    """Otherwise a client could lower the count as often as it likes, and fill the memory."""
+    cache = sessions()
+    for _ in range(3):
+        session = begin(cache, *range(100))
+        steps = update_in_steps(cache, session)
+        assert isinstance(cache.open(ask(session=session, epoch=-1), 0), Sessionless)
+        finish(steps)
+    assert cache.partition_count == sum(
+        len(session.partitions) for session in map(cache.get, range(9)) if session is not None
+    )
+
+
+def test_second_long_request_of_an_epoch_is_refused_when_the_first_is_served() -> None:
+    cache = sessions(partitions_max=10_000)
+    session = begin(cache, 0)
+    first, second = update_in_steps(cache, session), update_in_steps(cache, session)
+    assert isinstance(finish(first), Incremental)
+    assert finish(second) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 @pytest.mark.parametrize("epoch", [2, 7, EPOCH_MAX])

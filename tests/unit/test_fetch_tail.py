@@ -14,11 +14,10 @@ from partition_fixtures import NOW, append, batch_of, registration
 from produce_pair import Transport, batch, frozen_scheduler, receive
 from produce_pair import frame as produce_frame
 
-from ottla.api.binding import bind_routes, handlers_of
-from ottla.api.fetch_reply import INLINE_BYTES_MAX
-from ottla.api.produce import ProduceHandler
-from ottla.api.replies import LaterReply
-from ottla.api.routes import Routes
+from ottla.api.fetch.reply import INLINE_BYTES_MAX
+from ottla.api.produce.handler import ProduceHandler
+from ottla.api.surface.binding import bind_routes, handlers_of
+from ottla.api.surface.routes import Routes
 from ottla.observability.request_meter import RequestMeter
 from ottla.observability.topic_events import TopicMeter
 from ottla.protocol.api_keys import ApiKey, Listener
@@ -30,6 +29,7 @@ from ottla.protocol.messages import fetch
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import Offset
+from ottla.runtime.pending import Pending
 from ottla.runtime.ports import Address
 from ottla.server.api_versions import ApiVersions
 from ottla.server.connection import Connection
@@ -53,7 +53,7 @@ def bytes_of(chunks: Sequence[object]) -> bytes:
 async def waited(broker: Broker, request: fetch.FetchRequest, version: int, value: bytes) -> bytes:
     """Send a request that waits, append, and return the bytes of its reply."""
     reply = broker.ask(request, version)
-    assert isinstance(reply, LaterReply)
+    assert isinstance(reply, Pending)
     append(broker.partitions.find("orders", 0), value)
     return bytes_of(await reply)  # type: ignore[arg-type]
 
@@ -98,7 +98,7 @@ def test_fetch_of_a_former_follower_is_rejected_after_the_wait() -> None:
         broker = Broker()
         partition = broker.host(replicas=(0, 1))
         reply = broker.ask(want(part(), max_wait_ms=SOON, replica_id=1))
-        assert isinstance(reply, LaterReply)
+        assert isinstance(reply, Pending)
         partition.followers.pop(1)
         append(partition, b"v")
         row = only(await broker.wait(reply))
@@ -134,11 +134,11 @@ def test_waiting_read_committed_consumer_learns_of_aborted_transactions(
         partition = broker.host()
         asked = want(part(), max_wait_ms=SOON, isolation_level=1)
         reply = broker.ask(asked)
-        assert isinstance(reply, LaterReply)
+        assert isinstance(reply, Pending)
         open_batch = batch_of(b"v", producer=Producer(7, 0, 0), is_transactional=True)
         partition.append(open_batch, now=NOW)
         await asyncio.sleep(0)
-        assert not reply.done()
+        assert not reply.is_done
         marker = build_end_txn_marker(EndTxnMarker(is_committed, 0), Producer(7, 0), NOW)
         partition.append(marker, now=NOW, from_client=False)
         row = only(await broker.wait(reply))
@@ -407,13 +407,13 @@ def test_append_that_consumers_may_not_see_yet_is_not_read_for_them() -> None:
         broker = Broker()
         partition = broker.host(replicas=(0, 1))
         reply = broker.ask(want(part(), max_wait_ms=SOON))
-        assert isinstance(reply, LaterReply)
+        assert isinstance(reply, Pending)
         reads: list[str] = []
         count_calls(partition, "read", reads)
         count_calls(partition.log, "read_recent", reads)
         append(partition, b"a")
         await asyncio.sleep(0)
-        assert (reads, reply.done()) == ([], False)
+        assert (reads, reply.is_done) == ([], False)
         partition.follower_fetched(1, Offset(1), log_start=Offset(0))
         assert values_of(only(await broker.wait(reply))) == [b"a"]
         assert reads == ["read_recent"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ottla.api.envelope import Forwarder, with_envelope
-from ottla.api.raft import RaftHandlers
-from ottla.api.routes import Caller, Route, Routes
+from ottla.api.cluster.envelope import Forwarder, with_envelope
+from ottla.api.cluster.quorum_requests import RaftHandlers
+from ottla.api.surface.routes import Caller, Route, Routes
 from ottla.metadata.answered_requests import RequestIdentity
-from ottla.node.controller_channel import ControllerChannel
+from ottla.node.controller.controller_channel import ControllerChannel
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest

@@ -202,14 +202,14 @@ def header_bytes(key: int, version: int, rest: bytes = b"\xff\xff") -> bytes:
     return key.to_bytes(2, signed=True) + version.to_bytes(2, signed=True) + b"\0\0\0\7" + rest
 
 
-@pytest.mark.parametrize("key", [-1, 4, 5, 6, 7, 93, 32767])
+@pytest.mark.parametrize("key", [-1, 4, 5, 6, 7, 95, 32767])
 def test_an_unknown_api_key_is_a_fault(key: int) -> None:
     with pytest.raises(ProtocolFault, match=f"unknown api key {key}"):
         parse_request_header(header_bytes(key, 0))
 
 
 @pytest.mark.parametrize(
-    ("key", "version"), [(ApiKey.API_VERSIONS, 5), (ApiKey.PRODUCE, 2), (ApiKey.FETCH, -1)]
+    ("key", "version"), [(ApiKey.API_VERSIONS, 6), (ApiKey.PRODUCE, 2), (ApiKey.FETCH, -1)]
 )
 def test_unknown_version_is_recognised_by_its_header_alone(key: ApiKey, version: int) -> None:
     for rest in (b"\xff\xff", b"\xff\xfe", b"\x7f\xff", b"\0\1\xff"):

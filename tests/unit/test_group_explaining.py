@@ -4,11 +4,24 @@ from typing import Any
 
 from classic_harness import FORMING_MS
 from classic_harness import Harness as ClassicHarness
-from consumer_harness import REBALANCE_MS, ConsumerHarness, image_with
+from consumer_harness import REBALANCE_MS, ConsumerHarness, image_with, topic_id
+from immutables import Map
 from streams_harness import StreamsHarness, image_with_topics
 from test_share_groups import Harness as ShareHarness
 
-from ottla.coordinators.groups.explain import Story, Waiting, sentences, span_words, story_of
+from ottla.coordinators.groups.classic.group import ClassicState
+from ottla.coordinators.groups.consumer.group import ConsumerGroup
+from ottla.coordinators.groups.consumer.member import ConsumerMember
+from ottla.coordinators.groups.epoch_group.member import MemberState
+from ottla.coordinators.groups.explain import (
+    WAITS_MAX,
+    Story,
+    Waiting,
+    consumer_waits,
+    sentences,
+    span_words,
+    story_of,
+)
 from ottla.coordinators.groups.recent_events import (
     EVENTS_MAX,
     GROUPS_MAX,
@@ -101,6 +114,23 @@ def test_a_first_generation_waits_for_more_members() -> None:
     assert any("It waits for more members" in each for each in explained(harness))
 
 
+def test_of_many_members_that_a_classic_group_waits_for_the_first_are_named() -> None:
+    harness = watched(ClassicHarness())
+    stable(harness)
+    group = harness.shard.machine.groups["g"]
+    group.state = ClassicState.PREPARING_REBALANCE
+    member = next(iter(group.members.values()))
+    group.members.update({f"n{number}": member for number in range(WAITS_MAX)})
+    group.pending_join.update(f"{'x' * 2000}{number}" for number in range(WAITS_MAX + 7))
+
+    waits = [sentence for sentence in explained(harness) if sentence.startswith("It waits")]
+
+    assert len(waits) == 2 * WAITS_MAX + 2
+    assert "It waits for 2 more members to join again." in waits
+    assert waits[-1] == "It waits for 7 more members to come back with the ids they got."
+    assert max(map(len, waits)) < 1000
+
+
 # -- consumer ---------------------------------------------------------------------------------
 
 
@@ -130,6 +160,24 @@ def test_consumer_group_waits_for_members_that_have_not_revoked() -> None:
     )
     assert said[2].startswith("It waits for member m1 (client client at 1.2.3.4) to give up t-")
     assert said[2].endswith(", since T+4 (6.0 s ago), until T+34.")
+
+
+def test_of_many_members_that_a_consumer_group_waits_for_the_first_are_named() -> None:
+    topic, notes = topic_id("t"), RecentEvents(lambda: Millis(0))
+    members = {f"m{number:03d}": ConsumerMember("", epoch=1) for number in range(WAITS_MAX + 3)}
+    revoked = {topic: frozenset(range(20_000))}
+    members["m000"] = ConsumerMember("", state=MemberState.UNREVOKED, pending_revocation=revoked)
+    members["m001"] = ConsumerMember("", epoch=2)
+    group = ConsumerGroup("g", epoch=2, assignment_epoch=2, members=Map(members))
+
+    waits = list(consumer_waits(group, notes, image_with(t=10)))
+
+    assert len(waits) == WAITS_MAX + 1
+    names = ", ".join(f"t-{index}" for index in range(8))
+    assert waits[0].what == f"to give up {names} and 19992 more"
+    assert waits[1].who == "member m002 (client  at )"
+    what = "to give up partitions or to ask for their assignment"
+    assert waits[-1] == Waiting("2 more members", what)
 
 
 def test_session_timeout_is_named_as_the_cause() -> None:

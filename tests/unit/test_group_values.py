@@ -16,7 +16,7 @@ from ottla.coordinators.groups.streams.context import StreamsContext
 from ottla.coordinators.groups.streams.settings import StreamsSettings
 from ottla.metadata.configs import ConfigResourceType
 from ottla.metadata.image import Image
-from ottla.node.group_services import shard_settings, streams_settings
+from ottla.node.broker.group_services import shard_settings, streams_settings
 from ottla.protocol.internal.metadata_topics import ConfigRecord
 from ottla.protocol.records.batch import Compression
 

@@ -16,6 +16,8 @@ from tests.patience import SECONDS_MAX
 from ottla.runtime import event_loop
 from ottla.runtime.helper_process import HelperEnded, HelperProcess
 
+pytestmark = pytest.mark.slow
+
 HELPER = """
 import asyncio, os, sys
 from ottla.runtime.helper_process import serve

@@ -275,6 +275,7 @@ def test_a_line_that_is_no_event_has_its_number(line: bytes) -> None:
         read_lines([b"\n", line])
 
 
+@pytest.mark.slow
 def test_a_long_history_takes_no_longer_than_its_length() -> None:
     """A rule that compared all with all would need 10^9 steps here."""
     count = 30_000

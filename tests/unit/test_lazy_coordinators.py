@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from replicas_fixtures import Broker, image_of, partition_of
 
-from ottla.api.routes import ANONYMOUS, Caller
+from ottla.api.surface.routes import ANONYMOUS, Caller
 from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY
-from ottla.node import coordinators
-from ottla.node.coordinators import CoordinatorDependencies, Coordinators
-from ottla.node.leaderships import follow_leaderships
+from ottla.node.broker import coordinators
+from ottla.node.broker.coordinators import CoordinatorDependencies, Coordinators
+from ottla.node.broker.leaderships import follow_leaderships
 from ottla.runtime.ports import Address
 
 OFFSETS = "__consumer_offsets"

@@ -6,9 +6,9 @@ import pytest
 from fetch_harness import CALLER, Broker
 from partition_fixtures import batch_of, registration
 
-from ottla.api.list_offsets import ListOffsetsHandlers
-from ottla.api.offset_for_leader_epoch import EpochHandlers
-from ottla.api.replies import finish
+from ottla.api.partitions.list_offsets import ListOffsetsHandlers
+from ottla.api.partitions.offset_for_leader_epoch import EpochHandlers
+from ottla.api.surface.replies import finish
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.messages.list_offsets import (

@@ -21,12 +21,12 @@ from ottla.protocol.faults import (
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import Offset, TopicPartition, Uuid
-from ottla.replication import log_dir_moves
-from ottla.replication.follower import Follower
-from ottla.replication.follower_rules import DivergingEpoch
-from ottla.replication.log_dir_moves import LogDirMoves, MoveSettings
-from ottla.storage.log_maintenance import delete_old_segments
-from ottla.storage.log_move_steps import Copy, Cut, Restart, Span, Swap, decide_step
+from ottla.replication.fetching.follower import Follower
+from ottla.replication.fetching.follower_rules import DivergingEpoch
+from ottla.replication.maintenance import log_dir_moves
+from ottla.replication.maintenance.log_dir_moves import LogDirMoves, MoveSettings
+from ottla.storage.directory.log_move_steps import Copy, Cut, Restart, Span, Swap, decide_step
+from ottla.storage.log.log_maintenance import delete_old_segments
 from simulation.platter import Keep
 
 SMALL = {"internal.segment.bytes": "400"}

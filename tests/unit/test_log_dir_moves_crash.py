@@ -12,10 +12,12 @@ import pytest
 from moves_fixtures import NOW, ORDERS, Mover, led
 from partition_fixtures import batch_of
 
-from ottla.replication import log_dir_moves
-from ottla.storage.log_maintenance import delete_old_segments
+from ottla.replication.maintenance import log_dir_moves
+from ottla.storage.log.log_maintenance import delete_old_segments
 from simulation.disk import SimCrash
 from simulation.platter import Keep
+
+pytestmark = pytest.mark.slow
 
 SMALL = {"internal.segment.bytes": "400", "file.delete.delay.ms": "0"}
 

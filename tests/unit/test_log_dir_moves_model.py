@@ -7,9 +7,11 @@ from moves_fixtures import NOW, ORDERS, Mover, led
 from partition_fixtures import batch_of
 
 from ottla.protocol.types import Offset
-from ottla.replication import log_dir_moves
-from ottla.storage.log_maintenance import delete_old_segments
+from ottla.replication.maintenance import log_dir_moves
+from ottla.storage.log.log_maintenance import delete_old_segments
 from simulation.platter import Keep
+
+pytestmark = pytest.mark.slow
 
 CONFIGS = {"internal.segment.bytes": "400", "retention.bytes": "1500", "file.delete.delay.ms": "0"}
 SEEDS = 10

@@ -7,7 +7,8 @@ import pytest
 from fetch_harness import CALLER
 from partition_fixtures import CLUSTER, Machine, append, registration
 
-from ottla.api.log_dirs import AlterLogDirsHandler, LogDirsHandler
+from ottla.api.partitions.log_dirs import AlterLogDirsHandler, LogDirsHandler
+from ottla.api.surface.replies import finish
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import LogDirNotFound, ReplicaNotAvailable, StorageFailed
 from ottla.protocol.messages.alter_replica_log_dirs import (
@@ -21,9 +22,9 @@ from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
 )
 from ottla.protocol.types import NodeId, TopicPartition, Uuid
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, format_directory
-from ottla.storage.partition_names import DirectoryKind
+from ottla.storage.directory.log_dir import LogDirectory, format_directory
+from ottla.storage.directory.partition_names import DirectoryKind
+from ottla.storage.log.log_config import LogConfig
 
 ALL = DescribeLogDirsRequest(topics=None)
 ID = Uuid(bytes(range(16)))
@@ -39,7 +40,7 @@ def handler(machine: Machine, *more: LogDirectory, **terms: Any) -> LogDirsHandl
 def described(
     handler: LogDirsHandler, request: DescribeLogDirsRequest = ALL
 ) -> list[DescribeLogDirsResult]:
-    return handler.on_describe_log_dirs(CALLER, request, 4).results
+    return finish(handler.describe_log_dirs_steps(CALLER, request, 4)).results
 
 
 def partitions(result: DescribeLogDirsResult) -> dict[tuple[str, int], tuple[int, int, bool]]:
@@ -135,9 +136,8 @@ def test_disk_without_usage_information_is_listed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_log_dirs_need_authorization() -> None:
-    reply = handler(Machine(), may_describe=lambda caller: False).on_describe_log_dirs(
-        CALLER, ALL, 4
-    )
+    refusing = handler(Machine(), may_describe=lambda caller: False)
+    reply = finish(refusing.describe_log_dirs_steps(CALLER, ALL, 4))
     assert (reply.error_code, reply.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.cli.server_arguments import parse_arguments
+from ottla.cli.commands.server_arguments import parse_arguments
 from ottla.config.loading import load
 from ottla.config.problems import ConfigError
 from ottla.observability.log_output import JsonFormatter, configure_log

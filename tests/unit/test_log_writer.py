@@ -2,11 +2,19 @@
 
 import io
 import logging
+import sys
 import threading
 from typing import Any
 
 from ottla.runtime import log_writer
-from ottla.runtime.log_writer import LINES_PER_SECOND, LINES_WAITING_MAX, LineLimit, LogWriter
+from ottla.runtime.log_writer import (
+    LINE_LENGTH_MAX,
+    LINES_PER_SECOND,
+    LINES_WAITING_MAX,
+    TRACEBACK_LENGTH_MAX,
+    LineLimit,
+    LogWriter,
+)
 
 
 class SlowStream(io.StringIO):
@@ -100,3 +108,47 @@ def test_lines_that_peers_cause_are_limited_by_place_and_second() -> None:
     assert f"left out {1000 - LINES_PER_SECOND} lines like: connection failed peer=%s" in lines
     assert len([line for line in lines if line.startswith("partition loaded")]) == 1000
     assert "another line" in lines
+
+
+def test_text_of_a_client_neither_forges_a_line_nor_reaches_the_terminal_as_control() -> None:
+    stream = io.StringIO()
+    writer = LogWriter(stream)
+    hostile = "a\n2026-01-01 INFO forged\r\x1b[2J\x9b\u202e\ud800"
+    writer.handle(record("group=%s", hostile))
+    assert written(writer, stream) == [r"group=a\n2026-01-01 INFO forged\r\x1b[2J\x9b\u202e\ud800"]
+
+
+def test_long_line_is_cut() -> None:
+    stream = io.StringIO()
+    writer = LogWriter(stream)
+    writer.handle(record("user=%s", "\x01" * 500_000))
+    (line,) = written(writer, stream)
+    assert len(line) < 5 * LINE_LENGTH_MAX
+    assert line.endswith("characters more")
+
+
+def test_text_in_a_traceback_does_not_begin_a_line() -> None:
+    stream = io.StringIO()
+    writer = LogWriter(stream)
+    failed = record("failed")
+    try:
+        raise ValueError("x\n2026-01-01 INFO forged\x1b[2J" + "y" * 1_000_000)
+    except ValueError:
+        failed.exc_info = sys.exc_info()
+    writer.handle(failed)
+    first, *others = written(writer, stream)
+    assert first == "failed"
+    assert any("ValueError: x" in line for line in others)
+    assert all(line.startswith("  ") and "\x1b" not in line for line in others)
+    assert sum(map(len, others)) < TRACEBACK_LENGTH_MAX + 10_000
+
+
+def test_record_stays_as_it_is_for_other_handlers() -> None:
+    stream = io.StringIO()
+    writer = LogWriter(stream)
+    writer.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    line = record("read %s of %d", "t-0", 7)
+    before = dict(line.__dict__)
+    writer.handle(line)
+    assert written(writer, stream)[0].endswith("read t-0 of 7")
+    assert line.__dict__ == before

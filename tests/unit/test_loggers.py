@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from ottla.api.config_changes import ConfigChangeHandlers
-from ottla.api.describe import DescribeHandlers
-from ottla.api.routes import Caller
+from ottla.api.cluster.config_changes import ConfigChangeHandlers
+from ottla.api.cluster.describe_settings import DescribeHandlers
+from ottla.api.surface.replies import finish
+from ottla.api.surface.routes import Caller
 from ottla.metadata.image import EMPTY
 from ottla.observability.loggers import Loggers
 from ottla.protocol.errors import ErrorCode
@@ -52,7 +53,7 @@ def describe(loggers: Loggers, name: str = "1", *keys: str) -> Any:
     handlers = DescribeHandlers(1, lambda: EMPTY, {}, loggers=loggers)
     resource = describe_configs.DescribeConfigsResource(LOGGER, name, list(keys) or None)
     request = describe_configs.DescribeConfigsRequest([resource], include_synonyms=True)
-    return handlers.on_describe_configs(CLIENT, request, 4).results[0]
+    return finish(handlers.describe_configs_steps(CLIENT, request, 4)).results[0]
 
 
 def test_loggers_are_listed_with_their_levels_as_kafka_describes_them(loggers: Loggers) -> None:

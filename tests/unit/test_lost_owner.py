@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 from ottla.cli.app import app
 from ottla.config.loading import load
+from ottla.node.directories.start_errors import start_error
 from ottla.node.handle import start_node
-from ottla.node.start_errors import start_error
-from ottla.storage.meta_properties import FILE_NAME, MetaPropertiesRefused, NotFormatted
+from ottla.storage.directory.meta_properties import FILE_NAME, MetaPropertiesRefused, NotFormatted
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 OTHER_ID = "AAAAAAAAAAEAAAAAAAAAAg"

@@ -9,6 +9,8 @@ from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.messages import request_class, response_class
 from ottla.protocol.schema import Message
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_generated_modules_are_current() -> None:
     assert generate_messages.differences(generate_messages.modules()) == []
@@ -42,15 +44,15 @@ def test_a_message_and_its_schema_say_the_same(key: ApiKey) -> None:
 
 
 def test_the_table_of_apis() -> None:
-    assert len(APIS) == 89
+    assert len(APIS) == 91
     assert set(APIS) == set(ApiKey)
     assert not {4, 5, 6, 7} & set(ApiKey)
     on = {
         listener: [key for key, api in APIS.items() if listener in api.listeners]
         for listener in Listener
     }
-    assert len(on[Listener.BROKER]) == 77
-    assert len(on[Listener.CONTROLLER]) == 41
+    assert len(on[Listener.BROKER]) == 79
+    assert len(on[Listener.CONTROLLER]) == 42
     assert ApiKey.VOTE not in on[Listener.BROKER]
     assert ApiKey.PRODUCE not in on[Listener.CONTROLLER]
     assert APIS[ApiKey.FETCH] == ((4, 18), 12, Listener.BROKER | Listener.CONTROLLER)

@@ -8,6 +8,8 @@ from message_strategies import case_name, cases, messages
 from ottla.protocol.codec import decode, decode_prefix, encode, encode_into
 from ottla.protocol.schema import Message
 
+pytestmark = pytest.mark.slow
+
 # Few by default, for there are six hundred cases; the nightly profile digs deeper.
 EXAMPLES = max(5, settings.default.max_examples // 12)
 

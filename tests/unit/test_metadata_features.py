@@ -1,4 +1,4 @@
-"""Levels of metadata.version and of the other features, as in Kafka 4.3."""
+"""Levels of metadata.version and of the other features, as in Kafka 4.4."""
 
 import pytest
 
@@ -18,10 +18,11 @@ from ottla.metadata.metadata_versions import (
 )
 from ottla.metadata.registrations import VersionRange
 
-# Taken from Kafka 4.3.1: level, name, versions of PartitionRecord, PartitionChangeRecord,
+# Taken from Kafka 4.4.0: level, name, versions of PartitionRecord, PartitionChangeRecord,
 # RegisterBrokerRecord, and letters for what the log may contain:
 # (S)cram, (T)ransactions, delegation tokens (D), (C)ontroller registrations, directories (A),
-# (E)lr, c(O)rdoned directories, (M)igrating brokers.
+# (E)lr, c(O)rdoned directories, (M)igrating brokers, address (R)anges in ACLs, controllers that can
+# be (U)nregistered.
 KAFKA = """
 7 3.3-IV3 0 0 1 -
 8 3.4-IV0 0 0 2 M
@@ -47,6 +48,9 @@ KAFKA = """
 28 4.2-IV0 2 2 3 STDCAEM
 29 4.2-IV1 2 2 3 STDCAEM
 30 4.3-IV0 2 2 4 STDCAEOM
+31 4.4-IV0 2 2 4 STDCAEOM
+32 4.4-IV1 2 2 4 STDCAEOMR
+33 4.4-IV2 2 2 4 STDCAEOMRU
 """
 ROWS = [line.split() for line in KAFKA.strip().splitlines()]
 
@@ -63,6 +67,8 @@ def test_levels_support_the_same_as_in_kafka(row: list[str]) -> None:
         "E": level.is_elr_supported(),
         "O": level.is_cordoned_log_dirs_supported(),
         "M": level.is_migration_supported(),
+        "R": level.is_cidr_acl_host_supported(),
+        "U": level.is_controller_unregistration_supported(),
     }
     assert [
         str(int(level)),
@@ -76,13 +82,14 @@ def test_levels_support_the_same_as_in_kafka(row: list[str]) -> None:
 
 def test_all_levels_are_in_the_table() -> None:
     assert [int(row[0]) for row in ROWS] == [int(level) for level in MetadataVersion]
-    assert (str(MINIMUM_VERSION), str(LATEST_PRODUCTION)) == ("3.3-IV3", "4.3-IV0")
+    assert (str(MINIMUM_VERSION), str(LATEST_PRODUCTION)) == ("3.3-IV3", "4.4-IV2")
     assert str(DEFAULT_VERSION) == "4.2-IV1", "a node of Kafka 4.2 can join a new cluster"
 
 
 @pytest.mark.parametrize(
     ("text", "level"),
     [
+        ("4.4", 33),
         ("4.3", 30),
         ("4.2", 29),
         ("4.2.1", 29),
@@ -99,11 +106,11 @@ def test_levels_have_names(text: str, level: int | None) -> None:
 def test_level_changes_that_change_the_metadata() -> None:
     changed = [
         str(MetadataVersion(level))
-        for level in range(8, 31)
+        for level in range(8, 34)
         if is_metadata_changed(MetadataVersion(level), MetadataVersion(level - 1))
     ]
     old = ["3.4-IV0", "3.5-IV2", "3.6-IV1", "3.6-IV2", "3.7-IV0", "3.7-IV2"]
-    assert changed == [*old, "4.0-IV1", "4.3-IV0"]
+    assert changed == [*old, "4.0-IV1", "4.3-IV0", "4.4-IV1", "4.4-IV2"]
     assert is_metadata_changed(LATEST_PRODUCTION, MINIMUM_VERSION)
     assert not is_metadata_changed(LATEST_PRODUCTION, LATEST_PRODUCTION)
 
@@ -120,6 +127,8 @@ def test_level_changes_that_change_the_metadata() -> None:
         ("4.2-IV0", [1, 2, 1, 1, 1, 0]),
         ("4.2-IV1", [1, 2, 1, 1, 1, 1]),
         ("4.3-IV0", [1, 2, 1, 1, 1, 1]),
+        ("4.4-IV0", [1, 2, 1, 1, 2, 1]),
+        ("4.4-IV2", [1, 2, 1, 1, 2, 1]),
     ],
 )
 def test_new_cluster_starts_with_the_levels_of_its_release(text: str, levels: list[int]) -> None:
@@ -132,9 +141,9 @@ def test_new_cluster_starts_with_the_levels_of_its_release(text: str, levels: li
 
 def test_node_announces_supported_features() -> None:
     ranges = supported_features()
-    assert ranges["metadata.version"] == VersionRange(7, 30)
+    assert ranges["metadata.version"] == VersionRange(7, 33)
     assert ranges["transaction.version"] == VersionRange(0, 2)
-    assert ranges["metadata.version"].contains(7) and not ranges["share.version"].contains(2)
+    assert ranges["metadata.version"].contains(7) and not ranges["share.version"].contains(3)
     assert len(ranges) == 7
 
 

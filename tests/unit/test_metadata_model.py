@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metadata_model import draw_record, empty, flatten, patched
@@ -17,6 +18,8 @@ from ottla.protocol.internal.framing import encode_framed
 from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord
 from ottla.protocol.internal.metadata_records import decode_metadata_record
 from ottla.protocol.schema import Message
+
+pytestmark = pytest.mark.slow
 
 FIRST = FeatureLevelRecord("metadata.version", MetadataVersion.IBP_4_2_IV1)
 FIRST_WITH_CORDONS = FeatureLevelRecord("metadata.version", MetadataVersion.IBP_4_3_IV0)

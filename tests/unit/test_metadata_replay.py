@@ -259,7 +259,7 @@ def test_features_are_finalized_and_removed_by_level_0() -> None:
     assert "metadata.version" in delta.features
 
 
-@pytest.mark.parametrize("level", [0, 6, 31])
+@pytest.mark.parametrize("level", [0, 6, 34])
 def test_unknown_metadata_version_is_a_replay_fault(level: int) -> None:
     with pytest.raises(ReplayFault, match=f"metadata.version {level}"):
         replay(EMPTY, FeatureLevelRecord("metadata.version", level))

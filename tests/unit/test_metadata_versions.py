@@ -5,7 +5,7 @@ import pytest
 from ottla.metadata.image import EMPTY
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.metadata.replay import replay_all
-from ottla.node.broker_dial import version_max
+from ottla.node.broker.broker_dial import version_max
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord
 
@@ -36,6 +36,9 @@ KAFKA = """
 28 3 2 18 10
 29 3 2 18 11
 30 4 2 18 11
+31 4 2 18 11
+32 4 2 18 11
+33 4 2 18 11
 """
 ROWS = [tuple(map(int, line.split())) for line in KAFKA.split("\n") if line]
 

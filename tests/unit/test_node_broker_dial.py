@@ -7,8 +7,8 @@ import pytest
 
 from ottla.config.loading import load
 from ottla.metadata.registrations import Endpoint
-from ottla.node.broker_dial import broker_dial
-from ottla.node.security_port import NoSecurity
+from ottla.node.broker.broker_dial import broker_dial
+from ottla.node.security.security_port import NoSecurity
 
 CONTROLLER = """
 process.roles=controller

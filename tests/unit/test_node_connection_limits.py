@@ -6,7 +6,7 @@ from ottla.config.loading import Loaded, load
 from ottla.config.values import BadValue
 from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.replay import replay_all
-from ottla.node.connection_limits import (
+from ottla.node.security.connection_limits import (
     ip_overrides,
     limits_of,
     request_memory_max,

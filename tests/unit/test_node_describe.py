@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from ottla.api.cluster import BROKERS, CONTROLLERS, ClusterHandlers
-from ottla.api.describe import DescribeHandlers
-from ottla.api.replies import finish
-from ottla.api.routes import Caller
+from ottla.api.cluster.describe_settings import DescribeHandlers
+from ottla.api.cluster.metadata import BROKERS, CONTROLLERS, ClusterHandlers
+from ottla.api.surface.replies import finish
+from ottla.api.surface.routes import Caller
 from ottla.metadata.image import EMPTY, Image
 from ottla.metadata.replay import replay_all
 from ottla.protocol.errors import ErrorCode
@@ -76,8 +76,8 @@ IMAGE: Image = replay_all(
 )
 
 
-def cluster(kind: int = BROKERS) -> ClusterHandlers:
-    return ClusterHandlers("C", lambda: IMAGE, lambda: 1 if kind == BROKERS else 100, kind)
+def cluster(kind: int = BROKERS, image: Image = IMAGE) -> ClusterHandlers:
+    return ClusterHandlers("C", lambda: image, lambda: 1 if kind == BROKERS else 100, kind)
 
 
 def test_metadata_lists_brokers_on_the_listener_of_the_client() -> None:
@@ -135,6 +135,16 @@ def test_describe_cluster_on_a_controller_listener_lists_controllers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("level", "code"), [(14, ErrorCode.UNSUPPORTED_VERSION), (15, ErrorCode.NONE)]
+)
+def test_controllers_are_described_once_they_register(level: int, code: ErrorCode) -> None:
+    image = replay_all(EMPTY, [FeatureLevelRecord("metadata.version", level)])
+    request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
+    reply = cluster(CONTROLLERS, image).on_describe_cluster(CONTROL, request, 1)
+    assert reply.error_code == code
+
+
+@pytest.mark.parametrize(
     ("asked", "code"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
@@ -147,7 +157,7 @@ def describe(kind: int, name: str, *keys: str) -> Any:
     handlers = DescribeHandlers(1, lambda: IMAGE, {"log.retention.ms": "8", "num.partitions": "4"})
     resource = DescribeConfigsResource(kind, name, list(keys) or None)
     request = DescribeConfigsRequest([resource], include_synonyms=True)
-    return handlers.on_describe_configs(CLIENT, request, 4).results[0]
+    return finish(handlers.describe_configs_steps(CLIENT, request, 4)).results[0]
 
 
 def test_described_topic_config_has_the_source_of_each_value() -> None:

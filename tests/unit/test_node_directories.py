@@ -7,9 +7,9 @@ import pytest
 from ottla.config.layers import Layers
 from ottla.config.loading import load
 from ottla.config.problems import ConfigError
-from ottla.node.cordons import Cordons
-from ottla.node.directories import all_directories, cordoned_directories
-from ottla.node.gauges import directory_families
+from ottla.node.broker.cordons import Cordons
+from ottla.node.directories.node_directories import all_directories, cordoned_directories
+from ottla.node.metrics.gauges import directory_families
 from ottla.runtime.disk import RealDisk
 
 FILE = """process.roles=broker,controller

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ottla.api.envelope import EnvelopeHandler, Forwarder
-from ottla.api.routes import Caller, Route, Routes
+from ottla.api.cluster.envelope import EnvelopeHandler, Forwarder
+from ottla.api.surface.routes import Caller, Route, Routes
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.errors import ErrorCode

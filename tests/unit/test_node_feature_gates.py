@@ -1,19 +1,19 @@
-"""What a feature turns off is neither advertised nor served."""
+"""What a feature turns off is advertised, as by Kafka, but not served."""
 
 import pytest
 from immutables import Map
 from msgspec.structs import replace
 
-from ottla.api.routes import Route, Routes
+from ottla.api.surface.routes import Route, Routes
 from ottla.metadata.features import SHARE_VERSION
 from ottla.metadata.image import EMPTY, Features, Image
-from ottla.node.feature_gates import NEEDS, hidden_at, newest_at
+from ottla.node.controller.feature_gates import NEEDS, disabled_at, newest_at
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 
 
-def advertised(image: Image) -> set[ApiKey]:
-    routes = tuple(Route(key, lambda *_: None) for key in (*NEEDS, ApiKey.FETCH))
-    return {key for key, _ in Routes(Listener.BROKER, routes, hidden_at(lambda: image))}
+def disabled(image: Image) -> set[ApiKey]:
+    is_disabled = disabled_at(lambda: image)
+    return {key for key in (*NEEDS, ApiKey.FETCH) if is_disabled(key)}
 
 
 def at_level(level: int) -> Image:
@@ -21,12 +21,12 @@ def at_level(level: int) -> Image:
     return replace(EMPTY, features=levels)
 
 
-def test_share_apis_are_advertised_with_their_feature() -> None:
-    assert advertised(at_level(1)) == {*NEEDS, ApiKey.FETCH}
+def test_share_apis_are_enabled_with_their_feature() -> None:
+    assert disabled(at_level(1)) == set()
 
 
-def test_share_apis_are_hidden_without_their_feature() -> None:
-    assert advertised(at_level(0)) == {ApiKey.FETCH}
+def test_share_apis_are_disabled_without_their_feature() -> None:
+    assert disabled(at_level(0)) == set(NEEDS)
 
 
 @pytest.mark.parametrize(("level", "newest"), [(None, 4), (29, 4), (30, 5)])

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ottla.metadata.image import EMPTY
-from ottla.node.gauges import (
+from ottla.node.metrics.gauges import (
     BrokerCounts,
     PartitionRow,
     broker_families,

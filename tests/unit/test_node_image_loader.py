@@ -10,8 +10,8 @@ from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.metadata_versions import LATEST_PRODUCTION, METADATA_VERSION
 from ottla.metadata.snapshot_policy import SnapshotLimits
 from ottla.metadata.transactions import STEP_RECORDS
-from ottla.node.image_loader import Followers, ImageLoader
-from ottla.node.snapshotter import Snapshotter
+from ottla.node.controller.image_loader import Followers, ImageLoader
+from ottla.node.controller.snapshotter import Snapshotter
 from ottla.protocol.internal.framing import Versioned
 from ottla.protocol.internal.metadata_cluster import (
     BeginTransactionRecord,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.metadata.registrations import is_same_directory
-from ottla.node.broker_lifecycle import (
+from ottla.node.broker.broker_lifecycle import (
     NOT_REGISTERED,
     BrokerLifecycle,
     RegistrationRefused,
@@ -15,7 +15,7 @@ from ottla.node.broker_lifecycle import (
     Unfencing,
     refusal_text,
 )
-from ottla.node.incarnation import load_incarnation
+from ottla.node.broker.incarnation import load_incarnation
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages.broker_heartbeat import (

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.config.loading import Loaded, load
 from ottla.config.problems import ConfigError
-from ottla.node.security import check_listeners
+from ottla.node.security.listener_rules import check_listeners
 
 PLAIN = (
     "process.roles=broker,controller\nnode.id=1\n"
@@ -114,3 +114,10 @@ def test_client_listener_without_authentication_on_the_network_is_warned_about()
     assert warnings("PLAINTEXT://127.0.0.1:0") == []
     (warning,) = warnings("PLAINTEXT://0.0.0.0:0")
     assert "ANYBODY WHO REACHES IT" in warning and "\n" not in warning
+
+
+def test_registry_that_anybody_can_reach_is_warned_about() -> None:
+    warnings = check_listeners(node("schema.registry.listeners=http://0.0.0.0:8081"))
+    assert any("SCHEMA_REGISTRY" in text and "without authentication" in text for text in warnings)
+    local = check_listeners(node("schema.registry.listeners=http://127.0.0.1:8081"))
+    assert not any("SCHEMA_REGISTRY" in text for text in local)

@@ -2,7 +2,7 @@
 
 from controller_cluster import ControllerCluster
 
-from ottla.node.settled import is_settled
+from ottla.node.broker.settled import is_settled
 
 
 def test_broker_is_settled_once_its_replicas_are_in_sync() -> None:

@@ -5,8 +5,8 @@ import pytest
 from ottla.metadata.image import EMPTY
 from ottla.metadata.replay import replay_all
 from ottla.metadata.replay_fault import ReplayFault
-from ottla.node.broker_lifecycle import RegistrationRefused
-from ottla.node.start_errors import START_FAULTS, start_error
+from ottla.node.broker.broker_lifecycle import RegistrationRefused
+from ottla.node.directories.start_errors import START_FAULTS, start_error
 from ottla.protocol.internal.metadata_cluster import FeatureLevelRecord
 from ottla.protocol.internal.metadata_records import NewerMetadataRecord, decode_metadata_record
 
@@ -20,15 +20,15 @@ def test_record_of_a_newer_release_names_the_supported_levels() -> None:
     assert isinstance(caught.value, START_FAULTS)
     line = start_error(caught.value)
     assert "RegisterBrokerRecord has no version 5" in line
-    assert "supports 7 (3.3-IV3) to 30 (4.3-IV0)" in line and "\n" not in line
+    assert "supports 7 (3.3-IV3) to 33 (4.4-IV2)" in line and "\n" not in line
 
 
 def test_newer_level_names_itself_and_the_supported_levels() -> None:
     with pytest.raises(ReplayFault) as caught:
-        replay_all(EMPTY, [FeatureLevelRecord("metadata.version", 31)])
+        replay_all(EMPTY, [FeatureLevelRecord("metadata.version", 34)])
     assert isinstance(caught.value, START_FAULTS)
     line = start_error(caught.value)
-    assert "metadata.version 31" in line and "supports 7 to 30" in line
+    assert "metadata.version 34" in line and "supports 7 to 33" in line
 
 
 def test_refused_registration_is_an_error_of_the_start() -> None:

@@ -1,6 +1,7 @@
 """The HTTP pages, over a simulated network."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -144,6 +145,41 @@ def test_slow_client_gets_the_whole_page_and_another_is_served_meanwhile() -> No
         await asyncio.wait([task])
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_pipelined_requests_do_not_hold_the_event_loop() -> None:
+    """Other work goes on between the requests of a client that sends many at once."""
+    requests, answered, most = 300, 0, 0
+
+    def page() -> Page:
+        nonlocal answered
+        answered += 1
+        time.sleep(0.001)
+        return plain(200, "x" * 1000)
+
+    def count(before: int) -> None:
+        nonlocal most
+        most = max(most, answered - before)
+        asyncio.get_running_loop().call_soon(count, answered)
+
+    async def main() -> None:
+        service = HttpService(TcpNetwork(), Address("127.0.0.1", 0), {"/page": page})
+        ready = asyncio.Event()
+        task = asyncio.get_running_loop().create_task(service.run(ready.set))
+        await ready.wait()
+        assert service.address is not None
+        reader, writer = await asyncio.open_connection(service.address.host, service.address.port)
+        count(0)
+        # The client reads nothing at first, so that the service may not write for a while.
+        writer.write(b"GET /page HTTP/1.1\r\n\r\n" * (requests - 1))
+        writer.write(b"GET /page HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).count(b"HTTP/1.1 200") == requests
+        writer.close()
+        task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert most < requests / 3
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ import pytest
 from coordinator_harness import FakeClock, FakeLog
 from immutables import Map
 
-from ottla.api.find_coordinator import FindCoordinatorHandler
-from ottla.api.group_access import ALLOW_ALL, GroupAccess
-from ottla.api.groups import GroupHandlers
-from ottla.api.offsets import OffsetHandlers
-from ottla.api.replies import finish
-from ottla.api.routes import ANONYMOUS, Caller
+from ottla.api.groups import committed_offsets
+from ottla.api.groups.classic_groups import GroupHandlers
+from ottla.api.groups.committed_offsets import OffsetHandlers
+from ottla.api.groups.find_coordinator import FindCoordinatorHandler
+from ottla.api.groups.group_access import ALLOW_ALL, GroupAccess
+from ottla.api.surface.replies import finish, reply_of
+from ottla.api.surface.routes import ANONYMOUS, Caller
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
@@ -28,7 +29,7 @@ from ottla.protocol.internal.group_records import decode_group_record
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
-from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.protocol.messages.join_group import JoinGroupRequest
 from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.offset_commit import (
@@ -92,7 +93,7 @@ class Harness:
     def commit(self, offset: int = 5, topic: str = "t", version: int = 9) -> Any:
         partitions = [OffsetCommitRequestPartition(index, offset) for index in (0, 9)]
         request = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic(topic, ID, partitions)])
-        return self.offsets.on_commit(CALLER, request, version)
+        return reply_of(self.offsets.on_commit(CALLER, request, version))
 
     def fetch(self, version: int, *, stable: bool = False) -> Any:
         if version < 8:
@@ -101,7 +102,7 @@ class Harness:
         else:
             group = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", ID, [0])])
             request = OffsetFetchRequest(groups=[group], require_stable=stable)
-        return self.offsets.on_fetch(CALLER, request, version)
+        return reply_of(self.offsets.on_fetch(CALLER, request, version))
 
 
 def committed(reply: Any) -> dict[int, int]:
@@ -134,11 +135,24 @@ def test_a_topic_twice_in_a_commit_or_delete_is_answered_twice() -> None:
     """Kafka merges the partitions of a topic only where it rejected some of them itself."""
     harness = Harness().load()
     topics = [OffsetCommitRequestTopic("t", ID, [OffsetCommitRequestPartition(0, 5)])] * 2
-    reply = harness.offsets.on_commit(CALLER, OffsetCommitRequest("g", topics=topics), 9)
+    request = OffsetCommitRequest("g", topics=topics)
+    reply: Any = reply_of(harness.offsets.on_commit(CALLER, request, 9))
     assert [len(topic.partitions) for topic in reply.topics] == [1, 1]
     rows = [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])] * 2
-    deleted = harness.offsets.on_delete(CALLER, OffsetDeleteRequest("g", rows), 0)
+    deleted: Any = reply_of(harness.offsets.on_delete(CALLER, OffsetDeleteRequest("g", rows), 0))
     assert [len(topic.partitions) for topic in deleted.topics] == [1, 1]
+
+
+def test_commit_of_more_offsets_than_a_batch_holds_is_refused_before_it_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    harness = Harness().load()
+    monkeypatch.setattr(committed_offsets, "COMMITS_MAX", 1)
+    assert committed(harness.commit())[0] == ErrorCode.NONE
+    topics = [OffsetCommitRequestTopic("t", ID, [OffsetCommitRequestPartition(0, 5)])] * 2
+    with pytest.raises(committed_offsets.CommitTooLarge) as raised:
+        harness.offsets.on_commit(CALLER, OffsetCommitRequest("g", topics=topics), 9)
+    assert raised.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_commit_that_fails_later_gets_the_same_error() -> None:
@@ -201,8 +215,9 @@ def test_returned_offset_does_not_go_back_after_a_change_of_coordinator() -> Non
 
 def test_heartbeat_succeeds_and_list_fails_while_loading() -> None:
     harness = Harness().lead()
-    assert harness.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4).error_code == 0
-    listed = harness.groups.on_list(CALLER, ListGroupsRequest(), 5)
+    beat = reply_of(harness.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4))
+    assert beat == HeartbeatResponse()
+    listed = finish(harness.groups.on_list(CALLER, ListGroupsRequest(), 5))
     assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     (found,) = finish(harness.groups.describe_steps(CALLER, DescribeGroupsRequest(["g"]), 5)).groups
     assert found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -211,14 +226,14 @@ def test_heartbeat_succeeds_and_list_fails_while_loading() -> None:
 def test_groups_coordinated_elsewhere_return_not_coordinator() -> None:
     harness = Harness()
     with pytest.raises(NotCoordinator):
-        harness.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4)
+        reply_of(harness.groups.on_heartbeat(CALLER, HeartbeatRequest("g", 1, "m"), 4))
 
     async def delete() -> Any:
         return await harness.groups.on_delete(CALLER, DeleteGroupsRequest(["g"]), 2)
 
     (result,) = asyncio.run(delete()).results
     assert (result.group_id, result.error_code) == ("g", ErrorCode.NOT_COORDINATOR)
-    assert harness.groups.on_list(CALLER, ListGroupsRequest(), 5).groups == []
+    assert finish(harness.groups.on_list(CALLER, ListGroupsRequest(), 5)).groups == []
 
 
 # -- who may ---------------------------------------------------------------------------------
@@ -252,7 +267,8 @@ def test_topics_that_may_not_be_seen_are_not_shown() -> None:
     assert partition.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert partition.committed_offset == -1
     whole = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=None)])
-    assert harness.offsets.on_fetch(CALLER, whole, 9).groups[0].topics == []
+    reply: Any = reply_of(harness.offsets.on_fetch(CALLER, whole, 9))
+    assert reply.groups[0].topics == []
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert committed(harness.commit(6)) == {0: denied, 9: denied}
 
@@ -264,7 +280,7 @@ def test_list_without_cluster_access_shows_authorized_groups() -> None:
     for group in ("mine", "theirs"):
         where = OffsetCommitRequestTopic("t", ID, [OffsetCommitRequestPartition(0, 1)])
         harness.offsets.on_commit(CALLER, OffsetCommitRequest(group, topics=[where]), 9)
-    listed = harness.groups.on_list(CALLER, ListGroupsRequest(), 5).groups
+    listed = finish(harness.groups.on_list(CALLER, ListGroupsRequest(), 5)).groups
     assert [each.group_id for each in listed] == ["mine"]
 
 

@@ -5,15 +5,15 @@ import asyncio
 import pytest
 from produce_pair import TOPIC, Broker, batch, broken, frame
 
-from ottla.api.produce_access import ProduceAccess
-from ottla.api.routes import Caller
+from ottla.api.security.access_decisions import ProduceAccess
+from ottla.api.surface.routes import Caller
 from ottla.config.generated import TopicConfig
 from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.produce import ProduceResponse
 from ottla.protocol.records.batch import TRANSACTIONAL
 from ottla.protocol.records.writer import Producer
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 
 pytestmark = pytest.mark.engine
 

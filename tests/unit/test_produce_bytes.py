@@ -4,10 +4,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from ottla.api.current_leaders import CurrentLeader, NodeEndpoint
-from ottla.api.produce_reply import PartitionResult, pack_produce
-from ottla.api.produce_request import parse_produce
-from ottla.api.record_validation import RecordError
+from ottla.api.partitions.current_leaders import CurrentLeader, NodeEndpoint
+from ottla.api.produce.record_validation import RecordError
+from ottla.api.produce.reply import PartitionResult, pack_produce
+from ottla.api.produce.request import parse_produce
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.messages.produce import (

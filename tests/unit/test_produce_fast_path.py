@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from partition_fixtures import NOW, registration
 from produce_pair import Broker, batch, broken, frame
 
-from ottla.api.produce_fast_path import FRAME_BYTES_MAX, HANDLES_MAX
+from ottla.api.produce.fast_path import FRAME_BYTES_MAX, HANDLES_MAX
 from ottla.config.generated import TopicConfig
 from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.writer import Producer
 from ottla.server.connection import FRAMES_PER_SLICE
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 
 pytestmark = pytest.mark.engine
 
@@ -323,7 +323,7 @@ def test_compacted_topic_rejects_null_key(key: bytes | None) -> None:
     assert send_both(asked, config=config).taken == (key is not None)
 
 
-@pytest.mark.parametrize(("acks", "taken"), [(0, 2), (1, 2), (-1, 0)])
+@pytest.mark.parametrize(("acks", "taken"), [(0, 2), (1, 2), (-1, 2)])
 def test_followers_are_waited_for_with_acks_all(acks: int, taken: int) -> None:
     asked = [frame(PLAIN), frame(PLAIN, acks=acks), frame(PLAIN, acks=acks)]
     broker = send_both(asked, replicas=(0, 1))
@@ -331,24 +331,10 @@ def test_followers_are_waited_for_with_acks_all(acks: int, taken: int) -> None:
     assert broker.hosted[0].log.high_watermark == 0
 
 
-def appends_of(broker: Broker) -> list[bool]:
-    """Return a list of which requests with acks=all the fast path appends, as they are served."""
-    appended: list[bool] = []
-    append = broker.handler._append_replicated
-
-    def counted(*args: object) -> object:
-        reply = append(*args)  # type: ignore[arg-type]
-        appended.append(reply is not None)
-        return reply
-
-    broker.handler._append_replicated = counted  # type: ignore[assignment,method-assign]
-    return appended
-
-
 @pytest.mark.parametrize("version", range(3, 14))
-def test_request_that_waits_for_followers_is_appended_on_the_fast_path(version: int) -> None:
+def test_request_that_waits_for_followers_is_served_on_the_fast_path(version: int) -> None:
     sent = [
-        frame(batch(b"a"), version=version, acks=-1),
+        frame(batch(b"a"), version=version, acks=1),
         frame(batch(b"b", b"c"), version=version, acks=-1),
         *(frame(of_producer(0, each), version=version, acks=-1) for each in range(3)),
         frame(of_producer(0, 1), version=version, acks=-1),  # a duplicate
@@ -360,7 +346,6 @@ def test_request_that_waits_for_followers_is_appended_on_the_fast_path(version: 
             Broker(has_fast_path, TopicConfig(), LogConfig(), (0, 1))
             for has_fast_path in (True, False)
         )
-        appended = appends_of(fast)
         for broker in (fast, general):
             for each in sent:
                 broker.receive(each, 1 << 20)
@@ -369,22 +354,22 @@ def test_request_that_waits_for_followers_is_appended_on_the_fast_path(version: 
             for _ in range(3):
                 await asyncio.sleep(0)
         assert fast.outcome() == general.outcome()
-        assert appended == [True] * 5 + [False] * 2
-        assert fast.taken == 0
+        assert fast.taken == 4, "all but the first one of the connection, a duplicate and a gap"
 
     asyncio.run(both())
 
 
-def test_request_behind_a_queued_one_is_not_appended_on_the_fast_path() -> None:
+def test_request_behind_a_queued_one_takes_the_general_path() -> None:
     async def story() -> None:
         broker = Broker(True, TopicConfig(), LogConfig(), (0, 1))
-        appended = appends_of(broker)
         ticket = broker.handler._order.enter([("other", 0, 1)])
-        broker.receive(frame(PLAIN, acks=-1), 1 << 20)
+        for _ in range(2):
+            broker.receive(frame(PLAIN, acks=-1), 1 << 20)
+        assert broker.taken == 0
         broker.handler._order.leave(ticket)
         broker.receive(frame(PLAIN, acks=-1), 1 << 20)
-        assert appended == [False, True]
-        assert broker.hosted[0].log.log_end_offset == 2
+        assert broker.taken == 1
+        assert broker.hosted[0].log.log_end_offset == 3
         broker.connection.cancel_pending()
         await asyncio.sleep(0)
 
@@ -392,8 +377,37 @@ def test_request_behind_a_queued_one_is_not_appended_on_the_fast_path() -> None:
 
 
 def test_too_small_isr_is_rejected() -> None:
-    config = TopicConfig(min_insync_replicas=2)
-    assert send_both([frame(PLAIN, acks=-1)] * 2, config=config, replicas=(0, 1)).taken == 0
+    async def story(has_fast_path: bool) -> Broker:
+        config = TopicConfig(min_insync_replicas=2)
+        broker = Broker(has_fast_path, config, LogConfig(), (0, 1))
+        broker.hosted[0].apply(registration(replicas=(0, 1), isr=(0,), partition_epoch=1))
+        for _ in range(2):
+            broker.receive(frame(PLAIN, acks=-1), 1 << 20)
+        return broker
+
+    fast, general = asyncio.run(story(True)), asyncio.run(story(False))
+    assert fast.outcome() == general.outcome()
+    assert fast.taken == 0
+    assert fast.hosted[0].log.log_end_offset == 0
+
+
+def test_replies_keep_the_order_of_requests_behind_one_that_waits() -> None:
+    async def story(has_fast_path: bool) -> Broker:
+        broker = Broker(has_fast_path, TopicConfig(), LogConfig(), (0, 1))
+        for number, acks in enumerate((1, -1, 1, 0, -1)):
+            broker.receive(frame(PLAIN, acks=acks, number=number), 1 << 20)
+        sent = len(broker.transport.written)
+        await asyncio.sleep(0)
+        assert len(broker.transport.written) == sent, "one reply, the others wait behind acks=all"
+        partition = broker.hosted[0]
+        partition.follower_fetched(1, partition.log.log_end_offset, log_start=0)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return broker
+
+    fast, general = asyncio.run(story(True)), asyncio.run(story(False))
+    assert fast.outcome() == general.outcome()
+    assert fast.taken == 4
 
 
 @pytest.mark.parametrize("limits", [{"segment_bytes": 400}, {"segment_index_bytes": 24}])

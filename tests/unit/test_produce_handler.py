@@ -7,10 +7,10 @@ import pytest
 from controller_images import image_of
 from partition_fixtures import NOW, TOPIC_ID, Machine, batch_of, registration, values_in
 
-from ottla.api.produce import ProduceHandler
-from ottla.api.produce_transaction import InTransaction
-from ottla.api.replies import NO_REPLY, Answer
-from ottla.api.routes import Caller
+from ottla.api.produce.handler import ProduceHandler
+from ottla.api.produce.transaction import InTransaction
+from ottla.api.surface.replies import NO_REPLY, Answer
+from ottla.api.surface.routes import Caller
 from ottla.config.generated import TopicConfig
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.codec import decode, encode
@@ -32,8 +32,9 @@ from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import Offset, TopicPartition, Uuid
 from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
+from ottla.runtime.pending import Pending
 from ottla.runtime.ports import Address
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 
 CALLER = Caller("User:ANONYMOUS", "c", Address("127.0.0.1", 5), "PLAINTEXT")
 ELSEWHERE = 3
@@ -355,12 +356,12 @@ def test_acks_all_waits_for_every_partition_without_keeping_bytes() -> None:
         message = produce(batch_of(b"a"), batch_of(b"b"), acks=-1)
         body = memoryview(bytearray(encode(message, 9)))
         reply = bench.handler.handle(CALLER, Request(ApiKey.PRODUCE, 9, 1, "c", body), body)
-        assert isinstance(reply, asyncio.Future)
+        assert isinstance(reply, Pending)
         body[:] = bytes(len(body))  # the buffer is used for the next request
         replicated(bench.first, 1)
-        assert not reply.done()
+        assert not reply.is_done
         replicated(bench.second, 1)
-        response = read(reply.result())
+        response = read(reply.outcome())
         assert codes(response) == [ErrorCode.NONE, ErrorCode.NONE]
         assert response.responses[0].name == "orders"
 
@@ -442,9 +443,9 @@ def test_cancelled_produce_leaves_no_waiter() -> None:
         bench = Bench(replicas=(0, 1))
         reply = bench.ask(produce(batch_of(b"a"), acks=-1))
         reply.cancel()
-        await asyncio.sleep(0)
         replicated(bench.first, 1)
-        assert reply.cancelled()
+        with pytest.raises(asyncio.CancelledError):
+            reply.outcome()
 
     asyncio.run(main())
 

@@ -2,15 +2,17 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import islice
 
 import pytest
 from controller_images import image_of
 from partition_fixtures import TOPIC_ID, Machine, append, batch_of, registration
 
-from ottla.api.delete_records import DeleteRecordsHandler
-from ottla.api.describe_producers import DescribeProducersHandler
-from ottla.api.producer_ids import InitProducerIdHandler, ProducerIds
-from ottla.api.routes import Caller
+from ottla.api.partitions.delete_records import DeleteRecordsHandler
+from ottla.api.surface.replies import ROWS_MAX, ReplyTooLong, finish
+from ottla.api.surface.routes import Caller
+from ottla.api.transactions.describe_producers import DescribeProducersHandler
+from ottla.api.transactions.producer_ids import InitProducerIdHandler, ProducerIds
 from ottla.config.generated import TopicConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import RequestTimedOut
@@ -32,7 +34,7 @@ from ottla.protocol.types import NodeId, TopicPartition
 from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
 from ottla.runtime.ports import Address
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 
 CALLER = Caller("User:ANONYMOUS", "c", Address("127.0.0.1", 5), "PLAINTEXT")
 IMAGE = image_of(
@@ -218,7 +220,7 @@ def test_delete_records_waits_for_followers_and_times_out() -> None:
             each.follower_fetched(1, 2, log_start=0)
         handler = DeleteRecordsHandler(registry(partitions))
         reply = delete(handler, ("orders", 0, 2), ("nope", 0, 0))
-        assert not reply.done()
+        assert not reply.is_done
         partitions["orders"].follower_fetched(1, 2, log_start=2)
         assert rows_of(await reply) == [
             ("orders", 0, 2, ErrorCode.NONE),
@@ -245,7 +247,7 @@ def test_every_replica_describes_its_producers() -> None:
     request = DescribeProducersRequest(
         [TopicRequest("orders", [0, 3, 5]), TopicRequest("../x", [0])]
     )
-    response = handler.handle(CALLER, request, 0)
+    response = finish(handler.describe_steps(CALLER, request, 0))
     first, elsewhere, unknown = response.topics[0].partitions
     described = [
         (each.producer_id, each.producer_epoch, each.last_sequence, each.current_txn_start_offset)
@@ -258,3 +260,18 @@ def test_every_replica_describes_its_producers() -> None:
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     (bad,) = response.topics[1].partitions
     assert bad.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION and bad.error_message
+
+
+@pytest.mark.slow
+def test_describing_one_partition_any_number_of_times_is_bounded() -> None:
+    partitions = hosted()
+    for number in range(200):
+        batch = batch_of(b"a", producer=Producer(number, 0, 0))
+        partitions["orders"].append(batch, now=5)
+    handler = DescribeProducersHandler(registry(partitions))
+    request = DescribeProducersRequest([TopicRequest("orders", [0] * (ROWS_MAX // 200 + 1))])
+    steps = handler.describe_steps(CALLER, request, 0)
+    count = sum(1 for _ in islice(steps, 300))
+    assert count == 300, "it yields between the producers"
+    with pytest.raises(ReplyTooLong):
+        finish(steps)

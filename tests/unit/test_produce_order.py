@@ -8,8 +8,8 @@ import pytest
 from partition_fixtures import values_in
 from test_produce_handler import CALLER, Bench, codes, produce, read
 
-from ottla.api.produce_transaction import InTransaction
-from ottla.api.routes import Caller
+from ottla.api.produce.transaction import InTransaction
+from ottla.api.surface.routes import Caller
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.api.record_validation import (
+from ottla.api.produce.record_validation import (
     RECORD_ERRORS_MAX,
     UNPACKED_BYTES_MAX,
     RecordRules,

@@ -7,10 +7,10 @@ import pytest
 from partition_fixtures import values_in
 from test_produce_handler import IMAGE, Bench, codes, produce, read
 
-from ottla.api import produce_work
-from ottla.api.produce import ProduceHandler
-from ottla.api.replies import Holding
-from ottla.api.routes import Caller
+from ottla.api.produce import work as produce_work
+from ottla.api.produce.handler import ProduceHandler
+from ottla.api.surface.replies import Work
+from ottla.api.surface.routes import Caller
 from ottla.config.generated import TopicConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records.batch import Compression, patch_crc
@@ -19,7 +19,7 @@ from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Offset
 from ottla.runtime.ports import Address, Worker
 from ottla.runtime.worker import InlineWorker
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log_config import LogConfig
 from simulation.loop import run_simulated
 
 OK = ErrorCode.NONE
@@ -84,7 +84,7 @@ def test_a_later_request_of_the_connection_waits_and_others_do_not() -> None:
         assert codes(read(bench.ask(produce(packed(b"other")), caller=ELSEWHERE))) == [OK]
         async with asyncio.TaskGroup() as group:
             for reply in (second, first):
-                group.create_task(reply)
+                group.create_task(settled(reply))
 
     run_simulated(story())
     assert values_in(bench.first.log) == [b"other", LARGE, b"second"]
@@ -112,7 +112,7 @@ def test_a_large_request_is_appended_in_slices() -> None:
     async def story() -> None:
         plain = [packed(value, Compression.NONE) for _ in range(2)]
         reply = bench.ask(produce(*plain))
-        assert isinstance(reply, Holding), "its buffer is kept and not copied"
+        assert isinstance(reply, Work) and reply.holds_body, "its buffer is kept and not copied"
         async with asyncio.TaskGroup() as group:
             task = group.create_task(settled(reply))
             for _ in range(100):

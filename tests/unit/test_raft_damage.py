@@ -11,7 +11,7 @@ from ottla.raft.metadata_log import UnusableMetadataLog
 from ottla.raft.recovery_point import FILE_NAME, RecoveryPoint
 from ottla.raft.repair import RejoinMark, Repair, repair_log
 from ottla.raft.snapshots import snapshot_name
-from ottla.storage.files import Kind, file_name
+from ottla.storage.log.files import Kind, file_name
 from simulation.disk import SimDisk
 from simulation.platter import Keep
 

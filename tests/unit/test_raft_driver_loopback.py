@@ -5,13 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from raft_bench import CLUSTER, Listener, directory, record
 from tests.free_ports import free_ports
 from tests.patience import SECONDS_MAX
 
-from ottla.api.binding import bind_routes, handlers_of
-from ottla.api.raft import RaftHandlers
-from ottla.api.routes import Routes
+from ottla.api.cluster.quorum_requests import RaftHandlers
+from ottla.api.surface.binding import bind_routes, handlers_of
+from ottla.api.surface.routes import Routes
 from ottla.protocol import api_keys
 from ottla.protocol.types import Millis, NodeId
 from ottla.raft.core.effects import Role
@@ -30,6 +31,8 @@ from ottla.runtime.ports import Address
 from ottla.runtime.randomness import SystemRandom
 from ottla.runtime.supervisor import supervise
 from ottla.server.listener import ListenerSpec, Server, ServerSettings
+
+pytestmark = pytest.mark.slow
 
 
 @dataclass

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from raft_bench import CLUSTER, Bench, directory, record, voter, wait_applied, wait_role
 
-from ottla.api.binding import bind_routes, handlers_of
-from ottla.api.raft import RaftHandlers
-from ottla.api.routes import ANONYMOUS, Caller, Routes
+from ottla.api.cluster.quorum_requests import RaftHandlers
+from ottla.api.surface.binding import bind_routes, handlers_of
+from ottla.api.surface.routes import ANONYMOUS, Caller, Routes
 from ottla.protocol.api_keys import Listener
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.errors import ErrorCode

@@ -704,6 +704,71 @@ def test_snapshot_never_discards_committed_records() -> None:
     assert all(isinstance(r, said.FetchRequest) for r in scenario.sent())
 
 
+def test_rejection_of_another_snapshot_does_not_end_the_installation() -> None:
+    scenario = downloading()
+    scenario.receives(5, 2, piece())
+    scenario.tell("rejected", into.SnapshotRejected(Millis(5001), at(4, 39)))
+    scenario.tick(5002)
+    assert describe(scenario).role is Role.FOLLOWER
+
+
+# -- a voter that rejoins with a repaired log --------------------------------
+
+
+def rejoining() -> Scenario:
+    """Return a follower in epoch 3 whose records of epoch 1 may not be all it once had."""
+    scenario = Scenario(history=(1, 1), is_rejoining=True)
+    scenario.follow(leader=2, epoch=3)
+    return scenario
+
+
+def may_vote(scenario: Scenario) -> bool:
+    """Return whether the replica grants a vote in a later epoch to a candidate with all records."""
+    scenario.asked(scenario.now, vote_request(3, epoch=9, end=at(3, 99)))
+    return scenario.answer().is_granted
+
+
+def test_rejoining_replica_neither_votes_nor_stands() -> None:
+    scenario = rejoining()
+    for now in (205, 400, 5000):
+        scenario.tick(now)
+        assert describe(scenario).role is not Role.PROSPECTIVE
+    assert not may_vote(scenario)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "high_watermark"),
+    [((), 2), ((1,), 3), ((3,), 4)],
+    ids=["no-record-of-the-epoch", "only-older-records", "below-the-high-watermark"],
+)
+def test_replica_that_has_not_caught_up_keeps_rejoining(
+    epochs: tuple[int, ...], high_watermark: int
+) -> None:
+    scenario = rejoining()
+    scenario.records(6, 2, 3, epochs, high_watermark)
+    if epochs:
+        scenario.flushed(7)
+    assert not scenario.has(out.Rejoined)
+    assert not may_vote(scenario)
+
+
+def test_replica_with_records_that_are_not_durable_keeps_rejoining() -> None:
+    scenario = rejoining()
+    scenario.records(6, 2, 3, (3,), 2)
+    assert not scenario.has(out.Rejoined)
+    scenario.flushed(7)
+    assert scenario.has(out.Rejoined)
+
+
+def test_replica_has_rejoined_once_all_that_is_committed_is_durable() -> None:
+    scenario = rejoining()
+    scenario.records(6, 2, 3, (1, 3), 4)
+    assert not scenario.has(out.Rejoined)
+    scenario.flushed(7)
+    assert scenario.has(out.Rejoined)
+    assert may_vote(scenario)
+
+
 # -- describe and shutdown ---------------------------------------------------
 
 

@@ -6,6 +6,8 @@ from tests.seeds import seeds
 
 from ottla.raft.core.effects import Role
 
+pytestmark = pytest.mark.slow
+
 SEEDS = seeds(120, deep=240)
 CHAOS_MS = 2500
 # After healing: a lease may have to expire, then elections may collide a few times.

@@ -11,7 +11,7 @@ from ottla.raft.core import effects as out
 from ottla.raft.core import events as into
 from ottla.raft.core import messages as said
 from ottla.raft.core.effects import Role
-from ottla.raft.core.membership import Membership
+from ottla.raft.core.voter_history import Membership
 from ottla.raft.core.voters import (
     ALL_KRAFT_VERSIONS,
     NO_RECONFIGURATION,

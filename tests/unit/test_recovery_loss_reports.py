@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from replicas_fixtures import NODE, Broker, image_of, partition_of
 
-from ottla.cli.doctor import Loss as DoctorLoss
-from ottla.cli.doctor import State, check_recovery, check_strays
-from ottla.cli.doctor_command import _damaged_files, _losses, _strays
-from ottla.node.gauges import recovery_families
+from ottla.cli.commands.doctor import Loss as DoctorLoss
+from ottla.cli.commands.doctor import State, check_recovery, check_strays
+from ottla.cli.commands.doctor_command import _damaged_files, _losses, _strays
+from ottla.node.metrics.gauges import recovery_families
 from ottla.protocol.types import Offset
-from ottla.replication.recovery_losses import FILE_NAME, ReportedLoss
-from ottla.storage.log_recovery import Loss
+from ottla.replication.repair.recovery_losses import FILE_NAME, ReportedLoss
+from ottla.storage.log.log_recovery import Loss
 
 KNOWN = Loss(Offset(4), Offset(9), "/data/t-0/0.log", 400, 600, "CRC does not match", ("/kept",))
 TORN = Loss(Offset(9), Offset(9), "/data/t-0/0.log", 900, 30, "half a header")

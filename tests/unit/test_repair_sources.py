@@ -6,7 +6,7 @@ from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Millis, Offset
-from ottla.replication.repair_sources import order_sources, should_leave_isr, sound_batches
+from ottla.replication.repair.repair_sources import order_sources, should_leave_isr, sound_batches
 
 
 def batch(base: int, count: int = 1) -> bytes:

@@ -19,11 +19,11 @@ from ottla.protocol.messages.fetch import (
     PartitionData,
 )
 from ottla.protocol.records.batch import patch_crc
-from ottla.replication.fetch_append import FetchAppender
-from ottla.replication.fetch_rounds import FetchSettings
-from ottla.replication.follower import Follower
-from ottla.replication.follower_rules import FetchRound, decide_bytes
-from ottla.replication.partial_fetch import VERSION_MIN, PartialFetchResponse
+from ottla.replication.fetching.fetch_append import FetchAppender
+from ottla.replication.fetching.fetch_rounds import FetchSettings
+from ottla.replication.fetching.follower import Follower
+from ottla.replication.fetching.follower_rules import FetchRound, decide_bytes
+from ottla.replication.fetching.partial_fetch import VERSION_MIN, PartialFetchResponse
 
 VERSION = 18
 LARGE = 150_000

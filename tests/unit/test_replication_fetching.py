@@ -34,11 +34,11 @@ from ottla.protocol.messages.fetch import (
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsRequest,
 )
-from ottla.replication.directory_reports import DirectoryReports
-from ottla.replication.follower import Follower
-from ottla.replication.isr_loop import IsrChanges, shrink_isr
+from ottla.replication.fetching.follower import Follower
+from ottla.replication.leading.isr_loop import IsrChanges, shrink_isr
+from ottla.replication.maintenance.directory_reports import DirectoryReports
 from ottla.replication.partition_reads import Isolation, ReadRequest
-from ottla.storage.checkpoints import RECOVERY_POINT, read_offsets
+from ottla.storage.directory.checkpoints import RECOVERY_POINT, read_offsets
 
 
 def test_follower_fetches_everything_and_the_leader_records_its_progress() -> None:
@@ -347,7 +347,7 @@ def took(request: dirs.AssignReplicasToDirsRequest) -> dirs.AssignReplicasToDirs
 
 
 def test_directories_are_reported_until_the_controller_has_them(monkeypatch) -> None:
-    monkeypatch.setattr("ottla.replication.directory_reports.RETRY_MS", 0)
+    monkeypatch.setattr("ottla.replication.maintenance.directory_reports.RETRY_MS", 0)
     broker = Broker().start()
     controller = Controller(None, took)
     broker.host.reports = DirectoryReports(broker.host, controller)
@@ -363,7 +363,7 @@ def test_directories_are_reported_until_the_controller_has_them(monkeypatch) -> 
 
 
 def test_replica_that_moves_while_it_is_reported_is_reported_again(monkeypatch) -> None:
-    monkeypatch.setattr("ottla.replication.directory_reports.RETRY_MS", 0)
+    monkeypatch.setattr("ottla.replication.maintenance.directory_reports.RETRY_MS", 0)
     broker = Broker().start()
     first, second = broker.directories
 

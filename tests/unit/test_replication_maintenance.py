@@ -12,13 +12,17 @@ from tests.patience import SECONDS_MAX
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import TopicPartition
-from ottla.replication.cleaner_loop import LogCleanerService
-from ottla.replication.disk_usage import DiskUsage
 from ottla.replication.host import Host
-from ottla.replication.maintenance_loop import LogMaintenance, PeriodicTask, maintenance_tasks
+from ottla.replication.maintenance.cleaner_loop import LogCleanerService
+from ottla.replication.maintenance.disk_usage import DiskUsage
+from ottla.replication.maintenance.maintenance_loop import (
+    LogMaintenance,
+    PeriodicTask,
+    maintenance_tasks,
+)
 from ottla.runtime.ports import Syncable
-from ottla.storage.checkpoints import HIGH_WATERMARK, RECOVERY_POINT, read_offsets
-from ottla.storage.log_dir import LogDirectory
+from ottla.storage.directory.checkpoints import HIGH_WATERMARK, RECOVERY_POINT, read_offsets
+from ottla.storage.directory.log_dir import LogDirectory
 
 NAME = TopicPartition("orders", 0)
 SMALL = {"internal.segment.bytes": "200"}

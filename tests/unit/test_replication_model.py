@@ -7,6 +7,7 @@ leading until it receives it.
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -24,9 +25,11 @@ from partition_fixtures import (
 from ottla.config.generated import TopicConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
-from ottla.replication.follower import Follower
-from ottla.replication.follower_rules import DivergingEpoch, Range
+from ottla.replication.fetching.follower import Follower
+from ottla.replication.fetching.follower_rules import DivergingEpoch, Range
 from ottla.replication.partition_reads import Isolation, ReadRequest
+
+pytestmark = pytest.mark.slow
 
 NODES = (0, 1, 2)
 NODE = st.sampled_from(NODES)

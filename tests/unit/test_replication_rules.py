@@ -6,9 +6,8 @@ from partition_fixtures import LAG_MS, Machine, append, registration
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.fetch import FetchPartition
 from ottla.protocol.types import Uuid
-from ottla.replication.fetch_session import EPOCH_MAX, FetchSession, NextFetch
-from ottla.replication.follower_progress import FollowerProgress
-from ottla.replication.follower_rules import (
+from ottla.replication.fetching.fetch_session import EPOCH_MAX, FetchSession, NextFetch
+from ottla.replication.fetching.follower_rules import (
     AfterError,
     DivergingEpoch,
     Range,
@@ -17,9 +16,10 @@ from ottla.replication.follower_rules import (
     decide_cut,
     decide_reset,
 )
-from ottla.replication.isr_state import AfterRefusal, Isr, Proposal, decide_after_refusal
-from ottla.replication.waiters import OffsetWaiters
-from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
+from ottla.replication.leading.follower_progress import FollowerProgress
+from ottla.replication.leading.isr_state import AfterRefusal, Isr, Proposal, decide_after_refusal
+from ottla.replication.leading.waiters import OffsetWaiters
+from ottla.storage.log.leader_epochs import EpochEntry, LeaderEpochs
 
 TOPIC = Uuid(bytes(15) + b"\x07")
 

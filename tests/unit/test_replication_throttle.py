@@ -9,13 +9,13 @@ from partition_fixtures import HandClock, append, batch_of
 from replicas_fixtures import BROKER, NODE, image_of, partition_of
 from test_fetch import as_follower
 
-from ottla.api.replies import LaterReply
 from ottla.config.generated import TopicConfig
 from ottla.metadata.delta import delta_between
 from ottla.metadata.image import EMPTY
 from ottla.protocol.types import Millis, NodeId
 from ottla.quotas.replication_throttle import UNLIMITED, Allowance, is_throttled
-from ottla.replication.throttles import Throttles
+from ottla.replication.fetching.throttles import Throttles
+from ottla.runtime.pending import Pending
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
@@ -154,9 +154,9 @@ def test_throttled_follower_is_not_woken_by_growth() -> None:
         broker, _, _ = leading(SLOW)
         sizes(broker, 1)
         reply = broker.ask(as_follower(part(log_start_offset=0), max_wait_ms=50), 17)
-        assert isinstance(reply, LaterReply)
+        assert isinstance(reply, Pending)
         append(broker.partitions.find("orders", 0), b"more")
-        assert not reply.done()
+        assert not reply.is_done
         assert only(await broker.wait(reply, 17)).records == b""
 
     asyncio.run(work())
@@ -212,7 +212,7 @@ def test_move_waits_as_its_rate_requires(monkeypatch: pytest.MonkeyPatch) -> Non
         rests.append(seconds)
         mover.broker.clock.pass_ms(int(seconds * 1000))
 
-    monkeypatch.setattr("ottla.replication.log_dir_moves.asyncio.sleep", sleep)
+    monkeypatch.setattr("ottla.replication.maintenance.log_dir_moves.asyncio.sleep", sleep)
     mover.move()
     mover.carry_out()
     size = len(batch_of(b"x" * 300))

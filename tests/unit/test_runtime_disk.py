@@ -6,9 +6,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from ottla.runtime import system_calls
 from ottla.runtime.atomic_file import read_file, replace_file
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import Disk, OpenMode
@@ -72,8 +74,8 @@ def test_short_writes_are_continued(
     def short_pwritev(fd: int, buffers: Sequence[bytes], position: int) -> int:
         return real_pwrite(fd, b"".join(buffers)[:step], position)
 
-    monkeypatch.setattr(os, "pwrite", short_pwrite)
-    monkeypatch.setattr(os, "pwritev", short_pwritev)
+    monkeypatch.setattr(system_calls, "pwrite", short_pwrite)
+    monkeypatch.setattr(system_calls, "pwritev", short_pwritev)
     file = RealDisk().open(str(tmp_path / "a"), OpenMode.CREATE)
     parts = [b"ab", b"", b"cdefghij", bytes(range(256)) * 3, b"end"]
     file.pwritev(parts, 0)
@@ -90,7 +92,7 @@ def test_large_writes_are_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         sizes.append(len(data))
         return real_pwrite(fd, data, position)
 
-    monkeypatch.setattr(os, "pwrite", noted)
+    monkeypatch.setattr(system_calls, "pwrite", noted)
     file = RealDisk().open(str(tmp_path / "a"), OpenMode.CREATE)
     data = os.urandom(600_000)
     file.pwrite(b"small", 0)
@@ -104,7 +106,7 @@ def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     real_pread = os.pread
     file = RealDisk().open(str(tmp_path / "a"), OpenMode.CREATE)
     file.pwrite(b"0123456789", 0)
-    monkeypatch.setattr(os, "pread", lambda fd, n, at: real_pread(fd, min(n, 3), at))
+    monkeypatch.setattr(system_calls, "pread", lambda fd, n, at: real_pread(fd, min(n, 3), at))
     assert file.pread(8, 1) == b"12345678"
     assert file.pread(80, 1) == b"123456789"
     file.close()
@@ -112,7 +114,7 @@ def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_write_without_progress_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = RealDisk().open(str(tmp_path / "a"), OpenMode.CREATE)
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: 0)
+    monkeypatch.setattr(system_calls, "pwrite", lambda fd, data, at: 0)
     with pytest.raises(OSError, match="nothing"):
         file.pwrite(b"x", 0)
     file.close()
@@ -158,11 +160,11 @@ def test_preallocate_and_truncate(place: tuple[Disk, str]) -> None:
 def test_preallocate_falls_back_to_truncate(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "posix_fallocate", _raises(code))
+    monkeypatch.setattr(system_calls, "allocate", _raises(code))
     file = RealDisk().open(str(tmp_path / "a"), OpenMode.CREATE)
     file.preallocate(100)
     assert file.size() == 100
-    monkeypatch.setattr(os, "posix_fallocate", _raises(errno.ENOSPC))
+    monkeypatch.setattr(system_calls, "allocate", _raises(errno.ENOSPC))
     with pytest.raises(OSError) as caught:
         file.preallocate(200)
     assert caught.value.errno == errno.ENOSPC
@@ -264,8 +266,8 @@ class Calls:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[str] = []
-        for name in ("fdatasync", "rename", "mkdir"):
-            self._watch(monkeypatch, name, name)
+        for module, name in ((system_calls, "sync_data"), (os, "replace"), (os, "mkdir")):
+            self._watch(monkeypatch, module, name)
         real_fsync = os.fsync
 
         def fsync(fd: int) -> None:
@@ -274,14 +276,14 @@ class Calls:
 
         monkeypatch.setattr(os, "fsync", fsync)
 
-    def _watch(self, monkeypatch: pytest.MonkeyPatch, name: str, label: str) -> None:
-        real = getattr(os, name)
+    def _watch(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
+        real = getattr(module, name)
 
         def call(*args: object) -> object:
-            self.seen.append(label)
+            self.seen.append(name)
             return real(*args)
 
-        monkeypatch.setattr(os, name, call)
+        monkeypatch.setattr(module, name, call)
 
 
 def test_replacing_syncs_contents_then_renames_then_syncs_the_directory(
@@ -289,7 +291,7 @@ def test_replacing_syncs_contents_then_renames_then_syncs_the_directory(
 ) -> None:
     calls = Calls(monkeypatch)
     replace_file(RealDisk(), str(tmp_path / "a"), b"data")
-    assert calls.seen == ["fdatasync", "rename", f"fsync {tmp_path.name}"]
+    assert calls.seen == ["sync_data", "replace", f"fsync {tmp_path.name}"]
     assert sorted(os.listdir(tmp_path)) == ["a"]
 
 
@@ -302,7 +304,7 @@ def test_rename_between_directories_syncs_both(
     replace_file(disk, str(tmp_path / "from/a"), b"data")
     calls = Calls(monkeypatch)
     disk.rename(str(tmp_path / "from/a"), str(tmp_path / "to/a"))
-    assert calls.seen == ["rename", "fsync to", "fsync from"]
+    assert calls.seen == ["replace", "fsync to", "fsync from"]
 
 
 def test_new_directories_are_durable_from_the_top_down(

@@ -12,6 +12,8 @@ from ottla.runtime.directory_objects import DirectoryObjects
 from ottla.runtime.objects import PART_BYTES, ObstoreObjects
 from ottla.runtime.ports import ObjectStore
 
+pytestmark = pytest.mark.slow
+
 CREDENTIALS = {"region": "eu-central-1", "access_key_id": "test", "secret_access_key": "test"}
 
 
@@ -157,5 +159,5 @@ def test_failure_of_the_store_raises_os_error() -> None:
 
 def test_import_error_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
-    with pytest.raises(ImportError, match=r"\.\[objects\]"):
+    with pytest.raises(ImportError, match=r"ottla\[objects\]"):
         ObstoreObjects.in_memory()

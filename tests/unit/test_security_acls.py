@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.api.access import OPEN
-from ottla.api.group_access import everybody
-from ottla.api.routes import Caller
+from ottla.api.groups.group_access import everybody
+from ottla.api.security.access import OPEN
+from ottla.api.surface.routes import Caller
 from ottla.runtime.ports import Address
 from ottla.security.acl import Acl, AclOperation, PatternType, PermissionType, ResourceType, Subject
 from ottla.security.acl_index import AclIndex, Outcome
@@ -151,6 +151,8 @@ def test_index_agrees_with_a_scan_of_all_entries_after_any_changes(
         ([acl("t", WRITE), acl("t", WRITE, deny=True, prefixed=True)], False),
         ([acl("ta", WRITE, prefixed=True), acl("t", WRITE, deny=True, prefixed=True)], False),
         ([acl("t", WRITE, prefixed=True), acl("t", WRITE, deny=True)], True),
+        ([acl("*", WRITE), acl("t", WRITE, deny=True)], True),
+        ([acl("*", WRITE), acl("t", WRITE, deny=True, prefixed=True)], True),
         ([acl("t", WRITE, principal="User:bob")], False),
     ],
 )
@@ -255,7 +257,9 @@ def test_scope_limits_what_is_allowed_and_never_what_is_denied(client: str) -> N
     assert denying.decide(subject, READ, TOPIC, "t") is Outcome.DENIED
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.1", "127.0.0.0/8", "::ffff:127.0.0.2"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.1", "127.0.0.2/32", "127.0.0.0/255.0.0.0", "::ffff:127.0.0.2"]
+)
 def test_entry_for_another_host_does_not_apply(host: str) -> None:
     index = AclIndex([acl("t", READ, host=host)])
     assert index.decide(Subject("User:alice", "127.0.0.1"), READ, TOPIC, "t") is Outcome.DENIED

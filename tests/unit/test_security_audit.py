@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ottla.node.audit_log import AuditLog
+from ottla.node.security.audit_log import AuditLog
 from ottla.security.acl import AclOperation, ResourceType, Subject
 from ottla.security.audit import (
     ENTRIES_MAX,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ottla.config.layers import Layers
 from ottla.config.loading import load
-from ottla.node.security_port import build_security
+from ottla.node.security.security_port import build_security
 from ottla.protocol.types import Millis
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.randomness import SystemRandom

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ottla.config.loading import load
 from ottla.config.problems import ConfigError
-from ottla.node.kerberos_logins import build_gssapi
+from ottla.node.security.kerberos_logins import build_gssapi
 from ottla.security.jaas import parse_jaas
 from ottla.security.kerberos import BadKerberos, KerberosLogin, kerberos_login, ticket_credentials
 from ottla.security.sasl.exchange import Challenge, Login, Rejection

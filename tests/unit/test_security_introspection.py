@@ -15,7 +15,7 @@ import trustme
 
 from ottla.config.loading import Loaded, load
 from ottla.config.problems import ConfigError
-from ottla.node.oauth import build_oauth_validator
+from ottla.node.security.oauth import build_oauth_validator
 from ottla.protocol.types import Millis
 from ottla.security.http_fetch import FetchFailed
 from ottla.security.introspection import (

@@ -14,7 +14,7 @@ from joserfc.jwk import ECKey, KeySet, RSAKey
 
 from ottla.config.loading import load
 from ottla.config.problems import ConfigError
-from ottla.node.oauth import UNSECURED_CLASS, build_oauth_validator
+from ottla.node.security.oauth import UNSECURED_CLASS, build_oauth_validator
 from ottla.protocol.types import Millis
 from ottla.security.jwt import validate
 from ottla.security.jwt_claims import BadToken, JwtClaims, JwtRules, UnknownKey

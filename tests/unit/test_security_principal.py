@@ -9,10 +9,17 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.protocol.types import Millis
+from ottla.security.certificate_login import (
+    CertificateLogin,
+    CertificateLogins,
+    CertificateRefused,
+)
 from ottla.security.certificates import BadCertificate, subject_der, subject_name, written_name
 from ottla.security.jaas import PLAIN_MODULE, BadJaas, parse_jaas
 from ottla.security.principal import Principal, parse_principal
@@ -152,6 +159,53 @@ def test_pattern_that_cannot_be_matched_as_java_does_in_linear_time_is_refused(
 )
 def test_first_matching_rule_names_the_principal(rules: str, subject: str, name: str) -> None:
     assert PrincipalMapper(rules).principal(subject) == Principal("User", name)
+
+
+class Clock:
+    """Ten minutes after the start, some time before the certificate below ends."""
+
+    def __init__(self, left_ms: int = 30_000) -> None:
+        self.left_ms = left_ms
+
+    def now(self) -> Millis:
+        end = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+        return Millis(int(end.timestamp() * 1000) - self.left_ms)
+
+    def monotonic(self) -> Millis:
+        return Millis(600_000)
+
+
+ALICE = certificate((NameOID.COMMON_NAME, "Alice")).public_bytes(Encoding.DER)
+
+
+@pytest.mark.parametrize(
+    ("rules", "by_certificate", "without"),
+    [
+        ("RULE:^CN=(.*)$/$1/L", "User:alice", "User:ANONYMOUS"),
+        ("DEFAULT", "User:CN=Alice", "User:ANONYMOUS"),
+        (None, None, None),
+    ],
+    ids=["rule", "default", "no-rules"],
+)
+def test_certificate_logs_in_the_principal_of_the_rules(
+    rules: str | None, by_certificate: str | None, without: str | None
+) -> None:
+    logins = CertificateLogins(rules, Clock(), ends_with_certificate=False)
+    assert logins(ALICE) == CertificateLogin(by_certificate, None)
+    assert logins(None) == CertificateLogin(without, None)
+
+
+@pytest.mark.parametrize(("left_ms", "ends_at"), [(30_000, 630_000), (-1, 600_000)])
+def test_login_ends_with_its_certificate_on_the_monotonic_clock(left_ms: int, ends_at: int) -> None:
+    logins = CertificateLogins("DEFAULT", Clock(left_ms), ends_with_certificate=True)
+    assert logins(ALICE) == CertificateLogin("User:CN=Alice", Millis(ends_at))
+    assert logins(None).ends_at is None
+
+
+def test_certificate_that_cannot_be_read_closes_the_connection() -> None:
+    logins = CertificateLogins(None, Clock(), ends_with_certificate=False)
+    with pytest.raises(CertificateRefused):
+        logins(ALICE[:-100])
 
 
 def test_subject_without_a_matching_rule_is_refused() -> None:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scramp import ScramClient as OtherClient
 
 from ottla.metadata.access import ScramCredential, ScramUser
-from ottla.node.scram_accounts import decoys_like
+from ottla.node.security.scram_accounts import decoys_like
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.types import Millis
 from ottla.security.principal import Principal
 from ottla.security.sasl import plain
@@ -333,9 +333,15 @@ def test_unknown_mechanism_is_answered_and_closes() -> None:
     assert reply.body.mechanisms == ["PLAIN"]
 
 
-def test_token_without_handshake_is_refused() -> None:
-    reply = token(session(HandClock()), b"\0alice\0secret")
-    assert reply.close and reply.body.error_code == ErrorCode.ILLEGAL_SASL_STATE
+def test_token_after_the_login_is_refused_without_closing() -> None:
+    one = session(HandClock())
+    begin(one)
+    token(one, b"\0alice\0secret")
+    reply = token(one, b"\0alice\0secret")
+    assert reply.body.error_code == ErrorCode.ILLEGAL_SASL_STATE and not reply.close
+    assert reply.body.error_message == (
+        "SaslAuthenticate request received after successful authentication"
+    )
 
 
 def test_wrong_password_is_answered_and_closes() -> None:
@@ -395,18 +401,50 @@ def test_login_again_may_change_neither_principal_nor_mechanism() -> None:
     begin(one)
     reply = token(one, plain.client_token("bob", USERS["bob"]))
     assert reply.close and one.login is not None and one.login.principal == ALICE
+    assert reply.body.error_message == (
+        "Cannot change principals during re-authentication from User.alice: User.bob"
+    )
     clock.ms += 2000
-    begin(one, "TOKEN")
+    assert begin(one, "TOKEN").body.error_code == ErrorCode.NONE
     reply = token(one, b"alice")
-    assert reply.close and "re-authentication of mechanism 'PLAIN'" in str(reply.failure)
+    assert reply.close and reply.body == b"", "as Kafka: closed without a reply"
+    assert "re-authentication of mechanism 'PLAIN'" in str(reply.failure)
 
 
-def test_second_login_within_a_second_is_refused_without_closing() -> None:
-    one = session(HandClock(), 5000)
+def test_login_again_within_a_second_of_the_last_is_refused_without_closing() -> None:
+    clock = HandClock()
+    one = session(clock, 5000)
+    for _ in range(2):  # the login itself does not count
+        assert begin(one).body.error_code == ErrorCode.NONE
+        token(one, b"\0alice\0secret")
+    clock.ms += 999
+    reply = begin(one)
+    assert reply.body == SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, [])
+    assert not reply.close
+    clock.ms += 1
+    assert begin(one).body.error_code == ErrorCode.NONE
+
+
+def test_login_again_in_a_session_without_an_end_is_refused_without_closing() -> None:
+    clock = HandClock()
+    one = session(clock)
     begin(one)
     token(one, b"\0alice\0secret")
+    clock.ms += 60_000
     reply = begin(one)
-    assert reply.body.error_code == ErrorCode.ILLEGAL_SASL_STATE and not reply.close
+    assert reply.body == SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, [])
+    assert not reply.close
+
+
+def test_failed_login_again_is_named_as_such() -> None:
+    clock = HandClock()
+    one = session(clock, 5000, TOKEN=Expiring())
+    begin(one)
+    token(one, b"\0alice\0secret")
+    begin(one)
+    reply = token(one, b"no token of PLAIN")
+    message = str(reply.body.error_message)
+    assert reply.close and "during authentication" not in message
 
 
 def test_proof_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:

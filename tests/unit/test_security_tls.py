@@ -1,5 +1,6 @@
 """TLS contexts from every kind of store, handshakes in memory, and reloads."""
 
+import datetime
 import os
 import ssl
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 import trustme
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -17,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from msgspec.structs import replace
 
+from ottla.security.key_stores import STORE_BYTES_MAX, read_trust_store
 from ottla.security.tls import TlsContexts, client_context, server_context
 from ottla.security.tls_settings import (
     BadTls,
@@ -195,6 +199,45 @@ def test_client_checks_host_name_by_default() -> None:
     shake(server, client_context(replace(CLIENT, endpoint_identification="")), "elsewhere")
 
 
+def self_signed() -> tuple[bytes, bytes]:
+    """Return key and certificate of a node that is its own authority, without key identifiers."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return secret, certificate.public_bytes(Encoding.PEM)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_each_self_signed_certificate_of_one_name_is_trusted(number: int) -> None:
+    # Brokers of a cluster often have such certificates, all in one trust store.
+    nodes = [self_signed(), self_signed()]
+    trust = StoreSettings(certificates=b"".join(certificate for _, certificate in nodes))
+    key, certificate = nodes[number]
+    keys = StoreSettings(key=key, certificates=certificate)
+    server = TlsSettings(key_store=keys, trust_store=trust, client_auth="required")
+    client = TlsSettings(key_store=keys, trust_store=trust)
+    shake(server_context(server), client_context(client))
+
+
+def test_authority_below_the_root_can_be_trusted_alone() -> None:
+    middle = CA.create_child_ca()
+    leaf = middle.issue_cert("localhost")
+    chain = b"".join(blob.bytes() for blob in leaf.cert_chain_pems)
+    keys = StoreSettings(key=leaf.private_key_pem.bytes(), certificates=chain)
+    trust = StoreSettings(certificates=middle.cert_pem.bytes())
+    shake(
+        server_context(TlsSettings(key_store=keys)), client_context(TlsSettings(trust_store=trust))
+    )
+
+
 def test_client_refuses_an_unknown_authority_even_without_host_names() -> None:
     trust = StoreSettings(certificates=OTHER_CA.cert_pem.bytes())
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -291,3 +334,19 @@ def test_client_properties_are_read() -> None:
     server = server_context(replace(SERVER, client_auth="required"))
     shake(server, client_context(settings), "elsewhere")
     assert "PRIVATE" not in repr(settings)
+
+
+def test_store_that_is_no_file_or_has_no_end_is_refused(tmp_path: Path) -> None:
+    """AlterConfigs may name any path: ``/dev/zero`` filled the memory, a pipe blocked the node."""
+    pipe, large = tmp_path / "pipe", tmp_path / "large"
+    os.mkfifo(pipe)
+    with large.open("wb") as file:
+        file.truncate(STORE_BYTES_MAX + 1)
+    for location, message in (
+        (Path("/dev/zero"), "not a regular file"),
+        (pipe, "not a regular file"),
+        (tmp_path, "not a regular file"),
+        (large, "more than"),
+    ):
+        with pytest.raises(BadTls, match=message):
+            read_trust_store(StoreSettings(type="PEM", location=str(location)))

@@ -102,6 +102,14 @@ def test_requests_wait_while_a_large_one_is_decoded() -> None:
     assert state.accepts_requests
 
 
+def test_requests_wait_while_an_earlier_one_holds_them() -> None:
+    state = ConnectionState(authenticates=False)
+    state.on_frames(FrameEvent.HOLD)
+    assert not state.accepts_requests and not state.is_ready
+    state.on_frames(FrameEvent.RELEASE)
+    assert state.accepts_requests and state.is_ready
+
+
 def test_a_connection_without_memory_waits_until_it_is_freed() -> None:
     state = ConnectionState(authenticates=False)
     state.on_frames(FrameEvent.MEMORY_DENIED)

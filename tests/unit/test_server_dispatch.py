@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from ottla.api.replies import NO_REPLY, Answer, length_of
-from ottla.api.routes import Caller, Route, Routes
+from ottla.api.surface.replies import NO_REPLY, Answer, length_of
+from ottla.api.surface.routes import Caller, Route, Routes
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.codec import decode
 from ottla.protocol.errors import ErrorCode
@@ -83,7 +83,7 @@ def test_listener_has_the_routes_of_its_kind() -> None:
     controller = table(*every_route(), kind=Listener.CONTROLLER)
     assert broker.find(ApiKey.VOTE) is None and controller.find(ApiKey.VOTE) is not None
     assert controller.find(ApiKey.PRODUCE) is None and broker.find(ApiKey.PRODUCE) is not None
-    assert len(dict(broker)) + 1 == 77 and len(dict(controller)) + 1 == 41
+    assert len(dict(broker)) + 1 == 79 and len(dict(controller)) + 1 == 42
 
 
 def test_duplicate_route_and_unknown_version_are_rejected() -> None:
@@ -98,10 +98,10 @@ def test_duplicate_route_and_unknown_version_are_rejected() -> None:
 
 def test_advertised_versions_are_the_routed_ones() -> None:
     routes = table(Route(ApiKey.METADATA, nothing, versions=(4, 9)))
-    assert advertised(routes) == {ApiKey.METADATA: (4, 9), ApiKey.API_VERSIONS: (0, 4)}
+    assert advertised(routes) == {ApiKey.METADATA: (4, 9), ApiKey.API_VERSIONS: (0, 5)}
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_api_versions_response_header_is_version_0_in_every_version(version: int) -> None:
     body = served(table(), ApiKey.API_VERSIONS, version, ApiVersionsRequest("me", "1"))
     # Header v0: the correlation id alone. Were it v1, the body would not decode.
@@ -109,12 +109,12 @@ def test_api_versions_response_header_is_version_0_in_every_version(version: int
     assert decode(ApiVersionsResponse, version, body[4:]).error_code == 0
 
 
-@pytest.mark.parametrize("version", [5, 100, -1, 32767])
+@pytest.mark.parametrize("version", [6, 100, -1, 32767])
 def test_unknown_version_of_api_versions_is_answered_in_version_0(version: int) -> None:
     request = struct.pack(">hhih", ApiKey.API_VERSIONS, version, 77, -1) + b"what may come"
     answer = dispatcher(table()).open(memoryview(request), None)
     assert isinstance(answer, Outgoing) and not answer.close
-    expected = struct.pack(">iihihhh", 18 - 2, 77, 35, 1, 18, 0, 4)
+    expected = struct.pack(">iihihhh", 18 - 2, 77, 35, 1, 18, 0, 5)
     assert b"".join(answer.chunks) == expected  # type: ignore[arg-type]
 
 
@@ -133,15 +133,13 @@ def test_unstable_version_is_served_only_on_request() -> None:
     assert advertised(table(route, unstable=True))[ApiKey.INIT_PRODUCER_ID] == (0, 6)
 
 
-def test_hidden_api_is_not_advertised_and_is_rejected() -> None:
+def test_api_whose_feature_is_off_is_advertised_and_rejected() -> None:
     off = {ApiKey.SHARE_GROUP_HEARTBEAT}
-    routes = table(Route(ApiKey.SHARE_GROUP_HEARTBEAT, nothing), hidden=lambda key: key in off)
-    assert ApiKey.SHARE_GROUP_HEARTBEAT not in advertised(routes)
+    routes = table(Route(ApiKey.SHARE_GROUP_HEARTBEAT, nothing), disabled=lambda key: key in off)
+    assert ApiKey.SHARE_GROUP_HEARTBEAT in advertised(routes)
     request = ShareGroupHeartbeatRequest()
     body = served(routes, ApiKey.SHARE_GROUP_HEARTBEAT, 1, request)
     assert struct.unpack_from(">h", body, 4 + 1 + 4) == (ErrorCode.UNSUPPORTED_VERSION,)
-    off.clear()
-    assert ApiKey.SHARE_GROUP_HEARTBEAT in advertised(routes)
 
 
 def test_invalid_software_name_is_rejected() -> None:

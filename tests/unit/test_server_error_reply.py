@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ottla.api.error_reply import error_reply
+from ottla.api.surface.error_reply import error_reply
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.errors import ErrorCode

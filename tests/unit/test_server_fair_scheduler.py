@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 from tests.unit.produce_pair import Transport
 
-from ottla.api.replies import LARGE_BYTES, Steps
-from ottla.api.routes import Caller, Route, Routes
+from ottla.api.surface.replies import LARGE_BYTES, Steps
+from ottla.api.surface.routes import Caller, Route, Routes
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.frames import request_frame
 from ottla.protocol.headers import RequestHeader

@@ -11,12 +11,14 @@ from typing import NamedTuple
 import pytest
 from tests.patience import SECONDS_MAX
 
+from ottla.runtime import system_calls
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.ports import File, OpenMode
 from ottla.server.send_queue import (
     BUFFERS_MAX,
     PIECE_BYTES,
     READ_BYTES_MAX,
+    SEND_BYTES_MAX,
     SendQueueEvents,
     SocketSendQueue,
     TransportSendQueue,
@@ -49,8 +51,8 @@ class Calls:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[str] = []
-        for name in ("write", "writev", "sendfile"):
-            monkeypatch.setattr(os, name, self._counted(name, getattr(os, name)))
+        for module, name in ((os, "write"), (os, "writev"), (system_calls, "send_file")):
+            monkeypatch.setattr(module, name, self._counted(name, getattr(module, name)))
 
     def _counted(self, name: str, call: object) -> object:
         def counted(*args: object) -> object:
@@ -112,7 +114,7 @@ def test_large_slice_is_sent_from_the_file(tmp_path: Path, monkeypatch: pytest.M
         calls = Calls(monkeypatch)
         queue.push([b"head", Slice(file, 0, len(data)), b"end"])
         queue.flush()
-        assert "sendfile" in calls.made
+        assert "send_file" in calls.made
         assert received(peer, len(data) + 7) == b"head" + data + b"end"
 
 
@@ -165,3 +167,34 @@ def test_transport_gets_a_small_reply_in_one_write(tmp_path: Path) -> None:
     queue.flush()
     assert written == [b"headrecordsend"]
     assert queue.is_empty
+
+
+def test_transport_gets_a_large_reply_in_pieces_and_in_several_turns() -> None:
+    """A transport encrypts all that it gets in one turn of the event loop."""
+    turns: list[list[int]] = [[]]
+    data = bytearray(SEND_BYTES_MAX + 3 * PIECE_BYTES)
+
+    class Encrypting:
+        """A transport whose peer reads as fast as it writes."""
+
+        def set_write_buffer_limits(self, high: int) -> None: ...
+
+        def write(self, data: bytes) -> None:
+            turns[-1].append(len(data))
+
+        def get_write_buffer_size(self) -> int:
+            return 0
+
+    async def body() -> None:
+        events = SendQueueEvents(lambda: None, lambda error: None)
+        queue = TransportSendQueue(Encrypting(), events)  # type: ignore[arg-type]
+        assert not queue.send(data)
+        queue.flush()  # does not send more in the same turn
+        while not queue.is_empty:
+            turns.append([])
+            await asyncio.sleep(0)
+
+    asyncio.run(body())
+    sizes = [size for turn in turns for size in turn]
+    assert sum(sizes) == len(data) and max(sizes) <= PIECE_BYTES
+    assert max(map(sum, turns)) <= SEND_BYTES_MAX

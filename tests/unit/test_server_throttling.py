@@ -2,21 +2,28 @@
 
 import asyncio
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
-from ottla.api.replies import NO_REPLY, Answer
-from ottla.api.routes import Caller
-from ottla.api.throttle_field import throttle_of, with_throttle
+from ottla.api.cluster.envelope import EnvelopeHandler
+from ottla.api.surface.replies import NO_REPLY, Answer
+from ottla.api.surface.routes import Caller, Routes
+from ottla.api.surface.routes import Route as ServedRoute
+from ottla.api.surface.throttle_field import throttle_of, with_throttle
 from ottla.controller.mutation_quotas import BUCKETS_MAX, MutationQuotas
 from ottla.metadata.configs import ClientQuotas as ImageQuotas
 from ottla.metadata.configs import quota_entity
 from ottla.metadata.image import EMPTY, Image
-from ottla.protocol.api_keys import ApiKey
+from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.codec import decode, encode
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.frames import Request
+from ottla.protocol.frames import Request, parse_response_header, request_frame
+from ottla.protocol.headers import RequestHeader
+from ottla.protocol.internal.principal import DefaultPrincipalData, encode_principal
 from ottla.protocol.messages.api_versions import ApiVersionsResponse
+from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.envelope import EnvelopeRequest
 from ottla.protocol.messages.heartbeat import HeartbeatResponse
 from ottla.protocol.messages.produce import ProduceResponse
 from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
@@ -80,6 +87,106 @@ def test_request_time_is_charged_except_between_nodes(key: ApiKey, is_charged: b
     if isinstance(found, Answer):
         assert found.throttle_ms == 501
         assert isinstance(found.body, HeartbeatResponse) and found.body.throttle_time_ms == 501
+
+
+def test_produce_without_acks_is_exempt_from_request_time_but_not_from_bytes() -> None:
+    """As in Kafka."""
+    quotas = throttling(request_percentage=1.0, producer_byte_rate=1000.0)
+    produce = request(ApiKey.PRODUCE, 9)
+    assert quotas.charge(ALICE, produce, 10, 5.0, NO_REPLY) is NO_REPLY
+    closing = Answer(NO_REPLY, close=True)
+    assert quotas.charge(ALICE, produce, 10, 5.0, closing) is closing
+    body = [encode(ProduceResponse(), 9)]
+    charged = quotas.charge(ALICE, produce, 10, 0.015, body)
+    assert isinstance(charged, Answer) and charged.throttle_ms == 501
+    over = quotas.charge(ALICE, produce, 2000, 0.0, NO_REPLY)
+    assert isinstance(over, Answer) and over.throttle_ms > 1000
+
+
+@pytest.mark.parametrize("key", [ApiKey.WRITE_TXN_MARKERS, ApiKey.ENVELOPE, ApiKey.VOTE])
+def test_request_between_nodes_of_a_client_that_may_not_send_it_is_charged(key: ApiKey) -> None:
+    """As in Kafka: otherwise a client without rights would escape its quota."""
+    quotas = throttling(request_percentage=1.0)
+    reply = HeartbeatResponse()
+    assert quotas.charge(ALICE, request(key, 0), 10, 0.015, reply) is reply
+    denied = quotas.charge(ALICE, request(key, 0), 10, 0.015, reply, is_denied=True)
+    assert isinstance(denied, Answer) and denied.throttle_ms == 501
+
+
+def test_longest_throttle_time_of_bytes_and_request_time_counts() -> None:
+    produce, body = request(ApiKey.PRODUCE, 9), [encode(ProduceResponse(), 9)]
+    quotas = throttling(request_percentage=1.0, producer_byte_rate=1000.0)
+    by_time = quotas.charge(ALICE, produce, 1100, 0.015, body)
+    assert isinstance(by_time, Answer) and by_time.throttle_ms == 501
+    quotas = throttling(request_percentage=1.0, producer_byte_rate=1000.0)
+    by_bytes = quotas.charge(ALICE, produce, 3000, 0.015, body)
+    assert isinstance(by_bytes, Answer) and by_bytes.throttle_ms == 2001
+
+
+def test_time_to_send_a_reply_is_charged_to_the_next_request() -> None:
+    quotas = throttling(request_percentage=1.0)
+    heartbeat, reply = request(ApiKey.HEARTBEAT, 1), HeartbeatResponse()
+    assert quotas.charge(ALICE, heartbeat, 10, 0.005, reply) is reply
+    quotas.charge_sending(ALICE, heartbeat, 0.010, reply, is_denied=False)
+    throttled = quotas.charge(ALICE, heartbeat, 10, 0.0, reply)
+    assert isinstance(throttled, Answer) and throttled.throttle_ms == 501
+
+
+@pytest.mark.parametrize(
+    ("key", "result"),
+    [
+        (ApiKey.PRODUCE, NO_REPLY),
+        (ApiKey.VOTE, HeartbeatResponse()),
+        (ApiKey.FETCH, Answer(HeartbeatResponse(), is_exempt=True)),
+    ],
+    ids=["acks=0", "node", "follower"],
+)
+def test_time_to_send_an_exempt_reply_is_not_charged(key: ApiKey, result: Any) -> None:
+    quotas = throttling(request_percentage=1.0)
+    quotas.charge_sending(ALICE, request(key, 1), 5.0, result, is_denied=False)
+    reply = HeartbeatResponse()
+    assert quotas.charge(ALICE, request(ApiKey.HEARTBEAT, 1), 10, 0.005, reply) is reply
+
+
+class Route:
+    """A handler of the controller listener that takes ``spent_s`` of the event loop's time."""
+
+    def __init__(self, spent_s: float, reply: Any) -> None:
+        self.now = 0.0
+        self._spent_s = spent_s
+        self._reply = reply
+
+    def handle(self, caller: Caller, message: Any, version: int) -> Any:
+        self.now += self._spent_s
+        return self._reply
+
+
+def forwarded(route: Route, quotas: Throttling, principal: str = "alice") -> Any:
+    """Serve a CreateTopics of a client inside an Envelope; return the response inside."""
+    quotas.stopwatch = lambda: route.now
+    key, version = ApiKey.CREATE_TOPICS, 7
+    routes = Routes(Listener.CONTROLLER, (ServedRoute(key, route.handle),))
+    data = bytes(request_frame(RequestHeader(key, version, 1, "app"), CreateTopicsRequest()))[4:]
+    envelope = EnvelopeRequest(
+        data, encode_principal(DefaultPrincipalData("User", principal)), bytes([127, 0, 0, 1])
+    )
+    reply = asyncio.run(EnvelopeHandler(routes, quotas).handle(BOB, envelope, 0))
+    assert reply.error_code == 0 and reply.response_data is not None
+    _, body = parse_response_header(key, version, reply.response_data)
+    return decode(CreateTopicsResponse, version, bytes(body))
+
+
+def test_controller_charges_the_client_of_a_forwarded_request_for_its_own_time() -> None:
+    quotas = throttling(request_percentage=1.0)
+    assert forwarded(Route(0.005, CreateTopicsResponse()), quotas).throttle_time_ms == 0
+    assert forwarded(Route(0.010, CreateTopicsResponse()), quotas).throttle_time_ms == 501
+    assert forwarded(Route(9.0, CreateTopicsResponse()), quotas, "bob").throttle_time_ms == 0
+
+
+def test_throttle_time_of_a_decision_is_kept_if_it_is_longer() -> None:
+    quotas = throttling(request_percentage=1.0)
+    reply = CreateTopicsResponse(throttle_time_ms=800)
+    assert forwarded(Route(0.015, reply), quotas).throttle_time_ms == 800
 
 
 def test_throttle_time_of_the_handler_is_kept_if_it_is_longer() -> None:

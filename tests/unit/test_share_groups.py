@@ -341,10 +341,10 @@ class FakeKeeper:
 
 
 def served(harness: Harness, keeper: FakeKeeper) -> ShareGroups:
-    async def write_and_wait(group_id: str, decide: Any) -> Any:
+    async def write(group_id: str, decide: Any) -> Any:
         return harness.submit(lambda machine: decide(machine, harness.clock.now()))
 
-    groups: Any = SimpleNamespace(runtime=SimpleNamespace(write_and_wait=write_and_wait))
+    groups: Any = SimpleNamespace(runtime=SimpleNamespace(write=write))
     return ShareGroups(groups, keeper, lambda: harness.image)
 
 

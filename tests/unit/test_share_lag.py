@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from consumer_harness import image_with
 
-from ottla.api.share_offsets import NO_LAG, lag_of
+from ottla.api.share.share_offsets import NO_LAG, lag_of
 from ottla.metadata.topics import Topic
-from ottla.node.partition_ends import LeaderHighWatermarks
+from ottla.node.broker.partition_ends import LeaderHighWatermarks
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,

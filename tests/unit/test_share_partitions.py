@@ -9,7 +9,13 @@ from partition_fixtures import NOW, ORDERS, TOPIC_ID, Machine, append, registrat
 
 from ottla.metadata.image import EMPTY
 from ottla.protocol.errors import ErrorCode
-from ottla.protocol.faults import CoordinatorNotAvailable, CorruptBatch, Fault, NotLeader
+from ottla.protocol.faults import (
+    CoordinatorNotAvailable,
+    CorruptBatch,
+    Fault,
+    NotLeader,
+    OffsetMovedToTieredStorage,
+)
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record, read_records
 from ottla.protocol.records.writer import Producer, build_batch
@@ -18,15 +24,18 @@ from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
 from ottla.sharing import service
 from ottla.sharing.acquisition import Ack, AcquireMode, Limits, StateBatch, Write
-from ottla.sharing.ports import DeadLetterConfig, Persisted, ShareGroupConfig, ShareKey
-from ottla.sharing.service import (
-    BURIALS_MAX,
-    Fetched,
-    FetchLimits,
+from ottla.sharing.ports import (
+    DeadLetterConfig,
+    Origin,
+    Persisted,
+    RemoteReader,
     ShareDependencies,
-    SharePartitions,
+    ShareGroupConfig,
+    ShareKey,
 )
+from ottla.sharing.service import Fetched, FetchLimits, SharePartitions
 from ottla.sharing.share_partition import start_for
+from ottla.storage.log.read import RemoteRecords
 
 PLACE = TopicIdPartition(TOPIC_ID, 0)
 KEY = ShareKey("g", PLACE)
@@ -69,19 +78,42 @@ class FakePersister:
 
 class FakeLetters:
     def __init__(self) -> None:
-        self.codes: list[ErrorCode] = []
+        self.codes: list[ErrorCode | Fault] = []
         self.written: list[Record] = []
+        self.searches: list[bool] = []
+        self.lost_offsets: list[tuple[tuple[int, int], int]] = []
+        self.during_write: Callable[[], Awaitable[object]] | None = None
+        self.bytes_max = 1 << 20
 
-    async def write(self, topic: str, origin: int, records: Any) -> ErrorCode:
+    async def write(
+        self, topic: str, origin: Origin, letters: Any, *, may_exist: bool
+    ) -> ErrorCode:
         await asyncio.sleep(0)
+        self.searches.append(may_exist)
+        during, self.during_write = self.during_write, None
+        if during is not None:
+            await during()
         code = self.codes.pop(0) if self.codes else NONE
+        if isinstance(code, Fault):
+            raise code
+        if code is NONE and sum(len(letter.value or b"") for letter in letters) > self.bytes_max:
+            return ErrorCode.MESSAGE_TOO_LARGE
         if code is NONE:
-            self.written += records
+            assert [letter.offset for letter in letters] == list(range(len(letters)))
+            self.written += letters
         return code
+
+    def lost(self, origin: Origin, topic: str, offsets: Any, count: int) -> None:
+        self.lost_offsets.append((offsets, count))
 
 
 class Harness:
-    def __init__(self, terms: ShareGroupConfig | None = None, **limits: int) -> None:
+    def __init__(
+        self,
+        terms: ShareGroupConfig | None = None,
+        remote: RemoteReader | None = None,
+        **limits: int,
+    ) -> None:
         self.machine = Machine()
         self.partition: Partition = self.machine.host(ORDERS)
         self.partition.apply(registration())
@@ -98,6 +130,7 @@ class Harness:
                 lambda group_id: self.terms,
                 Limits(**limits),
                 self.letters,
+                remote,
             )
         )
 
@@ -402,8 +435,12 @@ def test_damaged_record_does_not_become_a_dead_letter() -> None:
 DEAD = DeadLetterConfig("dlq.t", copies_record=True)
 
 
-def dead_letter_harness(**limits: int) -> Harness:
-    harness = Harness(ShareGroupConfig(reset="earliest", dead_letters=DEAD), **limits)
+RECORDS = [Record(Offset(0), NOW, None, b"0", ())]
+
+
+def dead_letter_harness(remote: RemoteReader | None = None, **limits: int) -> Harness:
+    terms = ShareGroupConfig(reset="earliest", dead_letters=DEAD)
+    harness = Harness(terms, remote, **limits)
     append(harness.partition, *[str(number).encode() for number in range(6)])
     return harness
 
@@ -419,7 +456,7 @@ def test_dead_letter_is_written_before_the_record_is_archived() -> None:
         await harness.shares.write_dead_letters()
 
         assert [record.value for record in harness.letters.written] == [b"0", b"1", b"2"]
-        reasons = {Header("_dlq.errors.reason", b"rejected")}
+        reasons = {Header("__dlq.errors.message", b"Offset rejected by client.")}
         assert all(reasons <= set(record.headers) for record in harness.letters.written)
         assert harness.start() == 3
         await harness.shares.write_dead_letters()
@@ -438,8 +475,13 @@ def test_pending_dead_letters_are_written_by_the_next_leader() -> None:
         await harness.shares.write_dead_letters()
 
         assert [record.value for record in harness.letters.written] == [b"1", b"4"]
-        replies = [dict(record.headers)["_dlq.errors.reason"] for record in harness.letters.written]
-        assert replies == [b"rejected", b"delivery count limit reached"]
+        replies = [
+            dict(record.headers)["__dlq.errors.message"] for record in harness.letters.written
+        ]
+        assert replies == [
+            b"Offset rejected by client.",
+            b"Offset delivery count exceeded the threshold.",
+        ]
 
     run(scenario)
 
@@ -457,36 +499,251 @@ def test_a_lock_that_expires_for_the_last_time_makes_a_dead_letter() -> None:
     run(scenario)
 
 
-def test_unavailable_dead_letter_topic_is_retried() -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ],
+)
+def test_dead_letters_wait_until_their_topic_can_be_written(code: ErrorCode) -> None:
     async def scenario() -> None:
         harness = dead_letter_harness()
-        await harness.fetch()
+        assert got(await harness.fetch(records=1, member="m1"))
         await harness.ack(0, 0, REJECT)
-        harness.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
-        for _ in range(3):
+        harness.letters.codes = [code] * 20
+        for _ in range(20):
             await harness.shares.write_dead_letters()
-            assert harness.start() == 0
+            harness.clock.pass_ms(30_000)
+        assert harness.start() == 0
+        assert harness.letters.written == [], "nothing is lost, and nothing is written twice"
+        append(harness.partition, b"more")
+        assert got(await harness.fetch()), "the share partition goes on"
         await harness.shares.write_dead_letters()
         assert [record.value for record in harness.letters.written] == [b"0"]
-
-        await harness.ack(1, 1, REJECT)
-        harness.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * BURIALS_MAX
-        for _ in range(BURIALS_MAX):
-            await harness.shares.write_dead_letters()
-        assert harness.start() == 2, "the window does not stand still for ever"
-        assert len(harness.letters.written) == 1
 
     run(scenario)
 
 
-def test_dead_letter_topic_that_rejects_records_is_not_retried() -> None:
+def test_failed_writes_of_dead_letters_are_repeated_with_growing_pauses() -> None:
     async def scenario() -> None:
         harness = dead_letter_harness()
         await harness.fetch()
         await harness.ack(0, 0, REJECT)
-        harness.letters.codes = [ErrorCode.INVALID_TOPIC_EXCEPTION]
+        harness.letters.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 100
+        for _ in range(600):
+            await harness.shares.write_dead_letters()
+            harness.clock.pass_ms(200)
+        assert 100 - len(harness.letters.codes) == 8, "after 0, 1, 3, 7, 15, 31, 61 and 91 s"
+
+    run(scenario)
+
+
+def test_waiting_dead_letters_never_fill_the_window() -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness(in_flight_max=6)
+        await harness.fetch()
+        await harness.ack(0, 5, REJECT)
+        harness.letters.codes = [ErrorCode.INVALID_CONFIG] * 2
         await harness.shares.write_dead_letters()
-        assert harness.start() == 1
+        assert harness.letters.lost_offsets == [((0, 2), 3)], "the oldest of them"
+        assert harness.start() == 3
+        harness.clock.pass_ms(30_000)
+        await harness.shares.write_dead_letters()
+        harness.clock.pass_ms(30_000)
+        await harness.shares.write_dead_letters()
+        assert [record.value for record in harness.letters.written] == [b"3", b"4", b"5"]
+        assert harness.start() == 6
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("failure", "may_exist"),
+    [
+        (NotLeader("no answer"), True),
+        (ErrorCode.REQUEST_TIMED_OUT, True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, True),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, False),
+    ],
+)
+def test_letters_of_an_unconfirmed_write_are_looked_for(
+    failure: ErrorCode | NotLeader, may_exist: bool
+) -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness()
+        await harness.fetch()
+        await harness.ack(0, 0, REJECT)
+        harness.letters.codes = [failure]
+        await harness.shares.write_dead_letters()
+        harness.clock.pass_ms(30_000)
+        await harness.shares.write_dead_letters()
+        assert harness.letters.searches == [False, may_exist]
+
+    run(scenario)
+
+
+def test_record_that_is_too_large_becomes_a_dead_letter_without_its_value() -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness()
+        await harness.fetch()
+        await harness.ack(1, 1, REJECT)
+        harness.letters.codes = [ErrorCode.MESSAGE_TOO_LARGE]
+        await harness.shares.write_dead_letters()
+        (letter,) = harness.letters.written
+        assert letter.value is None
+        assert dict(letter.headers)["__dlq.errors.offset"] == b"1"
+
+    run(scenario)
+
+
+def test_window_of_a_group_without_members_stays_until_its_letters_are_written() -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness()
+        await harness.fetch()
+        await harness.ack(0, 5, REJECT)
+        harness.letters.codes = [ErrorCode.NOT_ENOUGH_REPLICAS]
+        harness.shares.let_go("g", "m1", is_last=True)
+
+        await harness.shares.drop_left()
+        await harness.shares.write_dead_letters()
+        await harness.shares.drop_left()
+        assert len(harness.shares.windows()) == 1
+
+        harness.clock.pass_ms(1000)
+        await harness.shares.write_dead_letters()
+        assert len(harness.letters.written) == 6
+        await harness.shares.drop_left()
+        assert harness.shares.windows() == []
+
+    run(scenario)
+
+
+def test_pending_dead_letters_of_a_reloaded_group_are_written_without_a_fetch() -> None:
+    """The member that arrives may fetch other partitions only."""
+
+    async def scenario() -> None:
+        harness = dead_letter_harness()
+        await harness.fetch()
+        await harness.ack(0, 1, REJECT)
+        harness.shares.let_go("g", "m1", is_last=True)
+        await harness.shares.drop_left()
+        dead = (StateBatch(Offset(0), Offset(1), 3, 1),)
+        harness.persister.found = Persisted(NONE, 0, 0, dead)
+
+        await harness.shares.refresh("g")
+        assert harness.persister.reads == 2, "an operator may have reset the group"
+        await harness.shares.write_dead_letters()
+        await harness.shares.drop_left()
+
+        assert len(harness.letters.written) == 2
+        assert len(harness.shares.windows()) == 1, "the group has a member again"
+
+    run(scenario)
+
+
+def test_dead_records_that_retention_deletes_are_counted_as_lost() -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness()
+        await harness.fetch()
+        await harness.ack(0, 1, REJECT)
+        await harness.ack(3, 4, REJECT)
+        harness.letters.codes = [ErrorCode.NOT_ENOUGH_REPLICAS]
+        await harness.shares.write_dead_letters()
+        harness.partition.delete_records(Offset(4))
+
+        await harness.fetch("m2")
+        await harness.fetch("m2")
+
+        assert harness.letters.lost_offsets == [((0, 3), 3)]
+        harness.clock.pass_ms(1000)
+        await harness.shares.write_dead_letters()
+        assert [letter.value for letter in harness.letters.written] == [b"4"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("code", "lost"), [(ErrorCode.NOT_ENOUGH_REPLICAS, [((0, 1), 2), ((2, 2), 1)]), (NONE, [])]
+)
+def test_dead_records_deleted_during_their_write_are_lost_if_it_fails(
+    code: ErrorCode, lost: list[tuple[tuple[int, int], int]]
+) -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness(in_flight_max=6)
+        await harness.fetch()
+        await harness.ack(0, 5, REJECT)
+
+        async def delete() -> None:
+            append(harness.partition, b"6")
+            harness.partition.delete_records(Offset(2))
+            await harness.fetch("m2")
+
+        harness.letters.codes = [code]
+        harness.letters.during_write = delete
+        await harness.shares.write_dead_letters()
+
+        assert harness.letters.lost_offsets == lost
+
+    run(scenario)
+
+
+def test_letters_too_large_for_one_batch_are_written_in_several() -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness()
+        append(harness.partition, b"large", b"7")
+        await harness.fetch()
+        await harness.ack(0, 7, REJECT)
+        harness.letters.bytes_max = 2
+
+        await harness.shares.write_dead_letters()
+
+        values = [letter.value for letter in harness.letters.written]
+        assert values == [b"0", b"1", b"2", b"3", b"4", b"5", None, b"7"]
+        offsets = [
+            dict(letter.headers)["__dlq.errors.offset"] for letter in harness.letters.written
+        ]
+        assert offsets == [str(number).encode() for number in range(8)]
+        assert harness.start() == 8
+
+    run(scenario)
+
+
+def test_letters_written_before_a_later_batch_fails_are_looked_for() -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness()
+        await harness.fetch()
+        await harness.ack(0, 1, REJECT)
+        harness.letters.codes = [
+            ErrorCode.MESSAGE_TOO_LARGE,
+            NONE,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+        ]
+        await harness.shares.write_dead_letters()
+        harness.clock.pass_ms(1000)
+        await harness.shares.write_dead_letters()
+        assert harness.letters.searches == [False, False, False, True]
+        assert harness.start() == 2
+
+    run(scenario)
+
+
+def test_record_that_was_deleted_becomes_a_dead_letter_without_its_value() -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness()
+        await harness.fetch()
+        await harness.ack(0, 1, REJECT)
+        append(harness.partition, b"6")
+        harness.partition.delete_records(Offset(6))
+        await harness.shares.write_dead_letters()
+        assert [letter.value for letter in harness.letters.written] == [None, None]
+        offsets = [
+            dict(letter.headers)["__dlq.errors.offset"] for letter in harness.letters.written
+        ]
+        assert offsets == [b"0", b"1"]
 
     run(scenario)
 
@@ -519,6 +776,117 @@ def test_leader_that_lost_the_partition_writes_no_dead_letters() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("code", [NONE, ErrorCode.INVALID_CONFIG])
+def test_record_rejected_during_a_write_of_dead_letters_waits_for_the_next(
+    code: ErrorCode,
+) -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness(in_flight_max=6)
+        await harness.fetch()
+        await harness.ack(0, 0, REJECT)
+        await harness.ack(2, 5, REJECT)
+        harness.letters.codes = [code]
+        harness.letters.during_write = lambda: harness.ack(1, 1, REJECT)
+        await harness.shares.write_dead_letters()
+
+        harness.clock.pass_ms(60_000)
+        await harness.shares.write_dead_letters()
+
+        lost = sum(count for _, count in harness.letters.lost_offsets)
+        values = [record.value for record in harness.letters.written]
+        assert b"1" in values
+        assert len(values) + lost == 6
+        assert harness.start() == 6
+
+    run(scenario)
+
+
+def test_dead_letters_above_the_high_watermark_wait_for_it() -> None:
+    """The high watermark of a new leader is behind until its followers have fetched."""
+
+    async def scenario() -> None:
+        harness = Harness(ShareGroupConfig(reset="earliest", dead_letters=DEAD))
+        harness.partition.apply(registration(epoch=1, replicas=(0, 1), partition_epoch=1))
+        append(harness.partition, b"0", b"1", b"2")
+        dead = (StateBatch(Offset(1), Offset(1), 3, 2),)
+        harness.persister.found = Persisted(NONE, 0, 1, dead)
+        await harness.fetch()
+
+        await harness.shares.write_dead_letters()
+
+        assert harness.letters.written == []
+        (window,) = harness.shares.windows()
+        assert len(window.acquisition.dead()) == 1
+
+        caught_up = registration(epoch=1, replicas=(0, 1), isr=(0,), partition_epoch=2)
+        harness.partition.apply(caught_up)
+        harness.clock.pass_ms(1000)
+        await harness.shares.write_dead_letters()
+        assert [record.value for record in harness.letters.written] == [b"1"]
+
+    run(scenario)
+
+
+class RemoteOnly:
+    """Remote storage whose reads return these batches, one for each."""
+
+    is_throttled = False
+
+    def __init__(self, *reads: bytes) -> None:
+        self.reads = list(reads)
+
+    def fetch(self, *args: object, is_committed: bool) -> "asyncio.Future[RemoteRecords]":
+        future: asyncio.Future[RemoteRecords] = asyncio.get_running_loop().create_future()
+        future.set_result(RemoteRecords(self.reads.pop(0), []))
+        return future
+
+
+def test_empty_remote_read_does_not_archive_dead_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness(remote=RemoteOnly(b"", bytes(build_batch(RECORDS))))
+        await harness.fetch()
+        await harness.ack(0, 0, REJECT)
+
+        def moved(*_: object) -> None:
+            raise OffsetMovedToTieredStorage("only there")
+
+        monkeypatch.setattr(harness.partition, "read", moved)
+        await harness.shares.write_dead_letters()
+        assert (harness.start(), harness.letters.written) == (0, [])
+
+        harness.clock.pass_ms(1000)
+        await harness.shares.write_dead_letters()
+        assert [record.value for record in harness.letters.written] == [b"0"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), RuntimeError("a defect")])
+def test_one_window_that_cannot_be_read_does_not_end_the_service(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness()
+        await harness.fetch()
+        await harness.ack(0, 0, REJECT)
+
+        def fail(*_: object) -> None:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(harness.partition, "read", fail)
+            await harness.shares.write_dead_letters()
+            await harness.shares.write_dead_letters()
+        assert harness.start() == 0
+        assert len(caplog.messages) == 1, "it waits before the next attempt"
+
+        harness.clock.pass_ms(1000)
+        await harness.shares.write_dead_letters()
+        assert [record.value for record in harness.letters.written] == [b"0"]
+
+    run(scenario)
+
+
 def test_dead_letter_without_copy_has_only_the_origin_headers() -> None:
     async def scenario() -> None:
         harness = dead_letter_harness()
@@ -529,12 +897,12 @@ def test_dead_letter_without_copy_has_only_the_origin_headers() -> None:
         (letter,) = harness.letters.written
         assert (letter.key, letter.value, letter.offset) == (None, None, 0)
         assert dict(letter.headers) == {
-            "_dlq.errors.group": b"g",
-            "_dlq.errors.topic": b"orders",
-            "_dlq.errors.partition": b"0",
-            "_dlq.errors.offset": b"5",
-            "_dlq.errors.delivery.count": b"1",
-            "_dlq.errors.reason": b"rejected",
+            "__dlq.errors.group": b"g",
+            "__dlq.errors.topic": b"orders",
+            "__dlq.errors.partition": b"0",
+            "__dlq.errors.offset": b"5",
+            "__dlq.errors.delivery.count": b"1",
+            "__dlq.errors.message": b"Offset rejected by client.",
         }
 
     run(scenario)

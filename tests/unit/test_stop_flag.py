@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.patience import SECONDS_MAX
 
-from ottla.pipeline.stop_flag import StopFlag
+from ottla.sql.stop_flag import StopFlag
 
 
 @pytest.fixture

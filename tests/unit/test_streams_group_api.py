@@ -1,7 +1,6 @@
 """StreamsGroupHeartbeat and StreamsGroupDescribe as clients see them, and topic creation."""
 
 import asyncio
-import inspect
 from collections.abc import Coroutine
 from typing import Any, cast
 
@@ -10,10 +9,10 @@ from controller_images import feature
 from coordinator_harness import FakeClock, FakeLog
 from streams_harness import counting, image_with_topics
 
-from ottla.api.group_access import GroupAccess
-from ottla.api.routes import Caller
-from ottla.api.streams_groups import StreamsGroupHandlers
-from ottla.api.streams_topics import KNOWN_MAX, StreamsTopicCreation, creatable
+from ottla.api.groups.group_access import GroupAccess
+from ottla.api.groups.streams_groups import StreamsGroupHandlers
+from ottla.api.groups.streams_topics import KNOWN_MAX, StreamsTopicCreation, creatable
+from ottla.api.surface.routes import Caller
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.service import GroupCoordinator
 from ottla.coordinators.groups.settings import GroupSettings
@@ -36,6 +35,7 @@ from ottla.protocol.messages.streams_group_describe import StreamsGroupDescribeR
 from ottla.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch
+from ottla.runtime.pending import Pending
 
 INTERNAL = ["g-counts-changelog", "g-words-repartition"]
 ON = feature("streams.version", 1)
@@ -122,8 +122,7 @@ class Broker:
             fields |= {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
         request = StreamsGroupHeartbeatRequest("g", member_id, epoch, **fields)
         reply = self.handlers.on_heartbeat(CALLER, request, 0)
-        assert not inspect.isawaitable(reply)
-        return reply
+        return cast("Any", reply).outcome() if isinstance(reply, Pending) else reply
 
     def describe(self, *groups: str, operations: bool = False) -> list[Any]:
         request = StreamsGroupDescribeRequest(list(groups), operations)

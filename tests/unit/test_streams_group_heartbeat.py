@@ -491,6 +491,19 @@ def test_full_heartbeat_gets_the_tasks_only_if_the_member_lacks_some() -> None:
     assert reply.active_tasks is None, "as Kafka"
 
 
+def test_member_one_epoch_behind_gets_the_tasks_only_if_it_lacks_some() -> None:
+    harness = StreamsHarness()
+    harness.enter("a")
+    harness.enter("b")
+    harness.settle()
+    member, tasks = harness.member("a"), harness.active("a")
+    for changes in ({}, {"rebalance_timeout_ms": REBALANCE_MS}):
+        reply = harness.beat("a", member.previous_epoch, {"0": tasks}, **changes)
+        assert (reply.member_epoch, reply.active_tasks) == (member.epoch, None), "as Kafka"
+        reply = harness.beat("a", member.previous_epoch, {"0": tasks[:1]}, **changes)
+        assert tasks_of(reply.active_tasks) == {"0": tasks}
+
+
 def test_unknown_tasks_are_rejected() -> None:
     harness = StreamsHarness()
     harness.enter("a")
@@ -732,7 +745,7 @@ def test_a_commit_that_names_one_task_of_another_member_is_refused_as_a_whole(
     indexes = [harness.active("a")[0], harness.active("b")[0]]
     if is_transactional:
         there = [TxnOffsetCommitRequestPartition(each, 1) for each in indexes]
-        topics = [TxnOffsetCommitRequestTopic("t", there)]
+        topics = [TxnOffsetCommitRequestTopic("t", partitions=there)]
         txn = TxnOffsetCommitRequest("tx", "g", 5, 0, 2, "a", topics=topics)
         future = harness.submit(lambda m, now, _: decide_txn_offset_commit(m, txn, 3, now))
         expected = ErrorCode.ILLEGAL_GENERATION

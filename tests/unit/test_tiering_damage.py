@@ -21,11 +21,13 @@ from ottla.protocol.records.batch import batches
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Millis, NodeId, Offset
-from ottla.storage.log_maintenance import delete_old_segments
-from ottla.storage.read import TimestampedOffset
+from ottla.storage.log.log_maintenance import delete_old_segments
+from ottla.storage.log.read import TimestampedOffset
 from ottla.tiering import remote_segment
 from ottla.tiering.segment_metadata import SegmentMetadata, SegmentState, SegmentUpdate
 from ottla.tiering.segment_store import ObjectDamaged
+
+pytestmark = pytest.mark.slow
 
 
 def flipped(data: bytes, at: int, bit: int) -> bytes:

@@ -32,13 +32,15 @@ from ottla.protocol.internal.metadata_topics import (
 )
 from ottla.protocol.schema import Message
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_maintenance import delete_old_segments
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_maintenance import delete_old_segments
 from ottla.tiering import copy_lag, copy_plan, segment_store
 from ottla.tiering.remote_log_manager import RemoteLogManager
 from ottla.tiering.segment_metadata import SegmentState
 from ottla.tiering.segment_objects import ObjectKind, object_key
 from ottla.tiering.segment_store import RemoteStorageFailed
+
+pytestmark = pytest.mark.slow
 
 
 def count_of_steps(root: Path, records: int, memory: Objects) -> int:

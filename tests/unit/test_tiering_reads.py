@@ -8,14 +8,14 @@ import pytest
 from tests.patience import SECONDS_MAX
 from tier_harness import AT, Replica, Tier, is_settled, lead
 
-from ottla.api.fetch_partitions import FetchedPartition
-from ottla.api.fetch_reply import Row
-from ottla.api.fetch_request import FetchPartition
-from ottla.api.remote_fetch import RemoteFetch, read_remote
+from ottla.api.fetch.partitions import FetchedPartition
+from ottla.api.fetch.remote import RemoteFetch, read_remote
+from ottla.api.fetch.reply import Row
+from ottla.api.fetch.request import FetchPartition
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.worker import InlineWorker
-from ottla.storage.read import RemoteRecords
+from ottla.storage.log.read import RemoteRecords
 from ottla.tiering.read_cache import ReadCache
 from ottla.tiering.remote_reads import RemoteReads
 from ottla.tiering.remote_segment import BlockKey, SegmentReads

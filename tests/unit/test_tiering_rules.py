@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset, TopicIdPartition, Uuid
 from ottla.runtime.ports import Address, NewObject
-from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
+from ottla.storage.log.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.tiering.client_address import client_address
 from ottla.tiering.copy_plan import (
     Candidate,

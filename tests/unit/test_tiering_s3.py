@@ -22,12 +22,14 @@ from tier_harness import AT, Replica, Tier, is_settled, lead, read_all, sealed_b
 from ottla.protocol.types import Millis
 from ottla.runtime import objects
 from ottla.runtime.objects import ObstoreObjects
-from ottla.storage.log_maintenance import delete_old_segments
+from ottla.storage.log.log_maintenance import delete_old_segments
 from ottla.tiering import segment_store
 from ottla.tiering.remote_log_manager import RemoteLogManager
 from ottla.tiering.segment_objects import ObjectKind, object_key
 from ottla.tiering.segment_store import RemoteStorageFailed
 from ottla.tiering.verification import find_orphans
+
+pytestmark = pytest.mark.slow
 
 Fault = Callable[[str, bytes], tuple[int, bytes] | None]
 

@@ -13,6 +13,8 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.end_txn import EndTxnRequest
 from ottla.protocol.types import TopicPartition
 
+pytestmark = pytest.mark.slow
+
 VERSIONS = pytest.mark.parametrize("version", [0, 2])
 
 

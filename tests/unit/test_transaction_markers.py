@@ -47,6 +47,7 @@ from ottla.protocol.messages.write_txn_markers import (
 from ottla.protocol.records.control import EndTxnMarker
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import LeaderEpoch, ProducerId, TopicPartition
+from ottla.runtime.pending import Pending, completed
 from simulation.loop import run_simulated
 
 A, B, C = (TopicPartition("t", index) for index in range(3))
@@ -103,8 +104,8 @@ class Bench:
         self.ask(lambda m, now: decide_add(m, name, by, frozenset(places), NEW, now))
         request = EndTxnRequest(name, producer, 0, True)
         reply = self.ask(lambda m, now: decide_end(m, request, NEW, None, now))
-        if not isinstance(reply, asyncio.Future):
-            assert reply.error_code == ErrorCode.NONE
+        if reply.is_done:
+            assert reply.outcome().error_code == ErrorCode.NONE
 
     def status(self, name: str = "x") -> Status:
         return self.runtime.shard(0).machine.transactions[name].status
@@ -459,13 +460,10 @@ def test_offsets_are_ended_by_the_coordinator_of_groups(
             if at_once:
                 if fault is not None:
                     raise fault
-                return None
-            future = asyncio.get_running_loop().create_future()
-            if fault is None:
-                asyncio.get_running_loop().call_later(0.1, future.set_result, None)
-            else:
-                asyncio.get_running_loop().call_later(0.1, future.set_exception, fault)
-            return future
+                return completed(None)
+            written: Pending[None] = Pending()
+            asyncio.get_running_loop().call_later(0.1, written.answer_now, fault)
+            return written
 
         place = TopicPartition(CONSUMER_OFFSETS, 3)
         assert await writer(Hosted(), group).write(ending(7), [place]) == {place: code}

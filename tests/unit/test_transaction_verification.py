@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from partition_fixtures import NOW, ORDERS, Machine, registration
 
-from ottla.api.produce_transaction import InTransaction
-from ottla.api.txn_verification import Verification, VerificationSettings
+from ottla.api.produce.transaction import InTransaction
+from ottla.api.transactions.txn_verification import Verification, VerificationSettings
 from ottla.coordinators.topics import TRANSACTION_STATE
 from ottla.coordinators.transactions.stale_end_txn import Client
 from ottla.metadata.image import Image

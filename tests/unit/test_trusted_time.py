@@ -17,7 +17,7 @@ from ottla.runtime.trusted_time import (
     TrustedClock,
     TrustedTime,
 )
-from ottla.storage.retention import LogState, Policy, plan_retention
+from ottla.storage.log.retention import LogState, Policy, plan_retention
 
 SECOND, HOUR, DAY, YEAR = 1000, 3_600_000, 24 * 3_600_000, 365 * 24 * 3_600_000
 

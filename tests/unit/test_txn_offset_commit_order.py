@@ -7,9 +7,10 @@ from typing import Any
 from controller_images import image_of
 from partition_fixtures import TOPIC_ID
 
-from ottla.api.produce_transaction import InTransaction
-from ottla.api.routes import Caller
-from ottla.api.txn_offsets import TxnOffsetHandler
+from ottla.api.produce.transaction import InTransaction
+from ottla.api.surface.replies import finished
+from ottla.api.surface.routes import Caller
+from ottla.api.transactions.txn_offsets import TxnOffsetHandler
 from ottla.coordinators.decision import Decision
 from ottla.coordinators.groups.machine import GroupMachine
 from ottla.coordinators.groups.offsets.committed import OffsetCommits
@@ -22,6 +23,7 @@ from ottla.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from ottla.protocol.types import Millis, TopicPartition
+from ottla.runtime.pending import completed
 from ottla.runtime.ports import Address
 from simulation.loop import run_simulated
 
@@ -61,12 +63,12 @@ class Broker:
         decision = decide(GroupMachine(), Millis(0))
         assert isinstance(decision.packed, OffsetCommits)
         self.written.append(decision.packed.topics[0].partitions[0].committed_offset)
-        return decision.reply
+        return completed(decision.reply)
 
 
 def commit(offset: int) -> TxnOffsetCommitRequest:
     partition = TxnOffsetCommitRequestPartition(0, offset)
-    topic = TxnOffsetCommitRequestTopic("orders", [partition])
+    topic = TxnOffsetCommitRequestTopic("orders", partitions=[partition])
     return TxnOffsetCommitRequest("x", "g", 7, 0, topics=[topic])
 
 
@@ -78,7 +80,7 @@ def test_pipelined_offset_commits_of_a_transaction_are_written_in_arrival_order(
         async with asyncio.TaskGroup() as group:
             for offset in (10, 20, 30):
                 reply: Any = handler.on_commit(CALLER, commit(offset), 5)
-                group.create_task(reply)
+                group.create_task(finished(reply))
 
     run_simulated(story())
     assert broker.written == [10, 20, 30]

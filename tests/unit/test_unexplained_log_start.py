@@ -7,15 +7,16 @@ from partition_fixtures import NOW, Machine, append, bytes_of, registration, val
 
 from ottla.config.generated import TopicConfig
 from ottla.protocol.types import Offset
-from ottla.replication.follower import Follower
-from ottla.replication.follower_rules import Range
+from ottla.replication.fetching.follower import Follower
+from ottla.replication.fetching.follower_rules import Range
 from ottla.replication.partition import Partition
 from ottla.replication.partition_reads import Isolation, ReadRequest
-from ottla.storage.inventory import FILE_NAME
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_evidence import LogCheckpoint
-from ottla.storage.log_maintenance import delete_old_segments
+from ottla.storage.log.inventory import FILE_NAME
+from ottla.storage.log.kept_until import FILE_NAME as KEPT_UNTIL
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
+from ottla.storage.log.log_evidence import LogCheckpoint
+from ottla.storage.log.log_maintenance import delete_old_segments
 
 VALUE = b"x" * 600  # one batch per segment of 1 kB
 COUNT = 6
@@ -169,6 +170,86 @@ def test_files_of_a_log_that_restarts_after_retention_are_removed_soon() -> None
     replica.follower.reset(Range(Offset(99_999), Offset(99_999)))
     replica.machine.clock.pass_ms(replica.log.config.file_delete_delay_ms)
     assert replica.log.purge_deleted() == COUNT
+
+
+def restarted(replica: Replica, *, down_ms: int = 0, is_crash: bool = False) -> Log:
+    """Open the log again, as a start of the node does."""
+    machine = replica.machine
+    if is_crash:
+        replica.log._segments.close()
+    else:
+        replica.log.close()
+    machine.clock.pass_ms(down_ms)
+    log = Log.open(
+        machine.disk,
+        replica.log.directory,
+        replica.log.config,
+        clock=machine.clock,
+        checkpoint=LogCheckpoint(
+            is_clean=not is_crash, keeps_inventory=True, high_watermark=Offset(COUNT)
+        ),
+    )
+    log.set_high_watermark(min(Offset(COUNT), log.log_end_offset))
+    log.resume_keeping(machine.fake_host.unexplained_deletion_delay_ms)
+    replica.log = log
+    return log
+
+
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_delay_goes_on_after_restarts(is_crash: bool) -> None:
+    replica = Replica()
+    replica.learn(3)
+    third = DELAY_MS // 3
+    for _ in range(3):
+        restarted(replica, is_crash=is_crash)
+        delete_old_segments(replica.log, replica.machine.clock.now())
+        assert replica.log.is_keeping_segments
+        assert len(replica.log.segments) >= COUNT
+        replica.machine.clock.pass_ms(third)
+    restarted(replica, is_crash=is_crash)
+    assert not replica.log.is_keeping_segments
+    assert not replica.machine.disk.exists(f"{replica.log.directory}/{KEPT_UNTIL}")
+
+
+def test_delay_that_ends_while_the_node_is_down_is_over() -> None:
+    replica = Replica()
+    replica.learn(3)
+    log = restarted(replica, down_ms=DELAY_MS)
+    assert not log.is_keeping_segments
+    assert replica.remaining() < COUNT
+
+
+def test_files_of_a_log_that_restarts_unexplained_survive_restarts_of_the_node() -> None:
+    replica = Replica()
+    replica.follower.reset(Range(Offset(99_999), Offset(99_999)))
+    replica.machine.clock.pass_ms(1000)
+    log = restarted(replica)
+    assert log.is_keeping_segments
+    names = replica.machine.disk.list(log.directory)
+    assert sum(name.endswith(".log.deleted") for name in names) == COUNT
+    replica.machine.clock.pass_ms(DELAY_MS - 1001)
+    assert log.purge_deleted() == 0
+    replica.machine.clock.pass_ms(1)
+    assert log.purge_deleted() == COUNT
+
+
+def test_shorter_delay_after_a_restart_holds() -> None:
+    replica = Replica()
+    replica.learn(3)
+    replica.machine.fake_host.unexplained_deletion_delay_ms = 0
+    restarted(replica)
+    assert not replica.log.is_keeping_segments
+
+
+@pytest.mark.parametrize("data", [b"", b"0\n1\n17\n", b"\xff" * 40])
+def test_damaged_time_begins_the_delay_again(data: bytes) -> None:
+    replica = Replica()
+    replica.learn(3)
+    replica.machine.disk.damage(f"{replica.log.directory}/{KEPT_UNTIL}", data)
+    log = restarted(replica, down_ms=1000)
+    assert log.is_keeping_segments
+    replica.machine.clock.pass_ms(DELAY_MS - 1)
+    assert log.is_keeping_segments
 
 
 def test_operator_can_bring_kept_segments_back() -> None:

@@ -30,6 +30,8 @@ from ottla.tiering.upload_messages import (
 from ottla.tiering.upload_process import UploadProcess
 from ottla.tiering.uploads import LocalUploads, Uploads, crc_of
 
+pytestmark = pytest.mark.slow
+
 CONTENTS = bytes(range(256)) * 9000
 
 

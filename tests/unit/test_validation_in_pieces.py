@@ -5,7 +5,12 @@ import random
 import pytest
 from codec_frames import NOW, PLAIN, REGION, all_frames
 
-from ottla.api.record_validation import RecordRules, rules_of, validate_batch, validate_in_pieces
+from ottla.api.produce.record_validation import (
+    RecordRules,
+    rules_of,
+    validate_batch,
+    validate_in_pieces,
+)
 from ottla.config.generated import TopicConfig
 from ottla.protocol.faults import Fault, InvalidRecord
 from ottla.protocol.records import compression
@@ -80,7 +85,7 @@ def test_a_malformed_record_ends_the_unpacking(monkeypatch: pytest.MonkeyPatch) 
             seen.append(len(piece))
             yield piece
 
-    monkeypatch.setattr("ottla.api.record_validation.unpack_pieces", counted)
+    monkeypatch.setattr("ottla.api.produce.record_validation.unpack_pieces", counted)
     with pytest.raises(InvalidRecord, match="record 0"):
         validate_in_pieces(memoryview(bomb), RULES, Millis(NOW))
     assert seen == [compression.PIECE_BYTES]

@@ -19,8 +19,8 @@ from ottla.runtime.ports import NewObject, ObjectMeta, ObjectStore
 from ottla.runtime.randomness import SystemRandom
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.runtime.worker import InlineWorker
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
 from ottla.tiering.metadata_manager import InMemoryMetadata
 from ottla.tiering.read_cache import ReadCache
 from ottla.tiering.remote_log_manager import (

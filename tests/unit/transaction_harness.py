@@ -36,7 +36,7 @@ from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import LeaderEpoch, Millis, Offset, ProducerId, TopicPartition
-from ottla.storage.producer_state import ProducerState
+from ottla.storage.log.producer_state import ProducerState
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LOST = object()

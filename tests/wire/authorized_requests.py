@@ -123,11 +123,8 @@ def special(key: ApiKey, index: int, version: int, topic_id: Uuid) -> tuple[Mess
             request.topics[0].num_partitions = request.topics[0].replication_factor = 1
             request.topics[0].assignments = request.topics[0].configs = []
             request.validate_only = True
-        case ApiKey.OFFSET_COMMIT, _:
+        case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT, _:
             request.member_id, request.generation_id_or_member_epoch = "", -1
-            request.group_instance_id = None
-        case ApiKey.TXN_OFFSET_COMMIT, _:
-            request.member_id, request.generation_id = "", -1
             request.group_instance_id = None
         case ApiKey.DELETE_TOPICS, _:
             request.topics = [DeleteTopicState(name=TOPIC)]

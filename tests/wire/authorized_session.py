@@ -11,7 +11,7 @@ from authorized_requests import GROUP, TOPIC, TRANSACTIONAL_ID, codes, special
 from secure_node import PLAIN_MODULE, SecureNode
 from tests.patience import SECONDS_MAX
 
-from ottla.api.surface_row import Permission
+from ottla.api.surface.row import Permission
 from ottla.client.connection import Connection, Options
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.errors import ErrorCode

@@ -12,8 +12,8 @@ from typing import Any
 from tests.patience import SECONDS_MAX
 
 from ottla.config.loading import Loaded, load
-from ottla.node.format_plan import FormatOptions, Quorum, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.directories.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.directories.formatting import format_node
 from ottla.node.handle import Node
 from ottla.protocol.api_keys import APIS, ApiKey
 from ottla.protocol.codec import decode

@@ -13,8 +13,8 @@ from one_node import CLUSTER, OneNode
 from tests.free_ports import free_ports
 
 from ottla.config.loading import Loaded, load
-from ottla.node.format_plan import FormatOptions, Quorum, plan_format
-from ottla.node.formatting import format_node
+from ottla.node.directories.format_plan import FormatOptions, Quorum, plan_format
+from ottla.node.directories.formatting import format_node
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
@@ -37,6 +37,8 @@ class SecureNode:
     key: RSAKey = field(
         default_factory=lambda: RSAKey.generate_key(2048, {"kid": "one"}, auto_kid=False)
     )
+    release_version: str | None = None
+    """The release whose level the node is formatted at; None for the default."""
 
     def __post_init__(self) -> None:
         self.ports = dict(zip((*LISTENERS, "CONTROLLER"), free_ports(6), strict=True))
@@ -125,7 +127,10 @@ group.initial.rebalance.delay.ms=0
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
         ]
         options = FormatOptions(
-            cluster_id=CLUSTER, quorum=Quorum(is_standalone=True), scram=tuple(users)
+            cluster_id=CLUSTER,
+            quorum=Quorum(is_standalone=True),
+            scram=tuple(users),
+            release_version=self.release_version,
         )
         random = SystemRandom()
         plan = plan_format(self.loaded(), options, random)

@@ -32,6 +32,11 @@ class SecureProcess:
         assert self._process.stdout.readline(), self.log.read_text()
 
     @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
     def resident_bytes(self) -> int:
         """The resident memory of the process."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()

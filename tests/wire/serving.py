@@ -8,8 +8,8 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from ottla.api.replies import NO_REPLY, Answer, Chunk
-from ottla.api.routes import Caller, FastPath, Route, Routes
+from ottla.api.surface.replies import NO_REPLY, Answer, Chunk
+from ottla.api.surface.routes import Caller, FastPath, Route, Routes
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.frames import Request, request_frame
 from ottla.protocol.headers import RequestHeader

@@ -260,9 +260,9 @@ def group(wire: Wire) -> str:
     return name
 
 
-def configure(wire: Wire, group: str, **configs: str) -> None:
+def configure(wire: Wire, group: str, resource_type: int = GROUP_RESOURCE, **configs: str) -> None:
     given = [AlterableConfig(key.replace("_", "."), 0, value) for key, value in configs.items()]
-    resource = AlterConfigsResource(GROUP_RESOURCE, group, given)
+    resource = AlterConfigsResource(resource_type, group, given)
     (altered,) = wire.ask(IncrementalAlterConfigsRequest([resource])).responses
     assert altered.error_code == ErrorCode.NONE, altered.error_message
 

@@ -10,7 +10,7 @@ from authorized_session import ALL, DENY, Session, authorized_node, run
 from secure_node import SecureNode
 from tests.patience import SECONDS_MAX
 
-from ottla.api.surface_row import Permission
+from ottla.api.surface.row import Permission
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import add_partitions_to_txn as adding
 from ottla.protocol.messages import alter_share_group_offsets as altering

@@ -316,7 +316,7 @@ def test_client_metrics_commands_set_list_describe_and_delete(ottla: Ottla) -> N
     }
     assert ottla.json("client-metrics", "describe", "all") == wanted
     assert ottla.json("client-metrics", "list") == [wanted]
-    assert "between 100 and" in ottla("client-metrics", "set", "all", "--interval", "1", code=1)
+    assert "at least 100" in ottla("client-metrics", "set", "all", "--interval", "1", code=1)
     assert "nothing to set" in ottla("client-metrics", "set", "all", code=1)
     ottla("client-metrics", "delete", "all")
     assert "no such subscription" in ottla("client-metrics", "describe", "all", code=1)

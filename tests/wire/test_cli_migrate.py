@@ -1,9 +1,12 @@
 """``ottla migrate`` against a running cluster."""
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 
 from ottla.cli.app import app
@@ -14,6 +17,23 @@ def ottla(*arguments: str, code: int = 0) -> str:
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == code, f"{done.output}\n{done.exception!r}"
     return done.stdout
+
+
+def active_controller(at: str) -> int:
+    status = json.loads(ottla("migrate", "status", "-b", at, "--wait", "-o", "json"))
+    (active,) = [each["id"] for each in status["nodes"] if each["active_controller"]]
+    return int(active)
+
+
+def planned(at: str) -> tuple[int, list[dict[str, Any]]]:
+    """Return the active controller and a plan; on a busy machine it may change in between."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while True:
+        before = active_controller(at)
+        steps = json.loads(ottla("migrate", "plan", "--back", "-b", at, "-o", "json"))
+        if active_controller(at) == before:
+            return before, steps
+        assert time.monotonic() < deadline, "the active controller changes for ever"
 
 
 def test_status_tells_ottla_nodes_and_that_it_is_safe(ottla_cluster: Cluster) -> None:
@@ -27,8 +47,7 @@ def test_status_tells_ottla_nodes_and_that_it_is_safe(ottla_cluster: Cluster) ->
     checked = json.loads(ottla("migrate", "check", "-b", at, "-o", "json"))
     assert {each["state"] for each in checked} <= {"supported", "warning"}
     assert "metadata.version" in {each["subject"] for each in checked}
-    steps = json.loads(ottla("migrate", "plan", "--back", "-b", at, "-o", "json"))
-    (active,) = [each["id"] for each in found["nodes"] if each["active_controller"]]
+    active, steps = planned(at)
     assert [steps[-1]["node"], len(steps)] == [active, 3]
 
     ottla_cluster.stop(next(each for each in ottla_cluster.node_ids if each != active))

@@ -46,6 +46,8 @@ READ = [
     "mirror status --from {path} --to {path}",
     "mirror switch-over --from {path} --to {path}",
     "tier verify --settings {path}",
+    "schema register s {path}",
+    "schema check s {path}",
     "log dump {path}",
     "log verify {path}",
     "doctor --data {new} --config {path}",

@@ -116,7 +116,7 @@ def test_interrupt_before_the_server_runs_is_quiet() -> None:
         "import os, signal, sys\n"
         "from ottla.cli import main\n"
         "def read(arguments): os.kill(os.getpid(), signal.SIGINT)\n"
-        "import ottla.cli.server_arguments as parser\n"
+        "import ottla.cli.commands.server_arguments as parser\n"
         "parser.parse_arguments = read\n"
         "sys.argv = ['ottla', 'server', 'x']\n"
         "main.main()\n"

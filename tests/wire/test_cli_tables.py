@@ -16,8 +16,9 @@ from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner
 from up_process import COMMAND
 
-from ottla.cli import log_command, options, top_command
+from ottla.cli import options
 from ottla.cli.app import app
+from ottla.cli.commands import log_command, top_command
 from ottla.testing import Cluster, run_node
 
 WIDTH = 80

@@ -9,7 +9,6 @@ from serving import Scripted, running
 
 from ottla.client.connection import Connection, NotSent, Options, send_over
 from ottla.client.sasl_login import usable_ms
-from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.types import Millis
 from ottla.runtime.ports import Address
@@ -28,7 +27,6 @@ from ottla.security.sasl.oauthbearer import OAuthBearerExchange
 from ottla.security.sasl.plain import PlainExchange
 from ottla.security.sasl.scram import Decoys, ScramAccount, ScramExchange, ScramMechanism, keys_of
 from ottla.security.sasl.session import SaslSession
-from ottla.server.authenticator import SASL_KEYS
 from ottla.server.events import NoEvents
 from ottla.server.sasl_authenticator import SaslAuthenticator
 from simulation.clock import SimClock
@@ -59,19 +57,6 @@ MECHANISMS: Mapping[str, Callable[[], Exchange]] = {
     "SCRAM-SHA-512": lambda: scram(ScramMechanism.SCRAM_SHA_512),
     "OAUTHBEARER": lambda: OAuthBearerExchange(claims),
 }
-
-
-class StrictAuthenticator(SaslAuthenticator):
-    """As Kafka: takes no other request in the middle of a login."""
-
-    @property
-    def admits_all(self) -> bool:
-        return super().admits_all and not self._session.is_under_way
-
-    def admits(self, key: ApiKey) -> bool:
-        if self._session.is_under_way and key not in SASL_KEYS:
-            return False
-        return super().admits(key)
 
 
 class Peer(msgspec.Struct):
@@ -110,7 +95,7 @@ def play(
 
         def authenticator() -> SaslAuthenticator:
             session = SaslSession(mechanisms, clock, reauth_ms)
-            return StrictAuthenticator(
+            return SaslAuthenticator(
                 session, NoEvents(), frame_bytes_max=10_000, failure_delay_ms=10
             )
 

@@ -63,6 +63,15 @@ def of_tier(observe: Callable[[Any], object]) -> Observe:
     return lambda node: observe(node._parts.broker.replica_manager.tiering)  # type: ignore[union-attr]
 
 
+def of_dead_letters(key: str) -> Observe:
+    def observe(node: Node) -> object:
+        assert node.coordinators is not None
+        shares = node.coordinators.shares.handlers.sources.partitions
+        return shares._parts.dead_letters._setting(node.image, key)  # type: ignore[attr-defined]
+
+    return observe
+
+
 def _is_verified(node: Node) -> bool:
     assert node.coordinators is not None
     return node.coordinators.transactions.verification.settings.is_enabled()
@@ -91,6 +100,12 @@ APPLIED: dict[str, Applied] = {
     "compression.lz4.level": Applied("5", of_topic("compression_lz4_level"), 5),
     "compression.zstd.level": Applied("6", of_topic("compression_zstd_level"), 6),
     "compression.type": Applied("lz4", of_topic("compression_type"), "lz4"),
+    "errors.deadletterqueue.auto.create.topics.enable": Applied(
+        "true", of_dead_letters("errors.deadletterqueue.auto.create.topics.enable"), "true"
+    ),
+    "errors.deadletterqueue.topic.name.prefix": Applied(
+        "dead.", of_dead_letters("errors.deadletterqueue.topic.name.prefix"), "dead."
+    ),
     "log.cleaner.backoff.ms": Applied("1234", of_cleaner("log.cleaner.backoff.ms"), 1234),
     "log.cleaner.dedupe.buffer.size": Applied(
         "3000000", of_cleaner("log.cleaner.dedupe.buffer.size"), 3_000_000
@@ -257,7 +272,8 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 
 
 def test_every_dynamic_key_is_in_one_of_the_tables() -> None:
-    assert set(APPLIED) | set(WITHOUT_EFFECT) | LISTENERS | {CORDONED} == set(DYNAMIC)
+    logins = {key for key in DYNAMIC if key.startswith("sasl.")} - set(WITHOUT_EFFECT)
+    assert set(APPLIED) | set(WITHOUT_EFFECT) | LISTENERS | {CORDONED} | logins == set(DYNAMIC)
     assert not set(APPLIED) & set(WITHOUT_EFFECT)
 
 
@@ -322,8 +338,6 @@ def test_key_without_effect_is_validated_and_described(
     ("key", "text"),
     [
         ("ssl.client.auth", "required"),
-        ("sasl.enabled.mechanisms", "PLAIN"),
-        ("listener.name.plaintext.ssl.keystore.location", "/x"),
         ("listener.name.plaintext.sasl.enabled.mechanisms", "PLAIN"),
         ("super.users", "User:admin"),
     ],
@@ -332,6 +346,36 @@ def test_security_setting_cannot_be_changed_at_run_time(wire: Wire, key: str, te
     code, message = wire.alter("1", (key, text))
     assert code is ErrorCode.INVALID_REQUEST
     assert "configuration file of the node" in (message or "")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "shown"),
+    [
+        ("listener.name.internal.ssl.keystore.location", "/temp/test.jks", "/temp/test.jks"),
+        ("listener.name.internal.ssl.keystore.password", "secret", None),
+        ("listener.name.plaintext.ssl.keystore.location", "/x", "/x"),
+    ],
+)
+def test_stores_of_a_listener_without_tls_are_described(
+    wire: Wire, key: str, text: str, shown: str | None
+) -> None:
+    """The listener INTERNAL can be added afterwards."""
+    assert wire.alter("1", (key, text)) == (ErrorCode.NONE, None)
+    try:
+        assert wire.describe("1", key).value == shown
+    finally:
+        assert wire.alter("1", (key, None)) == (ErrorCode.NONE, None)
+
+
+def test_login_setting_belongs_to_one_broker(wire: Wire) -> None:
+    """Its effect is in test_dynamic_logins.py."""
+    key = "sasl.enabled.mechanisms"
+    assert wire.alter("", (key, "PLAIN"))[0] is ErrorCode.INVALID_REQUEST
+    assert wire.alter("1", (key, "PLAIN")) == (ErrorCode.NONE, None)
+    try:
+        assert wire.describe("1", key).value == "PLAIN"
+    finally:
+        assert wire.alter("1", (key, None)) == (ErrorCode.NONE, None)
 
 
 @pytest.mark.parametrize("key", sorted(CLASSES))

@@ -16,13 +16,14 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
+from msgspec import structs
 from secure_node import PLAIN_MODULE, SCRAM_MODULE, SecureNode
 from tests.free_ports import free_ports
 
 from ottla.client.connection import Connection, Options
 from ottla.config.layers import Layers
 from ottla.config.problems import ConfigError
-from ottla.node.security_port import build_security
+from ottla.node.security.security_port import build_security
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.network import TcpNetwork
@@ -146,7 +147,9 @@ def test_jaas_that_cannot_be_used_is_refused_and_not_shown(secure: SecureNode, j
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("sasl.jaas.config", f'{PLAIN_MODULE} user_x="x";'),  # of all listeners
+        ("sasl.mechanism.inter.broker.protocol", "PLAIN"),  # not enabled between the nodes
+        ("listener.name.secure.sasl.mechanism.inter.broker.protocol", "PLAIN"),
+        ("sasl.login.class", "os.system"),
         ("listener.name.open.plain.sasl.jaas.config", f'{PLAIN_MODULE} user_x="x";'),  # no SASL
         ("listener.name.nowhere.plain.sasl.jaas.config", f'{PLAIN_MODULE} user_x="x";'),
         ("listener.name.login.sasl.server.callback.handler.class", "os.system"),
@@ -168,6 +171,25 @@ def test_altered_mechanisms_count_for_new_logins(secure: SecureNode) -> None:
     assert can_log_in(secure, "alice", "alice-secret", "SCRAM-SHA-256")
     assert alter(secure, **{key: None}) == ""
     wait_for(secure, "alice", "alice-secret", True)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("sasl.jaas.config", f'{PLAIN_MODULE} user_x="x";'),
+        ("plain.sasl.jaas.config", f'{PLAIN_MODULE} user_x="x";'),  # unknown, as in Kafka
+        ("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-512"),
+        ("sasl.kerberos.service.name", "kafka"),
+        ("sasl.login.refresh.window.factor", "0.7"),
+        ("sasl.mechanism.inter.broker.protocol", "SCRAM-SHA-512"),
+    ],
+)
+def test_sasl_setting_of_a_broker_is_altered_without_a_listener(
+    secure: SecureNode, key: str, text: str
+) -> None:
+    assert alter(secure, **{key: text}) == ""
+    assert can_log_in(secure, "alice", "alice-secret"), "a listener has settings of its own"
+    assert alter(secure, **{key: None}) == ""
 
 
 @pytest.mark.usefixtures("unaltered")
@@ -243,7 +265,7 @@ def test_node_logs_in_to_others_with_altered_credentials(tmp_path: Path) -> None
     loaded = SecureNode(tmp_path).loaded()
     security = build_security(loaded, SystemClock(), SystemRandom())
     login = security.peer_options("SECURE").login
-    assert login is not None and b"n=node," in (login.start("h").step(None) or b"")
+    assert login is not None and b"n=node," in (login.current().start("h").step(None) or b"")
     key = "listener.name.secure.scram-sha-512.sasl.jaas.config"
     jaas = f'{SCRAM_MODULE} username="other" password="x";'
     for texts, user in (
@@ -252,4 +274,38 @@ def test_node_logs_in_to_others_with_altered_credentials(tmp_path: Path) -> None
         ({}, b"n=node,"),
     ):
         security.apply(loaded.broker, Layers(texts, {}, loaded.static))
-        assert user in (login.start("h").step(None) or b"")
+        assert user in (login.current().start("h").step(None) or b"")
+
+
+def test_node_logs_in_to_others_by_an_altered_mechanism(tmp_path: Path) -> None:
+    loaded = SecureNode(tmp_path).loaded()
+    security = build_security(loaded, SystemClock(), SystemRandom())
+    login = security.peer_options("SECURE").login
+    assert login is not None and login.current().mechanism == "SCRAM-SHA-512"
+    own = {
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.secure.plain.sasl.jaas.config": (
+            f'{PLAIN_MODULE} username="node" password="x" user_node="x";'
+        ),
+    }
+    layers = Layers(own, {}, loaded.static)
+    assert security.login_problems("SECURE", layers) == []
+    security.apply(loaded.broker, layers)
+    assert login.current().mechanism == "PLAIN"
+    assert login.current().start("h").step(None) == b"\0node\0x"
+    security.apply(loaded.broker, Layers({}, {}, loaded.static))
+    assert login.current().mechanism == "SCRAM-SHA-512"
+
+
+def test_base_setting_is_used_by_listeners_without_their_own(tmp_path: Path) -> None:
+    own = "listener.name.login.sasl.enabled.mechanisms"
+    made = SecureNode(tmp_path)
+    loaded = made.loaded()
+    static = {name: text for name, text in loaded.static.items() if name != own}
+    loaded = replace(loaded, static={**static, "sasl.enabled.mechanisms": "SCRAM-SHA-512"})
+    broker = structs.replace(loaded.broker, sasl_enabled_mechanisms=("SCRAM-SHA-512",))
+    security = build_security(replace(loaded, broker=broker), SystemClock(), SystemRandom())
+    for text, is_refused in (("PLAIN", False), ("NONE", True)):
+        layers = Layers({"sasl.enabled.mechanisms": text}, {}, loaded.static)
+        assert bool(security.login_problems("LOGIN", layers)) is is_refused

@@ -120,9 +120,7 @@ def test_other_security_keys_are_refused_at_run_time(secure: SecureNode, running
     )
     for name, value in (
         ("ssl.keystore.location", str(secure.store)),  # of all listeners
-        ("listener.name.open.ssl.keystore.location", str(secure.store)),  # without TLS
         ("listener.name.secure.plain.sasl.jaas.config", jndi),
-        ("sasl.jaas.config", jndi),
         ("listener.name.tls.ssl.engine.factory.class", "os.system"),
     ):
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)

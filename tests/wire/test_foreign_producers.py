@@ -71,7 +71,7 @@ def commit_offsets(transactional_id: str, producer: Producer) -> Message:
         GROUP,
         producer.id,
         producer.epoch,
-        topics=[committing.TxnOffsetCommitRequestTopic(TOPIC, [row])],
+        topics=[committing.TxnOffsetCommitRequestTopic(TOPIC, partitions=[row])],
     )
 
 

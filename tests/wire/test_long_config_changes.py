@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from one_node import OneNode, ask, one_node, settings
 
-from ottla.api.pieces import ITEMS_PER_PIECE
+from ottla.api.surface.pieces import ITEMS_PER_PIECE
 from ottla.metadata.configs import ConfigResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import alter_configs as whole

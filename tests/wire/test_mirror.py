@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as At
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.patience import SECONDS_MAX
 
-from ottla.cli.session import client_ports, parse_bootstrap
+from ottla.cli.connecting.session import client_ports, parse_bootstrap
 from ottla.client.admin import (
     Change,
     NewTopic,

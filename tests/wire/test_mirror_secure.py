@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 from tests.patience import SECONDS_MAX
 
-from ottla.cli.connection_settings import options_of
-from ottla.cli.session import client_ports, parse_bootstrap
+from ottla.cli.connecting.connection_settings import options_of
+from ottla.cli.connecting.session import client_ports, parse_bootstrap
 from ottla.client.admin import NewTopic, create_topic
 from ottla.client.admin_groups import commit_offsets, committed_offsets
 from ottla.client.admin_security import (

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from produce_node import Client, Node
 
-from ottla.api.produce_transaction import ADDING_VERSION_FIRST
+from ottla.api.produce.transaction import ADDING_VERSION_FIRST
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.add_partitions_to_txn import (

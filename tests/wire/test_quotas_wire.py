@@ -31,7 +31,15 @@ from ottla.protocol.messages.alter_client_quotas import (
 from ottla.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from ottla.protocol.records.reader import Record
+from ottla.protocol.records.writer import build_batch
 from ottla.protocol.schema import Message
+from ottla.protocol.types import Offset
 
 RATE = 400_000
 VALUE = bytes(1000)
@@ -44,7 +52,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
     extra = ("quota.window.num=2", "ottla.metrics.listener=127.0.0.1:0")
     with one_node(settings(root, *extra, listeners=_LISTENERS)) as running:
         admin = AdminClient({"bootstrap.servers": str(running.address)})
-        topics = [NewTopic(name, 1, 1) for name in ("slow", "fast", "read", "raw")]
+        topics = [NewTopic(name, 1, 1) for name in ("slow", "fast", "read", "one-batch", "raw")]
         for future in admin.create_topics(topics).values():
             future.result(SECONDS_MAX)
         yield running
@@ -183,10 +191,16 @@ def test_consumer_keeps_to_its_quota(node: OneNode, seconds: float) -> None:
 
 
 def test_fetch_over_quota_is_empty_and_mutes_the_connection(node: OneNode) -> None:
-    producer = Producer({"bootstrap.servers": str(node.address), "linger.ms": 100})
-    for _ in range(12):  # one batch, which a reply has whole
-        producer.produce("raw", VALUE)
-    assert producer.flush(SECONDS_MAX) == 0
+    # One batch of a topic that no other test writes to: a reply has the first batch whole, even
+    # above the quota. It is sent once it is full, and not by a flush before.
+    options = {"linger.ms": 100_000, "batch.num.messages": 12}
+    producer = Producer({"bootstrap.servers": str(node.address), **options})
+    for _ in range(12):
+        producer.produce("one-batch", VALUE)
+    deadline = time.monotonic() + SECONDS_MAX
+    while len(producer) and time.monotonic() < deadline:
+        producer.poll(0.1)
+    assert len(producer) == 0
     set_quota(node, "consumer_byte_rate", 8000.0, client_id="raw-reader")
     fetch = FetchRequest(
         max_wait_ms=100,
@@ -194,7 +208,8 @@ def test_fetch_over_quota_is_empty_and_mutes_the_connection(node: OneNode) -> No
         max_bytes=1 << 20,
         topics=[
             FetchTopic(
-                topic="raw", partitions=[FetchPartition(partition=0, partition_max_bytes=1 << 20)]
+                topic="one-batch",
+                partitions=[FetchPartition(partition=0, partition_max_bytes=1 << 20)],
             )
         ],
     )
@@ -219,6 +234,62 @@ def test_request_percentage_of_a_user_throttles_every_api(node: OneNode) -> None
     assert seen[-1] > 0 and max(seen) <= 1000
     with Line(node.address) as line:
         assert ask(line, MetadataRequest(), 9, "calm").throttle_time_ms == 0  # type: ignore[attr-defined]
+
+
+def test_request_percentage_of_zero_mutes_a_connection_for_one_window(node: OneNode) -> None:
+    """The bound of one window holds however large the debt is."""
+    set_quota(node, "request_percentage", 0.001, client_id="muted")
+    with Line(node.address) as line:
+        for _ in range(3):
+            reply = ask(line, MetadataRequest(), 9, "muted")
+        assert reply.throttle_time_ms == 1000  # type: ignore[attr-defined]
+        began = time.monotonic()
+        ask(line, MetadataRequest(), 9, "muted")
+        assert time.monotonic() - began > 0.8
+    set_quota(node, "request_percentage", None, client_id="muted")
+    with Line(node.address) as line:
+        assert ask(line, MetadataRequest(), 9, "muted").throttle_time_ms == 0  # type: ignore[attr-defined]
+
+
+def test_request_percentage_exempts_produce_without_acks(node: OneNode) -> None:
+    """As in Kafka: were each charged, each would mute the connection for a second."""
+    set_quota(node, "request_percentage", 0.001, client_id="unacked")
+    batch = bytes(build_batch([Record(Offset(0), 1, None, b"v")]))
+    topic = TopicProduceData("raw", partition_data=[PartitionProduceData(0, batch)])
+    produce = ProduceRequest(None, 0, 5000, [topic])
+    frame = bytes(request_frame(RequestHeader(ApiKey.PRODUCE, 9, 1, "unacked"), produce))
+    seconds = 20
+    with Line(node.address) as line:
+        began = time.monotonic()
+        for _ in range(seconds):
+            line.send(frame)
+        ask(line, MetadataRequest(), 9, "unacked")
+        assert time.monotonic() - began < seconds / 2
+
+
+def test_forwarded_change_is_throttled_by_request_percentage(node: OneNode) -> None:
+    set_quota(node, "request_percentage", 0.01, client_id="changer")
+    topics = [CreatableTopic(f"changed-{number}", 1, 1) for number in range(20)]
+    with Line(node.address) as line:
+        request = CreateTopicsRequest(topics, timeout_ms=10_000, validate_only=True)
+        seen = [ask(line, request, 7, "changer").throttle_time_ms for _ in range(2)]  # type: ignore[attr-defined]
+    assert 0 < seen[-1] <= 1000
+
+
+def test_default_and_specific_request_percentages_apply_by_entity(node: OneNode) -> None:
+    set_quota(node, "request_percentage", 0.001, client_id=None)
+    set_quota(node, "request_percentage", 1000.0, client_id="special")
+    try:
+        with Line(node.address) as line:
+            for _ in range(3):
+                reply = ask(line, MetadataRequest(), 9, "anyone")
+            assert reply.throttle_time_ms > 0  # type: ignore[attr-defined]
+        with Line(node.address) as line:
+            for _ in range(3):
+                reply = ask(line, MetadataRequest(), 9, "special")
+            assert reply.throttle_time_ms == 0  # type: ignore[attr-defined]
+    finally:
+        set_quota(node, "request_percentage", None, client_id=None)
 
 
 def test_topics_above_the_mutation_quota_are_rejected_or_delayed(node: OneNode) -> None:

@@ -13,7 +13,7 @@ from authorized_requests import GROUP, TOPIC
 from authorized_session import ALLOW, Session, authorized_node, run
 from secure_node import SecureNode
 
-from ottla.api.surface_row import Permission
+from ottla.api.surface.row import Permission
 from ottla.client.connection import Connection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode

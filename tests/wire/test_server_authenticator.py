@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from serving import Running, Scripted, Wire, ask, find, framed, produce, running
 
-from ottla.api.replies import NO_REPLY, Answer, Result
-from ottla.api.routes import Caller
+from ottla.api.surface.replies import NO_REPLY, Answer, Result
+from ottla.api.surface.routes import Caller
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.sasl_authenticate import (
@@ -17,6 +17,7 @@ from ottla.protocol.messages.sasl_authenticate import (
 )
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.protocol.schema import Message
+from ottla.server.authenticator import Treatment
 from simulation.clock import SimClock
 from simulation.loop import run_simulated
 from simulation.network import SimNetwork
@@ -34,9 +35,13 @@ class Password:
     def admits_all(self) -> bool:
         return self.principal is not None and not self.expects_token
 
-    def admits(self, key: ApiKey) -> bool:
+    def receive(self, key: ApiKey) -> Treatment:
         early = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
-        return self.principal is not None or key in early
+        is_served = self.principal is not None or key in early
+        return Treatment.SERVE if is_served else Treatment.CLOSE
+
+    def note_api_versions(self) -> None:
+        pass
 
     async def handle(self, caller: Caller, request: Message, version: int) -> object:
         await asyncio.sleep(0.1)

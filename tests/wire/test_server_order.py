@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
 from serving import Counting, Running, Scripted, Wire, ask, find, list_groups, produce, running
 
-from ottla.api.replies import Answer
-from ottla.api.routes import Route, Routes
+from ottla.api.surface.replies import Answer
+from ottla.api.surface.routes import Route, Routes
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -14,6 +15,7 @@ from ottla.protocol.messages.find_coordinator import (
 )
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.leave_group import LeaveGroupRequest
+from ottla.protocol.messages.list_groups import ListGroupsResponse
 from ottla.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -23,6 +25,7 @@ from ottla.protocol.types import ZERO_UUID
 from ottla.runtime.ports import OpenMode
 from ottla.server.admission import Admission, AdmissionLimits, ExceededLimit
 from ottla.server.deadlines import Expiry
+from ottla.server.held_replies import HeldReplies
 from ottla.server.listener import ServerSettings, SharedResources
 from ottla.server.listener_context import ConnectionLimits
 from ottla.server.memory_release import (
@@ -237,6 +240,48 @@ def test_client_that_never_reads_is_not_read_from() -> None:
         assert await wire.correlation_ids(10_000) == list(range(10_000))
 
     play(scenario, scripted=Scripted(answer=large))
+
+
+@pytest.mark.parametrize("is_first_pending", [False, True], ids=["unsent", "behind_another"])
+def test_replies_that_many_clients_do_not_read_are_bounded_together(is_first_pending: bool) -> None:
+    """40 clients send 500 requests each, with 10 KB of reply, and read nothing for a while."""
+    clients, requests, reply_bytes = 40, 500, 10_000
+    held = HeldReplies(bytes_max=4 << 20)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        network = SimNetwork(loop, seed=1)
+        reply = FindCoordinatorResponse(host="x" * reply_bytes)
+        handlers = Scripted(answer=lambda request: reply)
+        shared = SharedResources(held=held)
+        async with running(
+            network.port_of("server"), SimClock(loop), handlers, shared=shared
+        ) as server:
+            port = network.port_of("client")
+            wires = [await Wire.to(port, server.address) for _ in range(clients)]
+            for wire in wires:
+                wire.transport.pause_reading()
+                wire.send(list_groups(0) if is_first_pending else find(0))
+                wire.send(b"".join(find(number) for number in range(1, requests)))
+            await asyncio.sleep(60)
+            served = len(handlers.seen)
+            # The limit, the turn that crossed it, one reply of each, and what the line takes.
+            assert served * reply_bytes < 3 * held.bytes_max
+            assert held.bytes_max <= held.bytes < 1.3 * held.bytes_max
+            await asyncio.sleep(60)
+            assert len(handlers.seen) == served, "nothing more is served"
+            wires.pop().close()
+            await asyncio.sleep(1)
+            for future in handlers.pending:
+                if not future.done():
+                    future.set_result(ListGroupsResponse())
+            for wire in wires:
+                wire.transport.resume_reading()
+                assert await wire.correlation_ids(requests) == list(range(requests))
+            await asyncio.sleep(700)  # until the connection that was closed unread is given up
+            assert held.bytes == 0
+
+    run_simulated(main())
 
 
 def test_client_that_reads_no_replies_is_disconnected() -> None:

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from serving import Running, Scripted, Wire, ask, find, framed, running
 
-from ottla.api.routes import FastPath
+from ottla.api.surface.routes import FastPath
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.security.sasl.plain import PlainExchange
@@ -39,7 +40,7 @@ def play(scenario: Scenario, *, max_reauth_ms: int = 0, fast_path: FastPath | No
         numbers: list[int] = []
 
         def authenticator() -> SaslAuthenticator:
-            mechanisms = {"PLAIN": lambda: PlainExchange(USERS.get)}
+            mechanisms = dict.fromkeys(("PLAIN", "OTHER"), lambda: PlainExchange(USERS.get))
             session = SaslSession(mechanisms, clock, max_reauth_ms)
             return SaslAuthenticator(
                 session, NoEvents(), frame_bytes_max=FRAME_BYTES_MAX, failure_delay_ms=DELAY_MS
@@ -86,18 +87,117 @@ def test_login_names_the_principal_of_later_requests() -> None:
 
 
 @pytest.mark.parametrize(
-    "early", [find(9), handshake(1) + find(9), find(9) + handshake(1) + prove(2)]
+    "early",
+    [
+        find(9),
+        prove(9),
+        find(9) + handshake(1) + prove(2),
+        prove(9) + handshake(1) + prove(2),
+    ],
 )
-def test_other_requests_before_the_login_close_the_connection(early: bytes) -> None:
+def test_other_requests_before_the_handshake_close_without_a_reply(early: bytes) -> None:
+    async def scenario(scripted: Scripted, server: Running, connect) -> None:
+        for before in (b"", HELLO):
+            wire = await connect()
+            wire.send(before + early)
+            if before:
+                assert await wire.correlation_ids(1) == [0]
+            assert await wire.is_closed()
+            assert scripted.seen == []
+
+    play(scenario)
+
+
+OLD_HELLO = framed(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 9, -1) + b"\0\2a\2b\0")
+BETWEEN = {  # each with its reply by Kafka, without length and correlation id
+    "ApiVersions v3": (
+        ask(ApiKey.API_VERSIONS, 3, 9, ApiVersionsRequest("a", "1")),
+        b"\0\x22\1\0\0\0\0\0",
+    ),
+    "ApiVersions of the future": (OLD_HELLO, b"\0\x22\0\0\0\0"),
+    "SaslHandshake": (handshake(9), b"\0\x22\0\0\0\0"),
+    "Metadata v1": (
+        ask(ApiKey.METADATA, 1, 9, MetadataRequest([MetadataRequestTopic(name="t")])),
+        b"\0\0\0\0\xff\xff\xff\xff\0\0\0\1\0\x22\0\1t\0\0\0\0\0",
+    ),
+}
+
+
+@pytest.mark.parametrize("label", BETWEEN)
+@pytest.mark.parametrize("is_again", [False, True])
+def test_other_requests_in_the_middle_of_a_login_are_answered_and_close(
+    label: str, is_again: bool
+) -> None:
+    request, reply = BETWEEN[label]
+
     async def scenario(scripted: Scripted, server: Running, connect) -> None:
         wire = await connect()
-        wire.send(early)
-        if early.startswith(handshake(1)):
-            assert await wire.correlation_ids(1) == [1]
+        if is_again:
+            wire.send(handshake(1) + prove(2))
+            await wire.correlation_ids(2)
+        wire.send(handshake(3))
+        assert await wire.correlation_ids(1) == [3]
+        wire.send(request)
+        frame = await wire.frame()
+        assert (frame[:4], frame[4:]) == (b"\0\0\0\x09", reply)
         assert await wire.is_closed()
         assert scripted.seen == []
 
+    play(scenario, max_reauth_ms=60_000)
+
+
+@pytest.mark.parametrize("mechanism", ["NONE", "OTHER"])
+def test_login_again_by_another_mechanism_closes_without_a_reply(mechanism: str) -> None:
+    async def scenario(scripted: Scripted, server: Running, connect) -> None:
+        wire = await connect()
+        wire.send(handshake(1) + prove(2))
+        await wire.correlation_ids(2)
+        wire.send(handshake(3, mechanism))
+        if mechanism == "OTHER":  # enabled
+            assert await wire.correlation_ids(1) == [3]
+            wire.send(find(9))
+        assert await wire.is_closed()
+        assert scripted.seen == []
+
+    play(scenario, max_reauth_ms=60_000)
+
+
+def test_reply_to_a_login_has_an_empty_message_as_in_kafka() -> None:
+    async def scenario(scripted: Scripted, server: Running, connect) -> None:
+        wire = await connect()
+        wire.send(handshake(1) + prove(2))
+        await wire.frame()
+        # Correlation id and tags, error 0, message "", no bytes, no end of the session, tags.
+        assert await wire.frame() == b"\0\0\0\2\0" + b"\0\0\1\1" + bytes(8) + b"\0"
+
     play(scenario)
+
+
+def test_api_versions_is_answered_once_before_the_login() -> None:
+    bad = ask(ApiKey.API_VERSIONS, 3, 9, ApiVersionsRequest("-", "1"))
+
+    async def scenario(scripted: Scripted, server: Running, connect) -> None:
+        wire = await connect()
+        wire.send(OLD_HELLO + bad + HELLO)
+        assert await wire.correlation_ids(3) == [9, 9, 0]
+        wire.send(HELLO)
+        assert await wire.is_closed()
+
+    play(scenario)
+
+
+def test_ended_session_takes_no_token_without_a_handshake() -> None:
+    async def scenario(scripted: Scripted, server: Running, connect) -> None:
+        wire = await connect()
+        wire.send(handshake(1) + prove(2))
+        await wire.correlation_ids(2)
+        wire.send(prove(3))
+        assert error_of(await wire.frame()) == ErrorCode.ILLEGAL_SASL_STATE
+        await asyncio.sleep(10.1)
+        wire.send(prove(4))
+        assert await wire.is_closed()
+
+    play(scenario, max_reauth_ms=10_000)
 
 
 def test_failed_login_is_answered_after_the_delay_and_closes() -> None:
@@ -177,9 +277,12 @@ def test_fast_path_is_closed_after_the_session_has_ended() -> None:
     play(scenario, max_reauth_ms=10_000, fast_path=fast_path)
 
 
-@pytest.mark.parametrize("version", [3, 99])
-def test_flood_of_api_versions_before_the_login_closes_the_connection(version: int) -> None:
-    hello = framed(struct.pack(">hhih", ApiKey.API_VERSIONS, version, 0, -1) + b"\0\2a\2b\0")
+@pytest.mark.parametrize(("version", "name"), [(3, b"-"), (99, b"a")])
+def test_flood_of_failing_api_versions_before_the_login_closes_the_connection(
+    version: int, name: bytes
+) -> None:
+    text = b"\0\2" + name + b"\2b\0"
+    hello = framed(struct.pack(">hhih", ApiKey.API_VERSIONS, version, 0, -1) + text)
 
     async def scenario(scripted: Scripted, server: Running, connect) -> None:
         wire = await connect()

@@ -14,7 +14,7 @@ import pytest
 from loopback import PlainClient, bound, run, wait_until
 from serving import Counting, Running, Scripted, ask, find, framed, list_groups, produce, running
 
-from ottla.api.routes import Caller
+from ottla.api.surface.routes import Caller
 from ottla.client.connection import Connection
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
@@ -189,7 +189,7 @@ def test_unknown_api_versions_version_is_answered_and_the_connection_kept(loop: 
     async def scenario(scripted: Scripted, server: Running) -> None:
         client = await PlainClient.to(server.address)
         await client.send(framed(struct.pack(">hhih", 18, 99, 7, -1) + b"whatever"))
-        assert await client.frame() == struct.pack(">ihihhh", 7, 35, 1, 18, 0, 4)
+        assert await client.frame() == struct.pack(">ihihhh", 7, 35, 1, 18, 0, 5)
         await client.send(ask(ApiKey.API_VERSIONS, 3, 8, ApiVersionsRequest("a", "1")))
         assert (await client.frame())[:6] == struct.pack(">ih", 8, 0)
         client.close()

@@ -169,6 +169,26 @@ def test_client_that_closes_during_the_handshake_is_uncounted(loop: str, certifi
     play(loop, certificate, scenario, shared=SharedResources(admission=admission))
 
 
+def test_probe_that_connects_and_closes_is_no_warning(
+    loop: str, certificate: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Liveness probes and the controller only look whether a port is open."""
+    admission, events = Admission(AdmissionLimits()), Counting()
+
+    async def scenario(scripted: Scripted, server: Running) -> None:
+        probe = await PlainClient.to(server.address)
+        await wait_until(lambda: admission.describe()["total"] == 1)
+        probe.close()
+        await wait_until(lambda: admission.describe() == {"total": 0})
+        assert events.bad == 0
+
+    with caplog.at_level(logging.INFO):
+        play(
+            loop, certificate, scenario, shared=SharedResources(admission=admission, events=events)
+        )
+    assert "connection failed" not in caplog.text
+
+
 def test_connections_above_the_limit_are_rejected_before_the_handshake(
     loop: str, certificate: Path
 ) -> None:

@@ -33,6 +33,7 @@ from share_members import (
     wire,
 )
 
+from ottla.metadata.configs import ConfigResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import share_acknowledge as acknowledging
 from ottla.protocol.messages import share_fetch as fetching
@@ -45,6 +46,7 @@ from ottla.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from ottla.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from ottla.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from ottla.testing import Cluster
 
 
@@ -369,15 +371,26 @@ def letters(node: Cluster, topic: str, count: int) -> list[tuple[bytes | None, d
     return found
 
 
+def finalize(wire: Wire, feature: str, level: int) -> None:
+    update = FeatureUpdateKey(feature, max_version_level=level, upgrade_type=1)
+    reply = wire.ask(UpdateFeaturesRequest(feature_updates=[update]))
+    assert reply.error_code == ErrorCode.NONE, reply
+
+
+@pytest.mark.parametrize("keys", ["ottla_errors", "errors"])
 def test_undelivered_records_are_written_to_the_dead_letter_topic(
-    wire: Wire, node: Cluster, group: str, topic: str
+    wire: Wire, node: Cluster, group: str, topic: str, keys: str
 ) -> None:
-    create(wire, f"dlq.{topic}", ottla_errors_deadletterqueue_group_enable="true")
+    if keys == "errors":
+        finalize(wire, "share.version", 2)
+    create(wire, f"dlq.{topic}", **{f"{keys}_deadletterqueue_group_enable": "true"})
     configure(
         wire,
         group,
-        ottla_errors_deadletterqueue_topic_name=f"dlq.{topic}",
-        ottla_errors_deadletterqueue_copy_record_enable="true",
+        **{
+            f"{keys}_deadletterqueue_topic_name": f"dlq.{topic}",
+            f"{keys}_deadletterqueue_copy_record_enable": "true",
+        },
     )
     member = Member(wire, group, topic).join()
     assert member.got() == [(0, 9, 1)]
@@ -389,24 +402,32 @@ def test_undelivered_records_are_written_to_the_dead_letter_topic(
     found = letters(node, f"dlq.{topic}", 2)
 
     assert [value for value, _ in found] == [b"3", b"9"]
-    assert [headers["_dlq.errors.reason"] for _, headers in found] == [
-        "rejected",
-        "delivery count limit reached",
+    assert [headers["__dlq.errors.message"] for _, headers in found] == [
+        "Offset rejected by client.",
+        "Offset delivery count exceeded the threshold.",
     ]
     assert found[1][1] == {
-        "_dlq.errors.group": group,
-        "_dlq.errors.topic": topic,
-        "_dlq.errors.partition": "0",
-        "_dlq.errors.offset": "9",
-        "_dlq.errors.delivery.count": "5",
-        "_dlq.errors.reason": "delivery count limit reached",
+        "__dlq.errors.topic": topic,
+        "__dlq.errors.partition": "0",
+        "__dlq.errors.offset": "9",
+        "__dlq.errors.group": group,
+        "__dlq.errors.delivery.count": "5",
+        "__dlq.errors.message": "Offset delivery count exceeded the threshold.",
     }
     until(lambda: summary(wire, group, member.assigned[0])[:2] == (ErrorCode.NONE, 10))
     assert member.got(wait_ms=10) == [], "and it is delivered no more"
 
 
+def end_of(node: Cluster, topic: str) -> int:
+    reader = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "reader"})
+    try:
+        return reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=SECONDS_MAX)[1]
+    finally:
+        reader.close()
+
+
 @pytest.mark.parametrize("name", ["orders", "dlq.closed"])
-def test_topic_that_is_not_allowed_gets_no_dead_letters(
+def test_dead_letters_wait_for_a_topic_that_allows_them(
     wire: Wire, node: Cluster, group: str, topic: str, name: str
 ) -> None:
     dead = f"{name}-{topic}"
@@ -415,10 +436,29 @@ def test_topic_that_is_not_allowed_gets_no_dead_letters(
     configure(wire, group, ottla_errors_deadletterqueue_topic_name=dead)
     member = Member(wire, group, topic).join()
     member.fetch()
+    member.acknowledge((0, 4, REJECT), (5, 9, ACCEPT))
+    assert end_of(node, dead) == 0
 
+    allowed = f"dlq.allowed-{topic}"
+    create(wire, allowed, ottla_errors_deadletterqueue_group_enable="true")
+    configure(wire, group, ottla_errors_deadletterqueue_topic_name=allowed)
+
+    until(lambda: summary(wire, group, member.assigned[0])[:2] == (ErrorCode.NONE, 10))
+    assert (end_of(node, dead), end_of(node, allowed)) == (0, 5)
+
+
+def test_dead_letter_topic_is_created_where_brokers_may_do_so(
+    wire: Wire, node: Cluster, group: str, topic: str
+) -> None:
+    finalize(wire, "share.version", 2)
+    enable = {"errors_deadletterqueue_auto_create_topics_enable": "true"}
+    configure(wire, "", ConfigResourceType.BROKER, **enable)
+    configure(wire, group, errors_deadletterqueue_topic_name=f"dlq.new-{topic}")
+    member = Member(wire, group, topic).join()
+    member.fetch()
     member.acknowledge((0, 9, REJECT))
 
     until(lambda: summary(wire, group, member.assigned[0])[:2] == (ErrorCode.NONE, 10))
-    reader = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "reader"})
-    assert reader.get_watermark_offsets(TopicPartition(dead, 0), timeout=SECONDS_MAX) == (0, 0)
-    reader.close()
+    found = letters(node, f"dlq.new-{topic}", 10)
+    assert [headers["__dlq.errors.offset"] for _, headers in found] == [str(n) for n in range(10)]
+    assert {value for value, _ in found} == {None}

@@ -15,9 +15,9 @@ from one_node import OneNode, format_one, settings
 from tests.free_ports import free_ports
 from tests.patience import SECONDS_MAX
 
-from ottla.api.routes import Caller, Route
-from ottla.api.start_gate import EMPTY_WAIT_S, OTHERS_WAIT_S, StartGate
-from ottla.node.broker_lifecycle import BrokerLifecycle
+from ottla.api.surface.routes import Caller, Route
+from ottla.api.surface.start_gate import EMPTY_WAIT_S, OTHERS_WAIT_S, StartGate
+from ottla.node.broker.broker_lifecycle import BrokerLifecycle
 from ottla.protocol.api_keys import ApiKey
 from ottla.runtime.ports import Address
 from simulation.loop import run_simulated

@@ -154,13 +154,43 @@ def test_format_reads_scram_passwords_from_a_private_file(tmp_path: Path) -> Non
     assert missing.returncode == 2 and "No such file" in missing.stderr
 
 
+def test_node_creates_no_file_that_others_may_read(tmp_path: Path) -> None:
+    """Records and SCRAM users are in files of the data directory."""
+    settings = tmp_path / "server.properties"
+    client, controller = free_ports(2)
+    settings.write_text(
+        "process.roles=broker,controller\nnode.id=1\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{client},CONTROLLER://127.0.0.1:{controller}\n"
+        f"controller.listener.names=CONTROLLER\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n"
+        f"log.dirs={tmp_path / 'logs'}\n"
+    )
+    with open_umask():
+        assert run("format", str(settings)).returncode == 0
+        node = subprocess.Popen([*COMMAND, "server", str(settings)], stdout=subprocess.PIPE)
+    try:
+        assert node.stdout is not None and node.stdout.readline()
+        bootstrap = ("--bootstrap", f"127.0.0.1:{client}")
+        assert run("topic", "create", "orders", *bootstrap).returncode == 0
+        found = [path for path in (tmp_path / "logs").rglob("*") if path.lstat().st_mode & 0o027]
+        assert found == []
+        assert (tmp_path / "logs").lstat().st_mode & 0o027 == 0
+    finally:
+        node.terminate()
+        node.communicate(timeout=SECONDS_MAX)
+
+
 def test_only_one_function_changes_the_mode_of_a_file() -> None:
     """Files are private from their creation: none is made private afterwards."""
     root = Path(__file__).parents[2] / "src" / "ottla"
-    callers = []
+    calls, callers = set(), set()
     for path in root.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
+        module = path.relative_to(root).as_posix()
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and node.attr in ("chmod", "fchmod", "lchmod"):
-                callers.append(str(path.relative_to(root)))
-    assert callers == ["security/private_files.py"]
+            name = getattr(node, "attr", None) or getattr(node, "value", None)
+            if name in ("chmod", "fchmod", "lchmod"):
+                calls.add(module)
+            if name == "make_private":
+                callers.add(module)
+    assert calls == {"runtime/system_calls.py"}
+    assert callers == {"security/private_files.py"}

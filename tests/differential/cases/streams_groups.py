@@ -82,7 +82,7 @@ def _life(script: Script) -> None:
     describe("joined")
     tasks = [{"subtopology_id": "0", "partitions": [0, 1]}]
     owned = {"active_tasks": tasks, "standby_tasks": [], "warmup_tasks": []}
-    beat("owned", _steady(script, 1, **owned))
+    beat("owned", _steady(script, 2, **owned))
     beat("steady", _steady(script, 1))
     beat("steady again", _steady(script, 2))
     describe("stable")
@@ -106,6 +106,35 @@ def _life(script: Script) -> None:
     script.call("delete_groups", 2, groups_names=[group])
 
 
+def _lost_replies(script: Script) -> None:
+    """A member whose epoch rises while it keeps a task, and which may have missed the reply."""
+
+    def beat(label: str, values: dict[str, object]) -> None:
+        script.call("streams_group_heartbeat", 0, label, **values)
+
+    def owns(*partitions: int) -> dict[str, object]:
+        tasks = [{"subtopology_id": "0", "partitions": list(partitions)}] if partitions else []
+        return {"active_tasks": tasks, "standby_tasks": [], "warmup_tasks": []}
+
+    full = {"rebalance_timeout": 30_000, "process_id": "process-1", "client_tags": []}
+    second = {"member_id": "member-2", "process_id": "process-2"}
+    beat("first joins", _values(script))
+    beat("first has its tasks", _steady(script, 2, **owns(0, 1)))
+    beat("second joins", _values(script, **second))
+    beat("first is to revoke", _steady(script, 2, **owns(0, 1)))
+    beat("first is to revoke, asked again", _steady(script, 2, **full, **owns(0, 1)))
+    for kept in (0, 1):  # the assignor chooses; the other one is not accepted as revoked
+        beat(f"first keeps {kept}", _steady(script, 2, **owns(kept)))
+    for kept in (0, 1):
+        beat(f"previous epoch, keeps {kept}", _steady(script, 2, **owns(kept)))
+        beat(f"previous epoch, all fields, keeps {kept}", _steady(script, 2, **full, **owns(kept)))
+    beat("previous epoch, task lost", _steady(script, 2, **owns()))
+    beat("previous epoch, all fields, task lost", _steady(script, 2, **full, **owns()))
+    beat("previous epoch, no tasks said", _steady(script, 2))
+    beat("all fields, task lost", _steady(script, 3, **full, **owns()))
+    beat("second gets the task", _steady(script, 3, **{"member_id": "member-2"}))
+
+
 def _unknown_topics(script: Script) -> None:
     topology = _topology(source_topics=["streams-unknown"])
     script.call("streams_group_heartbeat", 0, "missing", **_values(script, topology=topology))
@@ -124,4 +153,5 @@ def cases(ranges: Ranges) -> Iterator[Case]:
     plan = Plan("streams_group_describe", _describe, prepare=_prepare)
     yield from cases_of(plan, "streams_groups", ranges)
     yield Case("streams_groups/life", _life)
+    yield Case("streams_groups/lost replies", _lost_replies)
     yield Case("streams_groups/unknown topics", _unknown_topics)
