@@ -2,7 +2,7 @@
 
 Each is plain Python that Cython also understands. Without a C compiler the extension is
 skipped (``optional``) and Python runs the ``.py`` file instead. Modules whose names start with
-``OTTLA_SKIP_COMPILED`` are skipped, too (`make run` needs none of the pipeline's). With
+``OTTLA_SKIP_COMPILED`` are skipped, too (`make run` needs none of `ottla.formats`). With
 ``OTTLA_PURE=1`` none is compiled, and the wheel is tagged for every machine (`make dist`).
 """
 
@@ -13,21 +13,21 @@ from setuptools import Extension, setup
 
 # module -> source: the only list of compiled modules.
 COMPILED: dict[str, str] = {
-    "ottla.pipeline.decode": "src/ottla/pipeline/decode.py",
-    "ottla.api.commit_fast_path": "src/ottla/api/commit_fast_path.py",
-    "ottla.api.produce_fast_path": "src/ottla/api/produce_fast_path.py",
+    "ottla.formats.batch_decoder": "src/ottla/formats/batch_decoder.py",
+    "ottla.api.groups.commit_fast_path": "src/ottla/api/groups/commit_fast_path.py",
+    "ottla.api.produce.fast_path": "src/ottla/api/produce/fast_path.py",
     "ottla.coordinators.groups.offsets.commit_batch": (
         "src/ottla/coordinators/groups/offsets/commit_batch.py"
     ),
-    "ottla.replication.appending": "src/ottla/replication/appending.py",
-    "ottla.pipeline.encode": "src/ottla/pipeline/encode.py",
+    "ottla.replication.leading.appending": "src/ottla/replication/leading/appending.py",
+    "ottla.formats.batch_encoder": "src/ottla/formats/batch_encoder.py",
     "ottla.protocol.records.walker": "src/ottla/protocol/records/walker.py",
     "ottla.server.receive_buffer": "src/ottla/server/receive_buffer.py",
-    "ottla.storage.batch_run": "src/ottla/storage/batch_run.py",
-    "ottla.storage.log_tail": "src/ottla/storage/log_tail.py",
-    "ottla.storage.segment_tail": "src/ottla/storage/segment_tail.py",
-    "ottla.storage.offset_map": "src/ottla/storage/offset_map.py",
-    "ottla.storage.record_filter": "src/ottla/storage/record_filter.py",
+    "ottla.storage.cleaner.batch_run": "src/ottla/storage/cleaner/batch_run.py",
+    "ottla.storage.log.log_tail": "src/ottla/storage/log/log_tail.py",
+    "ottla.storage.log.segment_tail": "src/ottla/storage/log/segment_tail.py",
+    "ottla.storage.cleaner.offset_map": "src/ottla/storage/cleaner/offset_map.py",
+    "ottla.storage.cleaner.record_filter": "src/ottla/storage/cleaner/record_filter.py",
 }
 
 CORES = os.cpu_count() or 1

@@ -15,9 +15,9 @@ from ottla.protocol.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.runtime.randomness import SystemRandom
-from ottla.storage.log import Log
-from ottla.storage.log_config import LogConfig
-from ottla.storage.log_dir import LogDirectory, LogDirPorts, format_directory
+from ottla.storage.directory.log_dir import LogDirectory, LogDirPorts, format_directory
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
 
 PARTITION = TopicPartition("greetings", 0)
 WORDS = ("good morning", "good day", "good evening", "good night")
