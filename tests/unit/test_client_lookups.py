@@ -11,6 +11,7 @@ from ottla.client.lookups import (
     find_leader,
     find_offsets,
     find_topic,
+    wait_until_known,
 )
 from ottla.client.metadata import ClusterMetadata, Leader
 from ottla.protocol.errors import ErrorCode
@@ -166,3 +167,24 @@ def test_last_failure_of_offsets_is_raised_when_the_client_gives_up():
     lookup.send([NoBroker("down")])
     with pytest.raises(NoBroker, match="down"):
         lookup.send(False)
+
+
+def test_new_topic_is_waited_for_at_the_brokers_that_do_not_know_it_yet():
+    metadata = fresh()
+    metadata.nodes = {node: Address(f"b{node}", 9092) for node in (1, 2, 3, 4)}
+    lookup = wait_until_known(metadata, T)
+    assert list(next(lookup).requests) == [1, 2, 3, 4]
+    unknown = reply(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    denied = reply(code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert lookup.send([reply(1), unknown, NoBroker("gone"), denied]) == Pause(0)
+    assert list(lookup.send(True).requests) == [2]
+    assert result_of(lookup, [reply(1)]) is True
+
+
+def test_new_topic_that_a_broker_never_learns_of_is_given_up():
+    metadata = fresh()
+    metadata.nodes = {1: Address("b1", 9092)}
+    lookup = wait_until_known(metadata, T)
+    next(lookup)
+    lookup.send([reply(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)])
+    assert result_of(lookup, False) is False

@@ -40,6 +40,9 @@ Reply = TypeVar("Reply", bound=Message)
 FIND_TIMEOUT_MS: Final = 10_000
 """How long a request to any broker looks for one that answers, over all addresses."""
 
+KNOWN_TIMEOUT_S: Final = 5.0
+"""How long a client waits for the brokers to apply the creation of a topic."""
+
 ATTEMPTS_MAX: Final = 8
 """Metadata requests before a partition counts as leaderless: about 5 s."""
 
@@ -154,6 +157,14 @@ class Cluster:
                 lookups.find_topic(self._metadata, name, may_create=may_create)
             )
         return topic
+
+    async def wait_until_known(self, topic: str) -> bool:
+        """Wait until every broker that replies knows a topic; False if that takes too long."""
+        try:
+            async with asyncio.timeout(KNOWN_TIMEOUT_S):
+                return await self._look_up(lookups.wait_until_known(self._metadata, topic))
+        except TimeoutError:
+            return False
 
     async def leader_of(
         self, partition: TopicPartition, *, attempts_max: int = ATTEMPTS_MAX

@@ -9,7 +9,7 @@ loop (`ottla.client.cluster`) and a blocking one (`ottla.client.blocking`) follo
 """
 
 from collections.abc import Generator, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from ottla.client import requests
 from ottla.client.failures import COORDINATOR_MOVED_OR_LOADING, Refused
 from ottla.client.metadata import ClusterMetadata, KnownTopic, Leader
 from ottla.protocol.errors import ErrorCode, is_retriable
+from ottla.protocol.messages.metadata import MetadataResponse
 from ottla.protocol.schema import Message
 from ottla.protocol.types import NodeId, TopicPartition
 from ottla.runtime.ports import Address
@@ -41,6 +42,8 @@ class Pause(msgspec.Struct, frozen=True):
 
 
 Result = TypeVar("Result")
+
+_NOT_THERE_YET: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 Step: TypeAlias = Ask | AskEach | Pause
 Lookup: TypeAlias = Generator[Step, Any, Result]
 
@@ -69,6 +72,26 @@ def find_topic(
             raise Refused(code, name)
         attempt += 1
     return topic
+
+
+def wait_until_known(metadata: ClusterMetadata, name: str) -> Lookup[bool]:
+    """Wait until every broker that replies knows a topic; False if the client gives up before.
+
+    A broker applies the creation of a topic a moment after the controller has answered it.
+    """
+    attempt, behind = 0, list(metadata.nodes)
+    while behind:
+        replies = yield AskEach({node: requests.metadata([name]) for node in behind})
+        behind = [
+            node
+            for node, reply in zip(behind, replies, strict=True)
+            if isinstance(reply, MetadataResponse)
+            and any(topic.error_code in _NOT_THERE_YET for topic in reply.topics)
+        ]
+        if behind and not (yield Pause(attempt)):
+            return False
+        attempt += 1
+    return True
 
 
 def find_leader(

@@ -123,6 +123,8 @@ def create(
             (there,) = await describe_topics(cluster, [name])
             replicas = len(there.partitions[0].replica_nodes)
             return _made(name, len(there.partitions), replicas, there.topic_id)
+        # The next command may ask another broker.
+        await cluster.wait_until_known(name)
         return _made(name, made.num_partitions, made.replication_factor, made.topic_id)
 
     answer(context, output, [with_cluster(bootstrap, work)])
