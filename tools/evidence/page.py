@@ -25,7 +25,7 @@ def render_table(statuses: Sequence[Status], width: int = 80) -> str:
     lines = []
     for status in statuses:
         mark = "*" if status.proof.required else " "
-        at = _when(status.run) if status.run else f"about {status.minutes:.2g} min"
+        at = _when(status.run) if status.run else f"about {status.minutes:.0f} min"
         lines.append(f"{mark} {status.proof.name:<{name_width}}  {status.state.value:<9}  {at}")
         if status.reason:
             lines.append(f"    {status.reason}"[:width])

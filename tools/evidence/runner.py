@@ -97,7 +97,7 @@ def run_proof(
     log = root / LOGS / f"{proof.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     say(
-        f"{proof.name}: {proof.command} (about {minutes or proof.minutes:.2g} min; "
+        f"{proof.name}: {proof.command} (about {minutes or proof.minutes:.0f} min; "
         f"log: {log.relative_to(root)})"
     )
     exit_code = _execute(root, proof, log, say, lock)
