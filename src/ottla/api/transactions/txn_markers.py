@@ -3,13 +3,14 @@
 An operator can send it too, to abort a transaction that its coordinator no longer has (KIP-664).
 """
 
-import asyncio
+from collections.abc import Mapping
 
 import msgspec
 
+from ottla.api.surface.replies import Steps, paced
 from ottla.api.surface.routes import Caller
 from ottla.api.transactions.transaction_access import ALLOW_ALL, TransactionAccess
-from ottla.coordinators.transactions.marker_writer import Codes, Ending, MarkerWriter
+from ottla.coordinators.transactions.marker_writer import Begun, Codes, Ending, MarkerWriter
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ClusterNotAuthorized
 from ottla.protocol.messages.write_txn_markers import (
@@ -37,19 +38,34 @@ class TxnMarkersHandler(msgspec.Struct, frozen=True):
         """Write every marker; answered when all are committed or have failed."""
         if not (self.access.alter_cluster(caller) or self.access.cluster_action(caller)):
             raise ClusterNotAuthorized(f"{caller.principal} may end no transactions")
-        written = await asyncio.gather(*map(self._write, request.markers))
         # As in Kafka: one entry per producer id, and none for one without partitions.
-        found: dict[int, Codes] = {}
-        for marker, codes in zip(request.markers, written, strict=True):
-            if codes:
-                found.setdefault(marker.producer_id, {}).update(codes)
-        return WriteTxnMarkersResponse(markers=[result_of(*each) for each in found.items()])
+        codes: dict[int, Codes] = {}
+        deadline = self.writer.deadline()
+        for producer_id, begun in await paced(self._begin(request.markers)):
+            if begun:
+                codes.setdefault(producer_id, {}).update(await self.writer.settle(begun, deadline))
+        return WriteTxnMarkersResponse(markers=await paced(results_of(codes)))
 
-    async def _write(self, marker: WritableTxnMarker) -> Codes:
-        places = places_of(marker)
-        if marker.producer_id < 0 or marker.producer_epoch < 0:
-            return dict.fromkeys(places, ErrorCode.UNKNOWN_SERVER_ERROR)
-        return await self.writer.write(ending_of(marker), places)
+    def _begin(
+        self, markers: list[WritableTxnMarker]
+    ) -> Steps[list[tuple[int, dict[TopicPartition, Begun]]]]:
+        """Append every marker to its partitions, to each partition once."""
+        all_begun: list[tuple[int, dict[TopicPartition, Begun]]] = []
+        for marker in markers:
+            ending = ending_of(marker)
+            is_valid = marker.producer_id >= 0 and marker.producer_epoch >= 0
+            begun: dict[TopicPartition, Begun] = {}
+            for topic in marker.topics:
+                for index in topic.partition_indexes:
+                    place = TopicPartition(topic.name, index)
+                    if not is_valid:
+                        begun[place] = ErrorCode.UNKNOWN_SERVER_ERROR
+                    elif place not in begun:
+                        begun[place] = self.writer.begin(ending, place)
+                    yield
+            all_begun.append((marker.producer_id, begun))
+            yield
+        return all_begun
 
 
 # -- conversion of messages ---------------------------------------------------------
@@ -64,23 +80,16 @@ def ending_of(marker: WritableTxnMarker) -> Ending:
     )
 
 
-def places_of(marker: WritableTxnMarker) -> list[TopicPartition]:
-    """Return the partitions of a marker in wire form, each once."""
-    places = (
-        TopicPartition(topic.name, index)
-        for topic in marker.topics
-        for index in topic.partition_indexes
-    )
-    return list(dict.fromkeys(places))
-
-
-def result_of(producer_id: int, codes: Codes) -> WritableTxnMarkerResult:
-    """Return the result of one marker in wire form."""
-    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
-    for place, code in codes.items():
-        result = WritableTxnMarkerPartitionResult(place.partition, code)
-        topics.setdefault(place.topic, []).append(result)
-    return WritableTxnMarkerResult(
-        producer_id,
-        [WritableTxnMarkerTopicResult(topic, results) for topic, results in topics.items()],
-    )
+def results_of(codes: Mapping[int, Codes]) -> Steps[list[WritableTxnMarkerResult]]:
+    """Return the results of each producer id in wire form."""
+    results: list[WritableTxnMarkerResult] = []
+    for producer_id, codes_of_partitions in codes.items():
+        topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+        for place, code in codes_of_partitions.items():
+            result = WritableTxnMarkerPartitionResult(place.partition, code)
+            topics.setdefault(place.topic, []).append(result)
+            yield
+        rows = [WritableTxnMarkerTopicResult(topic, parts) for topic, parts in topics.items()]
+        results.append(WritableTxnMarkerResult(producer_id, rows))
+        yield
+    return results

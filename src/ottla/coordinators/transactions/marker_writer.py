@@ -5,8 +5,8 @@ coordinator, whose state they change.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,11 @@ from ottla.runtime.pending import Pending
 from ottla.runtime.ports import Clock
 
 Codes: TypeAlias = dict[TopicPartition, ErrorCode]
+Begun: TypeAlias = Pending[None] | ErrorCode
+"""A marker that was appended and is to be replicated, or why it was not appended."""
+
+SETTLED_PER_TURN: Final = 500
+"""Partitions whose codes are collected before other requests are served."""
 
 
 class Ending(NamedTuple):
@@ -54,17 +59,21 @@ class MarkerWriter(msgspec.Struct, frozen=True):
 
     async def write(self, ending: Ending, places: Iterable[TopicPartition]) -> Codes:
         """Append to each partition; return the code of each once it is known."""
-        codes: Codes = {}
-        written: dict[TopicPartition, Pending[None]] = {}
-        for place in places:
-            try:
-                written[place] = self._begin(ending, place)
-            except Fault as fault:
-                codes[place] = _code(fault)
-        return codes | await self._settle(written)
+        deadline = self.deadline()
+        return await self.settle({place: self.begin(ending, place) for place in places}, deadline)
 
-    def _begin(self, ending: Ending, place: TopicPartition) -> Pending[None]:
-        """Append one marker; the result comes when it is committed."""
+    def deadline(self) -> float:
+        """Return until when markers that are appended now are waited for, in the loop's time."""
+        return asyncio.get_running_loop().time() + self.timeout_ms / 1000
+
+    def begin(self, ending: Ending, place: TopicPartition) -> Begun:
+        """Append one marker; return its error, or what comes when it is committed."""
+        try:
+            return self._append(ending, place)
+        except Fault as fault:
+            return _code(fault)
+
+    def _append(self, ending: Ending, place: TopicPartition) -> Pending[None]:
         if place.topic == CONSUMER_OFFSETS:
             return self.end_group_transaction(place.partition, ending)
         partition = self.partitions.get(*place)
@@ -82,21 +91,28 @@ class MarkerWriter(msgspec.Struct, frozen=True):
         )
         return _replicated(partition, Offset(appended.last_offset + 1))
 
-    async def _settle(self, written: dict[TopicPartition, Pending[None]]) -> Codes:
+    async def settle(self, begun: Mapping[TopicPartition, Begun], deadline: float) -> Codes:
         """Wait for all; one that takes too long gets a timeout, and may still be written."""
         codes: Codes = {}
-        deadline = asyncio.get_running_loop().time() + self.timeout_ms / 1000
-        for place, committed in written.items():
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await committed
-            except TimeoutError:
-                codes[place] = ErrorCode.REQUEST_TIMED_OUT
-            except Fault as fault:
-                codes[place] = _code(fault)
+        for number, (place, outcome) in enumerate(begun.items(), 1):
+            if number % SETTLED_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if isinstance(outcome, ErrorCode):
+                codes[place] = outcome
             else:
-                codes[place] = ErrorCode.NONE
+                codes[place] = await _committed(outcome, deadline)
         return codes
+
+
+async def _committed(written: Pending[None], deadline: float) -> ErrorCode:
+    try:
+        async with asyncio.timeout_at(deadline):
+            await written
+    except TimeoutError:
+        return ErrorCode.REQUEST_TIMED_OUT
+    except Fault as fault:
+        return _code(fault)
+    return ErrorCode.NONE
 
 
 def _replicated(partition: Partition, end: Offset) -> Pending[None]:
