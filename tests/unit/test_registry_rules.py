@@ -50,6 +50,7 @@ from ottla.registry.rules.setting_changes import (
 from ottla.registry.rules.settings import config_in_scope, mode_in_scope
 from ottla.registry.rules.state import RegistryState
 from ottla.registry.rules.subjects import BadContext, is_valid_subject, normalise_subject
+from ottla.registry.rules.used_ids import with_used_ids
 
 
 def record_of(*names: str) -> str:
@@ -66,7 +67,7 @@ class Registry:
         self.log: list[tuple[bytes, bytes | None]] = []
 
     def apply(self, decision: Decision) -> object:
-        for record in decision.records:
+        for record in with_used_ids(self.state, decision.records):
             self.log.append(encode_record(record))
             decoded = decode_record(*self.log[-1])
             assert decoded is not None
@@ -373,6 +374,92 @@ def test_id_of_a_removed_schema_is_never_given_again(
     assert again.register("v", record_of("v"))["id"] == 4
 
 
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_id_of_a_replaced_version_is_never_given_again(
+    registry: Registry, is_compacted: bool
+) -> None:
+    registry.register("s", record_of("x"))
+    registry.register("s", record_of("x", "y"))
+    registry.apply(decide_mode_update(registry.state, "s", "IMPORT", is_forced=True))
+    registry.register("s", record_of("z"), id=1000, version=2)
+    registry.register("s", record_of("w"), id=3, version=2)
+    registry.apply(decide_mode_deletion(registry.state, "s"))
+    again = registry.reloaded(is_compacted=is_compacted)
+    assert again.register("t", record_of("new"))["id"] == 1001
+
+
+def test_id_of_a_subject_cleared_for_an_import_is_never_given_again(registry: Registry) -> None:
+    registry.register(":.c:s", record_of("x"))
+    registry.apply(decide_subject_deletion(registry.state, ":.c:s", is_permanent=False))
+    registry.apply(decide_mode_update(registry.state, ":.c:s", "IMPORT", is_forced=False))
+    registry.apply(decide_mode_deletion(registry.state, ":.c:s"))
+    again = registry.reloaded(is_compacted=True)
+    assert again.register(":.c:t", record_of("y"))["id"] == 2
+
+
+def test_ids_are_kept_again_after_another_registry_has_written_a_noop(registry: Registry) -> None:
+    registry.register("s", record_of("x"))
+    registry.register("t", record_of("y"))
+    registry.apply(decide_subject_deletion(registry.state, "t", is_permanent=False))
+    registry.apply(decide_subject_deletion(registry.state, "t", is_permanent=True))
+    registry.log.append((b'{"keytype":"NOOP","magic":0}', None))
+    registry.state.replay(NoopRecord())
+    assert registry.state.has_unkept_ids
+    registry.apply(decide_config_update(registry.state, "s", {"compatibility": "NONE"}))
+    again = registry.reloaded(is_compacted=True)
+    assert again.register("u", record_of("z"))["id"] == 3
+
+
+def test_ids_that_a_foreign_registry_removed_are_kept_with_the_next_change() -> None:
+    registry = Registry()
+    schema = {"subject": "s", "version": 1, "id": 7, "schema": '"int"'}
+    key = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
+    for value in (json.dumps(schema).encode(), None):
+        registry.log.append((key, value))
+    taken_over = registry.reloaded()
+    taken_over.apply(decide_config_update(taken_over.state, None, {"compatibility": "NONE"}))
+    again = taken_over.reloaded(is_compacted=True)
+    assert again.register("s", '"long"')["id"] == 8
+
+
+def test_change_that_removes_nothing_writes_no_noop(registry: Registry) -> None:
+    registry.register("s", record_of("x"))
+    registry.apply(decide_version_deletion(registry.state, "s", 1, is_permanent=False))
+    assert b"NOOP" not in b"".join(key for key, _ in registry.log)
+
+
+def test_id_of_a_version_that_cannot_be_read_is_used() -> None:
+    key = b'{"keytype":"SCHEMA","subject":":.c:s","version":1,"magic":1}'
+    for value in (
+        b'{"subject":":.c:s","version":1,"id":9,"schema":{}}',
+        b'{"subject":"other","version":2,"id":9,"schema":"x","references":7}',
+    ):
+        with pytest.raises(PoisonRecord) as caught:
+            decode_record(key, value)
+        assert caught.value.used_id == (".c", 9)
+    for value in (b"{", b'{"id":-4}', b'{"id":4294967296}', b'{"id":"x"}', b"[]"):
+        with pytest.raises(PoisonRecord) as caught:
+            decode_record(key, value)
+        assert caught.value.used_id is None
+    state = RegistryState()
+    state.note_used(".c", 9)
+    assert (state.max_id(".c"), state.has_unkept_ids) == (9, True)
+
+
+def test_noop_with_numbers_out_of_range_is_ignored() -> None:
+    value = b'{"maxIds":{".":99999999999,".a":-1,".b":3}}'
+    assert decode_record(b'{"keytype":"NOOP","magic":0}', value) == NoopRecord({".b": 3})
+
+
+def test_lost_records_do_not_free_their_ids(registry: Registry) -> None:
+    registry.register("s", record_of("x"))
+    registry.register(":.c:s", record_of("x"))
+    fresh = Registry()
+    fresh.state.note_used_in(registry.state)
+    assert fresh.register("s", record_of("y"))["id"] == 2
+    assert fresh.register(":.c:s", record_of("y"))["id"] == 2
+
+
 def test_context_is_deleted_when_it_is_empty(registry: Registry) -> None:
     registry.register(":.c:s", record_of("x"))
     with rejected(42211):
@@ -536,7 +623,7 @@ def test_lists_are_cut_into_pages() -> None:
     items = list(range(10))
     assert lookups.Page(2, 3).of(items) == [2, 3, 4]
     assert lookups.Page(-1, -1).of(items, 4) == [0, 1, 2, 3]
-    assert lookups.Page(0, 0).of(items) == []
+    assert lookups.Page(0, 0).of(items) == items
 
 
 # -- subjects, paths, content types -------------------------------------------------------

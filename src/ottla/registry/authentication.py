@@ -20,7 +20,8 @@ from urllib.parse import unquote
 
 from ottla.metadata.image import Image
 from ottla.protocol.types import Millis
-from ottla.registry.http_app import FORWARD_HEADER, Unauthenticated
+from ottla.registry.client_hosts import named_host
+from ottla.registry.http_app import Unauthenticated, is_forwarded
 from ottla.registry.http_call import PRINCIPAL_HEADER, Identity
 from ottla.runtime.ports import Clock, Random, Worker
 from ottla.security.certificate_login import LoginByCertificate
@@ -58,9 +59,8 @@ class OpenAuthentication:
             raise Unauthenticated("Certificate") from error
         sender = Identity(principal, host)
         client = headers.get(PRINCIPAL_HEADER)
-        is_forwarded = headers.get(FORWARD_HEADER, "").lower() == "true"
-        if client and is_forwarded and certificate and self._may_act_for_cluster(sender):
-            return Identity(unquote(client), host)
+        if client and is_forwarded(headers) and certificate and self._may_act_for_cluster(sender):
+            return Identity(unquote(client), named_host(headers) or host)
         return sender
 
 

@@ -17,7 +17,13 @@ from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
 from ottla.protocol.types import NO_LEADER
 from ottla.registry.http_app import FORWARD_HEADER
-from ottla.registry.http_call import APPLIED_HEADER, PRINCIPAL_HEADER, RawRequest, Reply
+from ottla.registry.http_call import (
+    APPLIED_HEADER,
+    HOST_HEADER,
+    PRINCIPAL_HEADER,
+    RawRequest,
+    Reply,
+)
 from ottla.registry.rules import errors
 from ottla.registry.rules.records import TOPIC
 from ottla.registry.service import LeaderUnreachable
@@ -27,7 +33,7 @@ TLS_PROTOCOL: Final = 1
 """Kafka's number of the protocol SSL."""
 REPLY_BYTES_MAX: Final = 64 << 20
 _PIECE_BYTES: Final = 64 * 1024
-_PASSED_ON: Final = ("accept", "authorization", "content-type", PRINCIPAL_HEADER)
+_PASSED_ON: Final = ("accept", "authorization", "content-type", PRINCIPAL_HEADER, HOST_HEADER)
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

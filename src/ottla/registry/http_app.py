@@ -15,7 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ottla.registry.client_hosts import named_host
 from ottla.registry.http_call import (
+    HOST_HEADER,
     PRINCIPAL_HEADER,
     Call,
     Identity,
@@ -41,6 +43,7 @@ LOADING_S: Final = 5.0
 BODY_S: Final = 30.0
 BODIES_BYTES_MAX: Final = 256 << 20
 """Bytes of all bodies that are being received."""
+_OWN_HEADERS: Final = (PRINCIPAL_HEADER, HOST_HEADER)
 _BODY_METHODS: Final = ("POST", "PUT")
 _FAILED: Final = Rejection(500, "Internal Server Error; see the log of the node")
 
@@ -63,6 +66,14 @@ class Authentication(Protocol):
         ...
 
 
+class Nodes(Protocol):
+    """The nodes of the cluster, which may forward requests."""
+
+    async def has(self, host: str) -> bool:
+        """Say whether a connection from an address may be one of a node."""
+        ...
+
+
 class Counts(msgspec.Struct):
     """Replies by class of status, 1 to 5."""
 
@@ -78,9 +89,12 @@ class Counts(msgspec.Struct):
 class RegistryApp:
     """The application."""
 
-    def __init__(self, registry: SchemaRegistry, authentication: Authentication) -> None:
+    def __init__(
+        self, registry: SchemaRegistry, authentication: Authentication, nodes: Nodes
+    ) -> None:
         self._registry = registry
         self._authentication = authentication
+        self._nodes = nodes
         self.counts = Counts()
         self._body_bytes = 0  # of bodies that are being received
 
@@ -145,20 +159,28 @@ class RegistryApp:
                     body = await self._body(request)
             except TimeoutError:
                 raise Rejection(408, "HTTP 408 Request Timeout") from None
-        passed = [item for item in headers.items() if item[0] != PRINCIPAL_HEADER]
+        passed = [item for item in headers.items() if item[0] not in _OWN_HEADERS]
         raw = RawRequest(
             request.method,
             f"{path}?{query}" if query else path,
-            (*passed, (PRINCIPAL_HEADER, quote(identity.principal))),
+            (
+                *passed,
+                (PRINCIPAL_HEADER, quote(identity.principal)),
+                (HOST_HEADER, identity.host),
+            ),
             body,
-            headers.get(FORWARD_HEADER, "").lower() == "true",
+            is_forwarded(headers),
         )
         return await handler(self._registry, Call(raw, target, names, identity))
 
     async def _identify(self, request: Request) -> Identity:
         host = request.client.host if request.client is not None else ""
         certificate: bytes | None = request.scope.get(CERTIFICATE)
-        return await self._authentication.identify(request.headers, certificate, host)
+        identity = await self._authentication.identify(request.headers, certificate, host)
+        client = named_host(request.headers) if is_forwarded(request.headers) else None
+        if client is not None and await self._nodes.has(host):
+            return msgspec.structs.replace(identity, host=client)
+        return identity
 
     async def _body(self, request: Request) -> bytes:
         bytes_max = self._registry.settings.body_bytes_max
@@ -174,6 +196,11 @@ class RegistryApp:
         finally:
             self._body_bytes -= len(received)
         return bytes(received)
+
+
+def is_forwarded(headers: Mapping[str, str]) -> bool:
+    """Say whether a node has forwarded a request, or a client pretends so."""
+    return headers.get(FORWARD_HEADER, "").lower() == "true"
 
 
 def _raw_target(scope: Scope) -> tuple[str, str]:

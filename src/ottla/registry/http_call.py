@@ -20,6 +20,9 @@ APPLIED_HEADER: Final = "x-ottla-applied"
 PRINCIPAL_HEADER: Final = "x-ottla-principal"
 """In forwarded requests: the client that a broker has identified by its certificate."""
 
+HOST_HEADER: Final = "x-ottla-client-host"
+"""In forwarded requests: the address of the client, for ACLs with hosts."""
+
 Body = TypeVar("Body")
 
 

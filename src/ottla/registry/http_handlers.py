@@ -20,10 +20,16 @@ from ottla.registry.rules.deletion import (
 from ottla.registry.rules.entities import RegisterRequest, StoredSchema, TagsRequest
 from ottla.registry.rules.lookups import Filter, Page, SchemaFilter, parse_version
 from ottla.registry.rules.references import REFERENCES_MAX, stored_text
-from ottla.registry.rules.registration import Registration, decide_registration, echoed_text
+from ottla.registry.rules.registration import (
+    Registration,
+    decide_registration,
+    echoed_text,
+    without_content,
+)
 from ottla.registry.rules.replies import (
     Json,
     config_reply,
+    own_members,
     registered_reply,
     schema_reply,
 )
@@ -282,15 +288,20 @@ async def register(registry: SchemaRegistry, call: Call) -> Reply:
         schema = lookups.find_registered(state, request, results, registry.defaults)
         return None if schema is None else _registered(state, call, schema, results)
 
+    is_reader = registry.access.may(call.identity, READ, subject, is_audited=False)
+
+    def decide(state: RegistryState, results: Results) -> Decision:
+        try:
+            decision = decide_registration(state, request, results, registry.defaults)
+        except errors.Rejection as rejection:
+            raise rejection if is_reader else errors.without_details(rejection, subject) from None
+        return decision if is_reader else without_content(decision, body)
+
     # Before the mode is checked: serializers that register what exists work while it is read-only.
     reply = await registry.read(existing)
     if reply is not None:
-        return json_reply(reply)
-    return await registry.change(
-        call,
-        lambda state, results: decide_registration(state, request, results, registry.defaults),
-        is_repeatable=True,
-    )
+        return json_reply(reply if is_reader else own_members(reply, body))
+    return await registry.change(call, decide, is_repeatable=True)
 
 
 def _registered(state: RegistryState, call: Call, schema: StoredSchema, results: Results) -> Json:
@@ -300,14 +311,16 @@ def _registered(state: RegistryState, call: Call, schema: StoredSchema, results:
 
 
 async def change_tags(registry: SchemaRegistry, call: Call) -> Reply:
-    """Add tags to a schema, and remove others, as a new version."""
-    registry.access.check(call.identity, WRITE, call.subject)
+    """Add tags to a schema, and remove others, as a new version. The reply has its text."""
+    for operation in (READ, WRITE):
+        registry.access.check(call.identity, operation, call.subject)
     version, body = parse_version(call.names[1]), call.read(TagsRequest)
 
     def decide(state: RegistryState, results: Results) -> Decision:
         schema = lookups.find_version(state, call.subject, version)
         if schema.subject != call.subject:  # by an alias, or in another context
-            registry.access.check(call.identity, WRITE, schema.subject)
+            for operation in (READ, WRITE):
+                registry.access.check(call.identity, operation, schema.subject)
         return decide_tags(state, call.subject, version, body, results, registry.defaults)
 
     return await registry.change(call, decide)
@@ -354,8 +367,8 @@ async def list_schemas(registry: SchemaRegistry, call: Call) -> Reply:
     def reads(subject: str) -> bool:
         return registry.access.may(call.identity, READ, subject, is_audited=False)
 
-    replies = lookups.list_schemas(registry.state, wanted, reads)
-    return json_reply(_page(call).of(replies, SCHEMAS_LIMIT_MAX))
+    page = _page(call)
+    return json_reply(lookups.list_schemas(registry.state, wanted, reads, page, SCHEMAS_LIMIT_MAX))
 
 
 def _with_id(registry: SchemaRegistry, call: Call) -> list[StoredSchema]:

@@ -19,8 +19,10 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 1_000
 KEEP_ALIVE_S: Final = 75
-FIRST_REQUEST_S: Final = 30
-"""How long a connection may take to send the head of its first request."""
+HEAD_S: Final = 30
+"""How long a client may take to send the head of a request, or what is left of a rejected one."""
+SEND_S: Final = 60
+"""How long a client may leave a reply unread."""
 STOP_S: Final = 5
 
 Tls = Callable[[], ssl.SSLContext]
@@ -30,25 +32,63 @@ Tls = Callable[[], ssl.SSLContext]
 class _Connection(H11Protocol):
     """Tells the application which certificate the client has shown, and bounds connections.
 
-    uvicorn limits requests and idle time between them, not connections that send nothing.
+    uvicorn limits requests and idle time between them, not connections that send nothing, heads
+    that are sent byte by byte, or replies that are not read. The application limits bodies.
     """
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _send_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401 - uvloop's differ
         super().connection_made(transport)
         if len(self.connections) > CONNECTIONS_MAX:
             transport.abort()
             return
-        self.loop.call_later(FIRST_REQUEST_S, self._close_if_silent)
+        self._bound_head()
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             self.app = _WithCertificate(self.app, tls.getpeercert(binary_form=True))
 
-    def _close_if_silent(self) -> None:
-        """Close a connection whose first request has not begun."""
-        transport: asyncio.Transport | None = self.transport
-        has_begun = getattr(self, "cycle", None) is not None
-        if transport is not None and not has_begun and not transport.is_closing():
-            transport.abort()
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        _cancel(self._head_timer)
+        _cancel(self._send_timer)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._bound_head()
+
+    def _bound_head(self) -> None:
+        """Bound the time from the first byte to a request that the application answers."""
+        if self._is_answering():
+            _cancel(self._head_timer)
+            self._head_timer = None
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_S, self._close_if_slow)
+
+    def _close_if_slow(self) -> None:
+        self._head_timer = None
+        if not self._is_answering():
+            self.transport.abort()
+
+    def _is_answering(self) -> bool:
+        cycle: Any = self.cycle  # None before the first request
+        return cycle is not None and not cycle.response_complete
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        _cancel(self._send_timer)
+        self._send_timer = self.loop.call_later(SEND_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        _cancel(self._send_timer)
+        self._send_timer = None
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
 
 
 class _WithCertificate:

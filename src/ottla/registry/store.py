@@ -16,7 +16,7 @@ registry wrote are never overlooked. A write whose commit cannot be confirmed fa
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -53,6 +53,7 @@ from ottla.registry.rules.records import (
     encode_record,
 )
 from ottla.registry.rules.state import RegistryState
+from ottla.registry.rules.used_ids import with_used_ids
 from ottla.replication.leading.appending import ALL
 from ottla.replication.partition import Partition
 from ottla.replication.partition_reads import Isolation, ReadRequest
@@ -233,7 +234,9 @@ class SchemaStore:
         is_replaced = self._topic_id is not None and topic_id != self._topic_id
         if is_replaced or end < self.applied:
             log.warning("schemas replayed anew applied=%d end=%d", self.applied, end)
-            self.state, self.applied = RegistryState(), Offset(0)
+            lost, self.state, self.applied = self.state, RegistryState(), Offset(0)
+            if not is_replaced:  # an id of a lost record may be in use
+                self.state.note_used_in(lost)
         self._topic_id = topic_id
 
     def _replay(self, fetched: Fetched) -> None:
@@ -251,7 +254,11 @@ class SchemaStore:
             decoded = decode_record(record.key, record.value)
             if decoded is not None:
                 self.state.replay(_with_time(decoded, record))
-        except (PoisonRecord, ValueError, OverflowError) as error:
+        except PoisonRecord as poison:
+            if poison.used_id is not None:
+                self.state.note_used(*poison.used_id)
+            self._skip(record.offset, str(poison))
+        except (ValueError, OverflowError) as error:
             self._skip(record.offset, str(error))
         self.applied = Offset(record.offset + 1)
 
@@ -309,13 +316,13 @@ class SchemaStore:
         self, partition: Partition, decide: Callable[[RegistryState], Decision]
     ) -> Decision:
         epoch = partition.leader_epoch
-        _check_settings(partition)
+        _check_settings(partition, self._ports.image())
         await self._catch_up(partition)
         # No await from here to the append: the decision is made against the end of the log.
         decision = decide(self.state)
         if not decision.records:
             return decision
-        end = self._append(partition, epoch, decision)
+        end = self._append(partition, epoch, with_used_ids(self.state, decision.records))
         await self._wait_committed(partition, end)
         with contextlib.suppress(*_LOST):  # committed, and replayed by the next leader's records
             while self.applied < end and self._replay_own(partition):
@@ -342,9 +349,11 @@ class SchemaStore:
         except (OutcomeUnknown, *_LOST) as error:
             raise NotLeading(str(error)) from error
 
-    def _append(self, partition: Partition, epoch: LeaderEpoch, decision: Decision) -> Offset:
+    def _append(
+        self, partition: Partition, epoch: LeaderEpoch, records: Sequence[RegistryRecord]
+    ) -> Offset:
         now = self._ports.clock.now()
-        pairs = [encode_record(record) for record in decision.records]
+        pairs = [encode_record(record) for record in records]
         try:
             appended = partition.append(
                 build_keyed_batch(pairs, now),
@@ -385,8 +394,12 @@ class SchemaStore:
             raise OutcomeUnknown(str(fault)) from fault
 
 
-def _check_settings(partition: Partition) -> None:
-    """Raise a Rejection if the topic would lose records, and with them ids that were given."""
+def _check_settings(partition: Partition, image: Image) -> None:
+    """Raise a Rejection if the topic hides or would lose records, and with them ids in use."""
+    topic = image.topics.named(TOPIC)
+    if topic is not None and len(topic.partitions) > 1:
+        text = f"The topic {TOPIC} must have one partition: the records of others are not read"
+        raise errors.store_failed(text)
     config = partition.log.config
     if config.is_deleted or not config.is_compacted:
         text = f"The topic {TOPIC} must have cleanup.policy=compact, or its schemas would be lost"

@@ -16,6 +16,7 @@ from ottla.node.context import NodeContext
 from ottla.observability.exposition import Family, Kind, Sample, counter, gauge
 from ottla.registry.access import Decides
 from ottla.registry.authentication import LoginAuthentication, OpenAuthentication
+from ottla.registry.client_hosts import NodeAddresses
 from ottla.registry.forwarding import ForwardingSettings, LeaderForwarding
 from ottla.registry.http_app import Authentication, RegistryApp
 from ottla.registry.http_call import Identity
@@ -125,7 +126,7 @@ def build_registry(inputs: RegistryInputs) -> NodeRegistry:
     )
     worker = SchemaWorker(ThreadWorker("schemas"))
     registry = SchemaRegistry(store, worker, leader, _access(context), settings)
-    app = RegistryApp(registry, _authentication(inputs))
+    app = RegistryApp(registry, _authentication(inputs), NodeAddresses(watch.current, ports.clock))
     bound = context.bound.sockets[REGISTRY_LISTENER]
     http = RegistryHttp(app, bound, security.tls)
     return NodeRegistry(registry, store, app, http, listener.protocol.uses_tls)

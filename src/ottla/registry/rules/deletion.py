@@ -44,7 +44,7 @@ def decide_version_deletion(
     change = f"deleted {kind} subject={subject!r} version={schema.version}"
     if not is_permanent:
         return Decision(schema.version, [_soft(schema)], change)
-    records = [*state.used_ids(), SchemaRecord(*place, None)]
+    records: list[RegistryRecord] = [SchemaRecord(*place, None)]
     if len(state.versions(subject, deleted=True)) == 1:
         records += _settings_removed(state, subject)
     return Decision(schema.version, records, change)
@@ -77,9 +77,8 @@ def decide_subject_deletion(state: RegistryState, subject: str, *, is_permanent:
     change = f"deleted {kind} subject={subject!r} versions={len(numbers)}"
     if not is_permanent:
         return Decision(numbers, [DeleteSubjectRecord(subject, numbers[-1])], change)
-    records = state.used_ids()
     # Newest first: a version may refer to an earlier one of the same subject.
-    records += [SchemaRecord(subject, number, None) for number in numbers[::-1]]
+    records = [SchemaRecord(subject, number, None) for number in numbers[::-1]]
     return Decision(numbers, [*records, *_settings_removed(state, subject)], change)
 
 
@@ -89,9 +88,7 @@ def decide_context_deletion(state: RegistryState, prefix: str) -> Decision:
         raise errors.context_not_empty(prefix)
     context = parse_subject(prefix).context
     change = f"deleted context={context!r}"
-    # Its ids stay used.
-    records = [*state.used_ids(), ContextRecord(context, is_present=False)]
-    return Decision(None, records, change)
+    return Decision(None, [ContextRecord(context, is_present=False)], change)
 
 
 def _settings_removed(state: RegistryState, subject: str) -> list[RegistryRecord]:

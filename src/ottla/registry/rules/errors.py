@@ -84,6 +84,13 @@ def incompatible(subject: str, details: list[str]) -> Rejection:
     return Rejection(INCOMPATIBLE, f'{text}"{subject}", details: [{", ".join(details)}]')
 
 
+def without_details(rejection: Rejection, subject: str) -> Rejection:
+    """Return the rejection for a client that may not read: details show an earlier schema."""
+    if rejection.code != INCOMPATIBLE:
+        return rejection
+    return incompatible(subject, ["{the user is denied operation Read on the subject}"])
+
+
 def invalid_schema(details: str) -> Rejection:
     """The text is no schema."""
     return Rejection(42201, details)

@@ -1,7 +1,8 @@
 """Answers about subjects, versions, ids and guids, from the state alone. Raise Rejections."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -31,6 +32,7 @@ from ottla.registry.rules.subjects import (
 from ottla.schemas.contract import Tags
 
 VERSION_MAX: Final = 2**31 - 1
+Item = TypeVar("Item")
 Sees = Callable[[str], bool]
 """Says whether the client may see a subject."""
 
@@ -47,16 +49,16 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A part of a list. A limit below zero, or above the largest, is the largest."""
+    """A part of a list. A limit that is not positive, or above the largest, is the largest."""
 
     offset: int = 0
     limit: int = -1
 
-    def of(self, items: Sequence[Json], limit_max: int = 20_000) -> list[Json]:
-        """Return the part."""
+    def of(self, items: Iterable[Item], limit_max: int = 20_000) -> list[Item]:
+        """Return the part. Items behind it are not made."""
         start = max(0, self.offset)
-        limit = limit_max if self.limit < 0 else min(self.limit, limit_max)
-        return list(items[start : start + limit])
+        limit = self.limit if 0 < self.limit <= limit_max else limit_max
+        return list(islice(items, start, start + limit))
 
 
 def parse_version(text: str) -> int:
@@ -171,13 +173,11 @@ def tags_reply(tags: Tags, names: Sequence[str]) -> list[Json]:
     ]
 
 
-def list_subjects(state: RegistryState, prefix: str, wanted: Filter, sees: Sees) -> list[str]:
-    """Return the subjects with a prefix."""
-    return [
-        subject
-        for subject, is_deleted in state.subjects_with_prefix(prefix)
-        if wanted.admits(is_deleted) and sees(subject)
-    ]
+def list_subjects(state: RegistryState, prefix: str, wanted: Filter, sees: Sees) -> Iterator[str]:
+    """Yield the subjects with a prefix."""
+    for subject, is_deleted in state.subjects_with_prefix(prefix):
+        if wanted.admits(is_deleted) and sees(subject):
+            yield subject
 
 
 def list_versions(state: RegistryState, subject: str, wanted: Filter) -> list[int]:
@@ -207,25 +207,39 @@ class SchemaFilter(msgspec.Struct, frozen=True):
     with_aliases: bool = False
 
 
-def list_schemas(state: RegistryState, wanted: SchemaFilter, sees: Sees) -> list[Json]:
-    """Return the versions of all subjects with a prefix."""
+def list_schemas(
+    state: RegistryState, wanted: SchemaFilter, sees: Sees, page: Page, limit_max: int
+) -> list[Json]:
+    """Return a page of the versions of all subjects with a prefix."""
+    aliases = _aliases(state, wanted)
+    replies = []
+    for schema in page.of(_list_versions(state, wanted, sees), limit_max):
+        reply = schema_reply(schema)
+        if schema.subject in aliases:
+            reply["aliases"] = aliases[schema.subject]
+        replies.append(reply)
+    return replies
+
+
+def _aliases(state: RegistryState, wanted: SchemaFilter) -> dict[str, list[str]]:
     aliases: dict[str, list[str]] = {}
     if wanted.with_aliases:
         for subject, config in state.configs.items():
             if subject is not None and config.alias and has_prefix(wanted.prefix, subject):
                 aliases.setdefault(replace_alias(state, subject), []).append(subject)
-    replies = []
+    return aliases
+
+
+def _list_versions(
+    state: RegistryState, wanted: SchemaFilter, sees: Sees
+) -> Iterator[StoredSchema]:
     for subject, _ in state.subjects_with_prefix(wanted.prefix):
         if not sees(subject):
             continue
         versions = state.versions(subject, deleted=wanted.deleted)
         for schema in versions[-1:] if wanted.latest_only else versions:
             if not wanted.rule_type or _has_rule(schema, wanted.rule_type):
-                reply = schema_reply(schema)
-                if subject in aliases:
-                    reply["aliases"] = aliases[subject]
-                replies.append(reply)
-    return replies
+                yield schema
 
 
 def _has_rule(schema: StoredSchema, rule_type: str) -> bool:

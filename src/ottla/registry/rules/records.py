@@ -11,8 +11,8 @@ Keys are JSON objects whose members have a fixed order, so that compaction finds
     {"keytype":"NOOP","magic":0}                               nothing, except for this registry:
 
 The value of a NOOP is ignored by other registries. This one writes ``{"maxIds":{".":7}}`` there
-before it removes versions for good: an id is never given again, even if nothing else in the
-compacted topic shows that it was given.
+before it removes or replaces versions (`used_ids.py`): an id is never given again, even if nothing
+else in the compacted topic shows that it was given.
 """
 
 from typing import Final, TypeAlias
@@ -21,6 +21,7 @@ import msgspec
 
 from ottla.protocol.types import Buffer
 from ottla.registry.rules.entities import Entity, StoredSchema, SubjectConfig
+from ottla.registry.rules.subjects import context_of
 
 TOPIC: Final = "_schemas"
 TENANT: Final = "default"
@@ -28,7 +29,14 @@ RECORD_BYTES_MAX: Final = 64 << 20
 
 
 class PoisonRecord(Exception):
-    """A record that is none of a registry; the text says why."""
+    """A record that is none of a registry; the text says why.
+
+    ``used_id`` is the context and id of a version that cannot be read otherwise: it was given.
+    """
+
+    def __init__(self, text: str, used_id: tuple[str, int] | None = None) -> None:
+        super().__init__(text)
+        self.used_id = used_id
 
 
 class SchemaRecord(msgspec.Struct, frozen=True):
@@ -114,8 +122,14 @@ class _MaxIds(Entity, frozen=True):
     max_ids: dict[str, int] = msgspec.field(default_factory=dict)
 
 
+class _Id(msgspec.Struct, frozen=True):
+    id: int
+
+
+_UNREADABLE: Final = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _keys: Final = msgspec.json.Decoder(_Key, strict=False)
 _schemas: Final = msgspec.json.Decoder(StoredSchema, strict=False)
+_ids: Final = msgspec.json.Decoder(_Id, strict=False)
 _configs: Final = msgspec.json.Decoder(SubjectConfig, strict=False)
 _modes: Final = msgspec.json.Decoder(_Mode, strict=False)
 _deletions: Final = msgspec.json.Decoder(_DeleteSubject, strict=False)
@@ -178,9 +192,25 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> RegistryRecord | 
     if key is None:
         raise PoisonRecord("it has no key")
     try:
-        return _decode(_keys.decode(key), value)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        decoded = _keys.decode(key)
+    except _UNREADABLE as error:
         raise PoisonRecord(str(error)) from error
+    try:
+        return _decode(decoded, value)
+    except (PoisonRecord, *_UNREADABLE) as error:
+        raise PoisonRecord(str(error), _used_id(decoded, value)) from error
+
+
+def _used_id(key: _Key, value: Buffer | None) -> tuple[str, int] | None:
+    """Return the context and id of a version of which nothing else may be readable."""
+    if key.keytype != "SCHEMA" or key.subject is None or value is None:
+        return None
+    try:
+        schema_id = _ids.decode(value).id
+    except _UNREADABLE:
+        return None
+    is_id = 0 < schema_id <= NUMBER_MAX
+    return (context_of(key.subject), schema_id) if is_id else None
 
 
 def _decode(key: _Key, value: Buffer | None) -> RegistryRecord | None:  # noqa: PLR0911 - one per kind
@@ -227,6 +257,7 @@ def _mode(value: Buffer) -> str:
 def _noop_ids(value: Buffer) -> dict[str, int]:
     """Return the ids in a NOOP; what another registry has written there is ignored."""
     try:
-        return _max_ids.decode(value).max_ids
-    except msgspec.DecodeError:
+        max_ids = _max_ids.decode(value).max_ids
+    except _UNREADABLE:
         return {}
+    return {context: number for context, number in max_ids.items() if 0 < number <= NUMBER_MAX}

@@ -33,7 +33,7 @@ from ottla.registry.rules.records import (
     SchemaRecord,
 )
 from ottla.registry.rules.references import resolve, schema_type_of, stored_text
-from ottla.registry.rules.replies import registered_reply
+from ottla.registry.rules.replies import own_members, registered_reply
 from ottla.registry.rules.rule_sets import (
     check_rule_set,
     merge_metadata,
@@ -150,6 +150,11 @@ def echoed_text(body: RegisterRequest) -> str | None:
     text = body.schema or ""
     is_descriptor = body.schema_type == "PROTOBUF" and _BASE64.match(text) is not None
     return text if is_descriptor else None
+
+
+def without_content(decision: Decision, body: RegisterRequest) -> Decision:
+    """Return a decision whose reply shows a client that may not read only what it has sent."""
+    return msgspec.structs.replace(decision, reply=own_members(decision.reply, body))
 
 
 def _check_mode(subject: str, mode: str, body: RegisterRequest) -> None:

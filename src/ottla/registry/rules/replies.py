@@ -4,7 +4,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ottla.registry.rules.entities import AVRO, Entity, StoredSchema, SubjectConfig
+from ottla.registry.rules.entities import (
+    AVRO,
+    Entity,
+    RegisterRequest,
+    StoredSchema,
+    SubjectConfig,
+)
 
 Json: TypeAlias = Any
 
@@ -34,6 +40,16 @@ def content_reply(schema: StoredSchema, *, text: str | None = None) -> Json:
     if schema.deleted:
         reply["deleted"] = True
     return reply
+
+
+def own_members(reply: Json, body: RegisterRequest) -> Json:
+    """Return the reply of a registration for a client that may write and not read.
+
+    Text, metadata and rules may be those of an earlier version, where the request has none.
+    """
+    names = {"id", "version", "guid", "schemaType", "ts"}
+    names |= {"schema"} if (body.schema or "").strip() else set()
+    return {name: value for name, value in reply.items() if name in names}
 
 
 def config_reply(config: SubjectConfig) -> Json:

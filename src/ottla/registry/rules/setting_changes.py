@@ -117,7 +117,7 @@ def _cleared(state: RegistryState, subject: str | None) -> list[RegistryRecord]:
     """Return the records that remove what was deleted softly, before schemas are imported."""
     if state.has_subject(subject):
         raise errors.not_permitted("Cannot import since found existing subjects")
-    records = state.used_ids()
+    records: list[RegistryRecord] = []
     for name in state.subjects(subject, deleted=True):
         for schema in state.versions(name, deleted=True):
             if state.referrers((name, schema.version), deleted=True):

@@ -2,7 +2,7 @@
 
 `RegistryState.replay` is the only thing that changes it, and must accept whatever a log can hold.
 Ids are counted per context; ``max_id`` never falls, also when the schema of the largest id is
-removed.
+removed or replaced. `has_unkept_ids` says that only the memory of this node still shows such an id.
 """
 
 import base64
@@ -42,6 +42,8 @@ class IdSpace:
 
     def __init__(self) -> None:
         self.max_id = 0
+        self.removed_max = 0
+        """The largest id that no version shows any more."""
         self.places: dict[int, dict[Place, None]] = {}
         self.ids: dict[Guid, int] = {}
 
@@ -57,6 +59,7 @@ class IdSpace:
         places.pop((schema.subject, schema.version), None)
         if not places:
             self.places.pop(schema.id, None)
+            self.removed_max = max(self.removed_max, schema.id)
             if self.ids.get(guid) == schema.id:
                 del self.ids[guid]
 
@@ -66,9 +69,12 @@ class RegistryState:
 
     def __init__(self) -> None:
         self._subjects: dict[str, dict[int, StoredSchema]] = {}
+        self._sorted: list[str] | None = None  # the subjects; None: to be sorted again
         self._spaces: dict[str, IdSpace] = {DEFAULT_CONTEXT: IdSpace()}
         self._contexts: dict[str, None] = {}
         self._referrers: dict[Place, dict[Place, None]] = {}
+        self._kept_ids: dict[str, int] = {}  # of the newest NOOP: compaction keeps no other
+        self._unkept: set[str] = set()
         self.configs: dict[str | None, SubjectConfig] = {}
         self.modes: dict[str | None, str] = {}
 
@@ -90,9 +96,34 @@ class RegistryState:
             case ContextRecord():
                 _put(self._contexts, record.context, record.is_present or None)
             case NoopRecord():
-                for context, max_id in record.max_ids.items():
-                    space = self._space(context)
-                    space.max_id = max(space.max_id, max_id)
+                self._replay_noop(record)
+
+    def _replay_noop(self, record: NoopRecord) -> None:
+        for context, max_id in record.max_ids.items():
+            self.note_used(context, max_id)
+        self._kept_ids = record.max_ids
+        self._unkept = {
+            context
+            for context, space in self._spaces.items()
+            if space.removed_max > self._kept_ids.get(context, 0)
+        }
+
+    def note_used(self, context: str, schema_id: int) -> None:
+        """Note that an id was given, although no version shows it."""
+        space = self._space(context)
+        space.max_id = max(space.max_id, schema_id)
+        space.removed_max = max(space.removed_max, schema_id)
+        self._note_unkept(context)
+
+    def note_used_in(self, other: "RegistryState") -> None:
+        """Note all ids that another state of the same topic shows."""
+        for context, space in other._spaces.items():
+            if space.max_id:
+                self.note_used(context, space.max_id)
+
+    def _note_unkept(self, context: str) -> None:
+        if self._space(context).removed_max > self._kept_ids.get(context, 0):
+            self._unkept.add(context)
 
     def _replay_schema(self, record: SchemaRecord) -> None:
         versions = self._subjects.get(record.subject, {})
@@ -101,10 +132,12 @@ class RegistryState:
             self._forget(old)
         if record.value is None:
             versions.pop(record.version, None)
-            if not versions:
-                self._subjects.pop(record.subject, None)
+            if not versions and self._subjects.pop(record.subject, None) is not None:
+                self._sorted = None
             return
         schema = with_guid(record.value)
+        if record.subject not in self._subjects:
+            self._sorted = None
         self._subjects.setdefault(record.subject, {})[record.version] = schema
         self._space(context_of(schema.subject)).add(schema, schema.guid or "")
         for place in referenced_places(schema):
@@ -113,7 +146,9 @@ class RegistryState:
             self._contexts.setdefault(context)
 
     def _forget(self, schema: StoredSchema) -> None:
-        self._space(context_of(schema.subject)).remove(schema, schema.guid or "")
+        context = context_of(schema.subject)
+        self._space(context).remove(schema, schema.guid or "")
+        self._note_unkept(context)
         for place in referenced_places(schema):
             referrers = self._referrers.get(place, {})
             referrers.pop((schema.subject, schema.version), None)
@@ -186,13 +221,14 @@ class RegistryState:
             ):
                 yield subject
 
-    def subjects_with_prefix(self, prefix: str) -> list[tuple[str, bool]]:
-        """Return the subjects with a prefix, sorted, and whether each is deleted."""
-        return [
-            (subject, all(schema.deleted for schema in self._subjects[subject].values()))
-            for subject in sorted(self._subjects)
-            if has_prefix(prefix, subject)
-        ]
+    def subjects_with_prefix(self, prefix: str) -> Iterator[tuple[str, bool]]:
+        """Yield the subjects with a prefix, sorted, and whether each is deleted."""
+        if self._sorted is None:
+            self._sorted = sorted(self._subjects)
+        for subject in self._sorted:
+            if has_prefix(prefix, subject):
+                versions = self._subjects[subject].values()
+                yield subject, all(schema.deleted for schema in versions)
 
     @property
     def contexts(self) -> list[str]:
@@ -210,10 +246,15 @@ class RegistryState:
         space = self._spaces.get(context)
         return 0 if space is None else space.max_id
 
-    def used_ids(self) -> list[RegistryRecord]:
-        """Return the record that keeps the largest ids; write it before versions are removed."""
-        ids = {name: space.max_id for name, space in sorted(self._spaces.items()) if space.max_id}
-        return [NoopRecord(ids)] if ids else []
+    @property
+    def has_unkept_ids(self) -> bool:
+        """Whether an id was given that neither a version nor the newest NOOP record shows."""
+        return bool(self._unkept)
+
+    def used_ids(self, contexts: Iterable[str] = ()) -> dict[str, int]:
+        """Return the largest id of these contexts, and of all in which versions were removed."""
+        names = {*contexts, *(name for name, space in self._spaces.items() if space.removed_max)}
+        return {name: self._spaces[name].max_id for name in sorted(names) if name in self._spaces}
 
     def id_of(self, context: str, guid: Guid) -> int | None:
         """Return the id of a content in a context."""
