@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.cli.commands.acl_explaining import BrokerRules, explain_decision, rules_of
+from ottla.operations.acl_explaining import BrokerRules, explain_decision, rules_of
 from ottla.security.acl import (
     Acl,
     AclOperation,

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from fake_cluster import FakeCluster, with_cluster
 
-from ottla.cli.connecting.cluster_state import ClusterState, observe
 from ottla.client.cluster import Cluster
+from ottla.operations.cluster_state import ClusterState, observe
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_cluster import (

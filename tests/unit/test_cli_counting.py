@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.terminal.counting import counted, plural, were
+from ottla.operations.counting import counted, plural, were
 
 SOURCES = sorted((Path(__file__).parents[2] / "src/ottla/cli").rglob("*.py"))
 # A number in braces and the plural of a noun after it: 1 records.

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from ottla.cli.app import app
 from ottla.cli.commands.log_verify import LogProblem, verify
-from ottla.cli.terminal.sizes import human
+from ottla.operations.sizes import human
 from ottla.protocol.records.batch import patch_crc, read_header
 from ottla.protocol.records.control import EndTxnMarker, build_end_txn_marker
 from ottla.protocol.records.reader import Header, Record

@@ -7,8 +7,8 @@ import pytest
 from ottla.cli.commands import move_progress
 from ottla.cli.commands.move_progress import copied_bytes
 from ottla.cli.commands.reassign_throttle import Move
-from ottla.cli.commands.reset_plan import PlannedOffset, reset_summary
 from ottla.cli.terminal.progress import LiveLine, WorkProgress, duration
+from ottla.operations.reset_plan import PlannedOffset, reset_summary
 from ottla.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsResult,

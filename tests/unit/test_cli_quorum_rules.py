@@ -9,8 +9,8 @@ from ottla.cli.commands.cluster_quorum import (
     replica_rows,
     voter_to_remove,
 )
-from ottla.cli.connecting.cluster_state import ClusterState
 from ottla.client.admin_quorum import DescribedQuorum, FeatureChange, FeatureRange
+from ottla.operations.cluster_state import ClusterState
 from ottla.protocol.messages.describe_quorum import ReplicaState, ResponsePartitionData
 from ottla.protocol.types import Millis, Uuid
 from ottla.runtime.ports import Address

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.commands.reset_plan import (
+from ottla.operations.reset_plan import (
     BadReset,
     Bounds,
     FromFile,

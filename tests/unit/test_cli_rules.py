@@ -25,7 +25,6 @@ from ottla.cli.commands.doctor import (
     damaged_replicas,
     waiting_partitions,
 )
-from ottla.cli.commands.health import Problem, find_problems, lost_quorum
 from ottla.cli.commands.message_format import (
     BadFormat,
     as_is,
@@ -41,16 +40,17 @@ from ottla.cli.commands.message_input import (
     parse_envelope,
     parse_line,
 )
-from ottla.cli.connecting.cluster_state import ClusterState
-from ottla.cli.terminal.escaping import escape
 from ottla.cli.terminal.output import Output
 from ottla.cli.terminal.rendering import render, render_line
-from ottla.cli.terminal.sizes import human
 from ottla.cli.up.plan import BadPlan, plan_nodes, settings_of
 from ottla.client.admin_quorum import DescribedQuorum
 from ottla.config.loading import load
 from ottla.node.metrics.gauges import WAITING_NAMED_MAX, ScrubCounts, scrub_families
 from ottla.observability.exposition import Registry
+from ottla.operations.cluster_state import ClusterState
+from ottla.operations.escaping import escape
+from ottla.operations.health import Problem, find_problems, lost_quorum
+from ottla.operations.sizes import human
 from ottla.protocol.messages.describe_cluster import DescribeClusterBroker
 from ottla.protocol.messages.describe_quorum import ReplicaState, ResponsePartitionData
 from ottla.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic

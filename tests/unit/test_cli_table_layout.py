@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ottla.cli.terminal.output import Output
 from ottla.cli.terminal.rendering import exact_bytes, render
-from ottla.cli.terminal.sizes import ByteCount
+from ottla.operations.sizes import ByteCount
 
 LONG = "payments.eu-central-1.card-authorisations.dead-letters.v2.retries-after-30-minutes"
 MEMBER = "consumer-payments-settlement-7f6d9c5b4-x2x9q-3b0ac6f1-6f57-4a9d-9d7e-2f3c1b0a9e8d"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ottla.cli.commands.dead_letter_headers import (
+from ottla.operations.dead_letter_headers import (
     DeadLetter,
     conventions_named,
     read_letter,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.commands.handled_letters import HandledLetters, TooScattered
+from ottla.operations.handled_letters import HandledLetters, TooScattered
 from ottla.protocol.types import Offset
 
 # Few offsets, so that ranges meet.

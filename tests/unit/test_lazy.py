@@ -27,7 +27,7 @@ SRC = Path(__file__).parents[2] / "src" / "ottla"
 
 
 def test_lazy_module_is_loaded_by_its_first_use() -> None:
-    name = "ottla.cli.terminal.escaping"
+    name = "ottla.operations.escaping"
     sys.modules.pop(name, None)
     lazy = LazyModule(name)
     assert name not in sys.modules

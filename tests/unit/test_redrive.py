@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.commands import redrive
-from ottla.cli.commands.dead_letter_headers import read_letter
-from ottla.cli.commands.handled_letters import HandledLetters, TooScattered
-from ottla.cli.commands.redrive import Redrive, handled_letters, read_letters, run_redrive
 from ottla.client.cluster import Refused
 from ottla.client.fetched import read_fetched
 from ottla.client.transaction import TransactionalWriter
+from ottla.operations import redrive
+from ottla.operations.dead_letter_headers import read_letter
+from ottla.operations.handled_letters import HandledLetters, TooScattered
+from ottla.operations.redrive import Redrive, handled_letters, read_letters, run_redrive
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,

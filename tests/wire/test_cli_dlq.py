@@ -8,9 +8,9 @@ from test_cli_groups import Ottla
 from test_share_wire import REJECT, Member, Wire, create, letters, produce, until
 from tests.patience import SECONDS_MAX
 
-from ottla.cli.commands import redrive as redriving
 from ottla.client.connection import ConnectionLost
 from ottla.client.transaction import TransactionalWriter
+from ottla.operations import redrive as redriving
 from ottla.testing import Cluster, run_node
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
-from ottla.cli.terminal.escaping import escape
 from ottla.cli.terminal.output import Output
 from ottla.cli.terminal.rendering import Answer, Row, render
+from ottla.operations.escaping import escape
 
 BOOTSTRAP_DEFAULT: Final = ""
 """Not given: use the client settings, see `ottla.cli.connecting.connection_settings`."""

@@ -20,6 +20,12 @@ from ottla.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
 )
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from ottla.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -163,6 +169,32 @@ async def alter_log_dirs(
         for topic in response.results
         for row in topic.partitions
     }
+
+
+async def delete_records(cluster: Cluster, ends: Mapping[TopicPartition, int]) -> Refusals:
+    """Delete the records before an offset of each partition; return the error of each, or None."""
+    by_leader: dict[NodeId, list[TopicPartition]] = {}
+    for place in ends:
+        leader = await cluster.leader_of(place)
+        by_leader.setdefault(leader.node_id, []).append(place)
+    refusals: Refusals = {}
+    for leader_id, places in by_leader.items():
+        topics = [
+            DeleteRecordsTopic(
+                topic, [DeleteRecordsPartition(each.partition, ends[each]) for each in partitions]
+            )
+            for topic, partitions in _by_topic(places)
+        ]
+        request = DeleteRecordsRequest(topics, TIMEOUT_MS)
+        response = await cluster.send_to(leader_id, request, DeleteRecordsResponse)
+        refusals |= {
+            (name := TopicPartition(topic.name, row.partition_index)): refusal_of(
+                row.error_code, name
+            )
+            for topic in response.topics
+            for row in topic.partitions
+        }
+    return refusals
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:

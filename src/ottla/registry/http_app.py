@@ -32,12 +32,11 @@ from ottla.registry.rules.errors import Rejection
 from ottla.registry.rules.paths import PATH_LENGTH_MAX, Target, parse_target
 from ottla.registry.rules.subjects import BadContext
 from ottla.registry.service import SchemaRegistry
+from ottla.runtime.asgi_service import CERTIFICATE
 
 log = logging.getLogger(__name__)
 
 FORWARD_HEADER: Final = "x-forward"
-CERTIFICATE: Final = "ottla.certificate"
-"""The key of the scope with the certificate of a TLS client, in DER; None without one."""
 LOADING_S: Final = 5.0
 """How long a request waits for the registry to read its topic after a start."""
 BODY_S: Final = 30.0

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.commands.acl_explaining import BrokerRules, explain_decision, rules_of
 from ottla.cli.commands.acl_options import (
     BadAclOptions,
     Entries,
@@ -22,6 +21,7 @@ from ottla.client.admin import Resource, describe_configs
 from ottla.client.admin_security import create_acls, delete_acls, list_acls
 from ottla.client.cluster import Cluster, Refused
 from ottla.config.unenforced import ALLOW_EVERYONE, SUPER_USERS
+from ottla.operations.acl_explaining import BrokerRules, explain_decision, rules_of
 from ottla.security.acl import (
     Acl,
     AclOperation,

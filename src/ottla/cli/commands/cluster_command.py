@@ -6,8 +6,6 @@ from typing import Annotated
 import typer
 
 from ottla.cli.commands import cluster_features, cluster_quorum
-from ottla.cli.commands.health import find_problems, led_partitions, lost_quorum
-from ottla.cli.commands.internal_topics import is_internal
 from ottla.cli.commands.reassign_plan import BadPlan, plan_drain
 from ottla.cli.commands.reassign_throttle import Move
 from ottla.cli.commands.topic_placement import (
@@ -19,15 +17,17 @@ from ottla.cli.commands.topic_placement import (
     replicas_of,
     serving_brokers,
 )
-from ottla.cli.connecting.cluster_state import ClusterState, observe
-from ottla.cli.connecting.session import with_cluster
+from ottla.cli.connecting.session import permission_hint, with_cluster
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
-from ottla.cli.terminal.counting import plural
 from ottla.cli.terminal.failures import fail
 from ottla.cli.terminal.rendering import Row
 from ottla.client.admin import list_topics
 from ottla.client.admin_replicas import unregister_broker
 from ottla.client.cluster import Cluster
+from ottla.operations.cluster_state import ClusterState, observe
+from ottla.operations.counting import plural
+from ottla.operations.health import find_problems, led_partitions, lost_quorum
+from ottla.operations.internal_topics import is_internal
 from ottla.protocol.messages.describe_quorum import ResponsePartitionData
 from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.types import Millis
@@ -59,7 +59,7 @@ def info(
 
 
 async def _observe(cluster: Cluster) -> tuple[ClusterState, Millis]:
-    return await observe(cluster), cluster.ports.clock.now()
+    return await observe(cluster, permission_hint), cluster.ports.clock.now()
 
 
 def _info(state: ClusterState) -> Row:

@@ -7,9 +7,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from ottla.cli.commands.health import VOTER_SILENT_MS, lost_quorum
-from ottla.cli.connecting.cluster_state import ClusterState, observe
-from ottla.cli.connecting.session import with_cluster
+from ottla.cli.connecting.session import permission_hint, with_cluster
 from ottla.cli.connecting.settings_file import load_settings
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.terminal.failures import fail, reason_of
@@ -20,6 +18,8 @@ from ottla.client.cluster import Cluster
 from ottla.config.addresses import BadAddress, parse_host_port
 from ottla.config.loading import Loaded
 from ottla.node.directories.node_directories import metadata_directory
+from ottla.operations.cluster_state import ClusterState, observe
+from ottla.operations.health import VOTER_SILENT_MS, lost_quorum
 from ottla.protocol.messages.describe_quorum import ReplicaState
 from ottla.protocol.types import Millis, Uuid
 from ottla.protocol.uuids import parse_uuid, uuid_text
@@ -170,7 +170,7 @@ def describe(
     """Show the leader, the voters and observers, and how far each has fetched."""
 
     async def work(cluster: Cluster) -> tuple[ClusterState, Millis]:
-        return await observe(cluster), cluster.ports.clock.now()
+        return await observe(cluster, permission_hint), cluster.ports.clock.now()
 
     state, now = with_cluster(bootstrap, work)
     lost = lost_quorum(state)

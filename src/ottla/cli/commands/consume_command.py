@@ -10,7 +10,6 @@ from typing import Annotated, Final
 
 import typer
 
-from ottla.cli.commands.internal_topics import is_internal
 from ottla.cli.commands.light_arrow import import_light_arrow
 from ottla.cli.commands.message_format import (
     BadFormat,
@@ -48,6 +47,7 @@ from ottla.client.fetched import Fetched
 from ottla.client.group_consumer import GroupConsumer, Subscription
 from ottla.client.offset_spec import BadOffset, OffsetSpec, parse_offset
 from ottla.client.offsets import resolve
+from ottla.operations.internal_topics import is_internal
 from ottla.protocol.records.reader import Record
 from ottla.protocol.types import Offset, TopicPartition
 from ottla.runtime import system_calls

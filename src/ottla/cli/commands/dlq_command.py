@@ -1,30 +1,13 @@
 """``ottla dlq``: dead letters: why records failed, and sending them back."""
 
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from ottla.cli.commands.dead_letter_headers import (
-    CONVENTIONS,
-    Convention,
-    DeadLetter,
-    conventions_named,
-    read_letter,
-)
-from ottla.cli.commands.handled_letters import HandledLetters, TooScattered
 from ottla.cli.commands.message_format import envelope
-from ottla.cli.commands.redrive import (
-    Redrive,
-    RedriveCounts,
-    bounds,
-    handled_letters,
-    read_letters,
-    run_redrive,
-)
 from ottla.cli.connecting.session import with_cluster
 from ottla.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -34,12 +17,31 @@ from ottla.cli.options import (
     answer_each,
     say,
 )
-from ottla.cli.terminal.counting import plural
 from ottla.cli.terminal.progress import LiveLine
 from ottla.cli.terminal.rendering import Plain, Row
-from ottla.client.admin import list_topics, topics_with
 from ottla.client.cluster import Cluster
-from ottla.protocol.types import Offset
+from ottla.operations.counting import plural
+from ottla.operations.dead_letter_headers import (
+    CONVENTIONS,
+    Convention,
+    DeadLetter,
+    conventions_named,
+    read_letter,
+)
+from ottla.operations.dead_letter_topics import (
+    LetterSummary,
+    dead_letter_topics,
+    summarize_letters,
+)
+from ottla.operations.handled_letters import TooScattered
+from ottla.operations.redrive import (
+    Redrive,
+    RedriveCounts,
+    bounds,
+    handled_letters,
+    read_letters,
+    run_redrive,
+)
 from ottla.runtime.clock import SystemClock
 
 app = typer.Typer(
@@ -47,11 +49,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-
-ENABLE: Final = "errors.deadletterqueue.group.enable"
-NAME_PREFIX: Final = "dlq."
-LETTERS_READ_MAX: Final = 10_000
-"""Letters of a partition that ``list`` reads for its histogram, the newest."""
 
 Topic = Annotated[str, typer.Argument(help="Dead-letter topic.")]
 ConventionOption = Annotated[
@@ -87,43 +84,22 @@ def show_list(
     """List dead-letter topics: letters that wait, the newest, and their reasons."""
 
     async def work(cluster: Cluster) -> list[Row]:
-        return [await _summary(cluster, name) for name in await _dead_letter_topics(cluster)]
+        return [
+            _summary_row(await summarize_letters(cluster, name))
+            for name in await dead_letter_topics(cluster)
+        ]
 
     answer(context, output, with_cluster(bootstrap, work), empty="no dead-letter topics")
 
 
-async def _dead_letter_topics(cluster: Cluster) -> list[str]:
-    """Return the topics that groups may write dead letters to, and those named as if they were."""
-    enabled = [
-        topic.name
-        for key in (ENABLE, f"ottla.{ENABLE}")
-        for topic in await topics_with(cluster, key, "true")
-    ]
-    named = [topic.name for topic in await list_topics(cluster)]
-    found = {name for name in enabled if name}
-    return sorted(found | {name for name in named if name and name.startswith(NAME_PREFIX)})
-
-
-async def _summary(cluster: Cluster, topic: str) -> Row:
-    limits = await bounds(cluster, topic)
-    handled = await handled_letters(cluster, topic, limits)
-    waiting = sum(handled[at].count_between(*limits[at]) for at in limits)
-    recent = {at: (max(start, end - LETTERS_READ_MAX), end) for at, (start, end) in limits.items()}
-    for at, (start, _) in recent.items():
-        if start > handled[at].position:
-            handled[at] = HandledLetters(Offset(start), handled[at].metadata)
-    reasons: Counter[str] = Counter()
-    newest = -1
-    async for letters in read_letters(cluster, read_letter, recent, handled):
-        for letter in letters:
-            reasons[letter.reason] += 1
-            newest = max(newest, letter.record.timestamp)
-    histogram: dict[str, Plain] = dict(reasons.most_common(10))
+def _summary_row(summary: LetterSummary) -> Row:
+    reasons: dict[str, Plain] = dict(summary.reasons)
+    newest = None if summary.newest is None else _time(summary.newest)
     return {
-        "topic": topic,
-        "waiting": waiting,
-        "newest": _time(newest) if newest >= 0 else None,
-        "reasons": histogram,
+        "topic": summary.topic,
+        "waiting": summary.waiting,
+        "newest": newest,
+        "reasons": reasons,
     }
 
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.cli.commands.health import Problem, lost_quorum
-from ottla.cli.connecting.cluster_state import ClusterState
-from ottla.cli.terminal.sizes import human
+from ottla.operations.cluster_state import ClusterState
+from ottla.operations.health import Problem, fix_of, lost_quorum
+from ottla.operations.sizes import human
 
 OPEN_FILES_MIN: Final = 4096
 """Each segment and each connection needs one; Debian's default of 1024 is used up quickly."""
@@ -97,7 +97,7 @@ def _check_address(place: Place, *, is_expected: bool, is_formatted: bool) -> Ch
 def check_cluster(state: ClusterState, problems: Sequence[Problem]) -> list[Checked]:
     """Check brokers, partitions and voters, by the problems that `ottla cluster health` lists."""
     shown = [
-        Checked("cluster", State.PROBLEM, f"{each.subject} {each.problem}", _fix_of(each))
+        Checked("cluster", State.PROBLEM, f"{each.subject} {each.problem}", fix_of(each))
         for each in problems[:SHOWN_MAX]
     ]
     if len(problems) > SHOWN_MAX:
@@ -111,12 +111,6 @@ def check_cluster(state: ClusterState, problems: Sequence[Problem]) -> list[Chec
         f"({partitions})"
     )
     return [Checked("cluster", State.OK, detail)]
-
-
-def _fix_of(problem: Problem) -> str:
-    if problem.subject.startswith(("broker ", "controller ")):
-        return "Start it again, or look at its log."
-    return "Start the brokers that are missing, or look at their logs."
 
 
 def check_quorum(state: ClusterState) -> Checked:

@@ -32,20 +32,20 @@ from ottla.cli.commands.doctor import (
     damaged_replicas,
     waiting_partitions,
 )
-from ottla.cli.commands.health import QUORUM, find_problems
-from ottla.cli.connecting.cluster_state import ANSWER_MS, ClusterState, observe, reach_all
 from ottla.cli.connecting.connection_settings import (
     BOOTSTRAP,
     client_properties,
     options_of,
     resolve_bootstrap,
 )
-from ottla.cli.connecting.session import client_ports, parse_bootstrap
+from ottla.cli.connecting.session import client_ports, parse_bootstrap, permission_hint
 from ottla.cli.connecting.settings_file import load_settings
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer
-from ottla.cli.terminal.pages import get_page, page_address
 from ottla.client.cluster import ClientOptions, ClientPorts, Cluster, NoBroker, Refused
 from ottla.node.directories.node_directories import all_directories
+from ottla.operations.cluster_state import ANSWER_MS, ClusterState, observe, reach_all
+from ottla.operations.health import QUORUM, find_problems
+from ottla.operations.pages import get_page, page_address
 from ottla.protocol.faults import Fault
 from ottla.protocol.types import NodeId
 from ottla.replication.repair.recovery_losses import FILE_NAME as LOSSES_NAME
@@ -153,7 +153,7 @@ async def _observe(ports: ClientPorts, places: _Places) -> _Seen:
     """Check the cluster; nothing if no broker answers."""
     try:
         async with await Cluster.open(ports, places.addresses, places.options) as cluster:
-            state = await observe(cluster)
+            state = await observe(cluster, permission_hint)
             pages = await _metrics_pages(cluster, state)
             problems = find_problems(state, ports.clock.now())
     except Refused as error:

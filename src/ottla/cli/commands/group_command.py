@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.commands.group_describing import described, listed
-from ottla.cli.commands.group_explaining import explained
 from ottla.cli.commands.group_lag import Place, Position, lag_rows, measured
 from ottla.cli.commands.reset_options import (
     AllTopics,
@@ -19,11 +17,8 @@ from ottla.cli.commands.reset_options import (
     ToDatetime,
     ToOffsetOption,
     Topics,
-    target_of,
-    topics_of,
+    resetting_of,
 )
-from ottla.cli.commands.reset_plan import PlannedOffset, reset_summary, written
-from ottla.cli.commands.resetting import Resetting, plan_of
 from ottla.cli.connecting.session import describe_refusals, first_error, with_cluster
 from ottla.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -35,8 +30,6 @@ from ottla.cli.options import (
     say,
 )
 from ottla.cli.terminal.completion import complete_groups
-from ottla.cli.terminal.counting import plural
-from ottla.cli.terminal.escaping import escape
 from ottla.cli.terminal.failures import fail, naming
 from ottla.cli.terminal.output import Output
 from ottla.cli.terminal.progress import phase
@@ -50,6 +43,12 @@ from ottla.client.admin_groups import (
     list_groups,
 )
 from ottla.client.cluster import Cluster, Refused
+from ottla.operations.counting import plural
+from ottla.operations.escaping import escape
+from ottla.operations.group_describing import described, listed
+from ottla.operations.group_explaining import explained
+from ottla.operations.reset_plan import PlannedOffset, reset_summary, written
+from ottla.operations.resetting import plan_of
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import TopicPartition
 
@@ -148,7 +147,7 @@ def explain(
     output: OutputOption = None,
 ) -> None:
     """Explain why a group rebalanced last, and which members it waits for and since when."""
-    found = with_cluster(bootstrap, lambda cluster: explained(cluster, name))
+    found = with_cluster(bootstrap, lambda cluster: explained(cluster, name, say))
     if chosen(context, output) is not Output.TABLE:
         answer(context, output, found)
         return
@@ -220,7 +219,7 @@ def reset_offsets(  # noqa: PLR0913 - one per option
         shift=shift_by,
         file=from_file,
     )
-    resetting = Resetting(name, target_of(target), topics_of(topics), all_topics)
+    resetting = resetting_of(name, target, topics, all_topics)
 
     async def work(cluster: Cluster) -> list[PlannedOffset]:
         await _check_resettable(cluster, name)

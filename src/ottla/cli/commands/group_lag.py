@@ -6,9 +6,9 @@ to reach the end at the current rates; None if it does not come closer.
 
 from collections.abc import Iterable, Mapping
 
-from ottla.cli.commands.group_describing import described
 from ottla.cli.terminal.rendering import Row
 from ottla.client.cluster import Cluster
+from ottla.operations.group_describing import described
 
 Position = tuple[int, int]
 """The committed offset (or a share group's start) and the end of a partition."""

@@ -11,11 +11,11 @@ import typer
 from ottla.cli.commands.log_dump import DAMAGE, NotDumpable, dump_file
 from ottla.cli.commands.log_verify import segment_sizes, verify
 from ottla.cli.options import OutputOption, answer, chosen, say, terminal_width
-from ottla.cli.terminal.counting import plural
 from ottla.cli.terminal.failures import fail, reason_of
 from ottla.cli.terminal.output import Output
 from ottla.cli.terminal.progress import WorkProgress
 from ottla.cli.terminal.rendering import Row, render, render_line
+from ottla.operations.counting import plural
 from ottla.runtime.clock import SystemClock
 from ottla.runtime.disk import RealDisk
 from ottla.storage.log.files import Kind, State, parse_name

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ottla.cli.commands.message_format import headers_text
-from ottla.cli.terminal.escaping import readable
 from ottla.cli.terminal.rendering import Plain, Row
+from ottla.operations.escaping import readable
 from ottla.protocol.faults import Fault
 from ottla.protocol.internal.framing import CoordinatorRecord
 from ottla.protocol.internal.group_records import decode_group_record

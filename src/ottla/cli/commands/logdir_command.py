@@ -17,14 +17,14 @@ from ottla.cli.options import (
     say,
 )
 from ottla.cli.terminal.completion import complete_topics
-from ottla.cli.terminal.counting import counted
 from ottla.cli.terminal.failures import fail
 from ottla.cli.terminal.progress import WorkProgress
 from ottla.cli.terminal.rendering import Row, exact_bytes
-from ottla.cli.terminal.sizes import ByteCount, byte_count
 from ottla.client.admin import describe_topics
 from ottla.client.admin_replicas import alter_log_dirs, describe_log_dirs
 from ottla.client.cluster import Cluster, Refused
+from ottla.operations.counting import counted
+from ottla.operations.sizes import ByteCount, byte_count
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.describe_log_dirs import (

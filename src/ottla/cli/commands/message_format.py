@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from ottla.cli.terminal.escaping import escape, readable
 from ottla.cli.terminal.rendering import Plain
+from ottla.operations.escaping import escape, readable
 from ottla.protocol.records.reader import Header, Record
 from ottla.protocol.types import TopicPartition
 

@@ -12,12 +12,10 @@ from ottla.cli.connecting.connection_settings import BOOTSTRAP, options_of, read
 from ottla.cli.connecting.missing_rights import find_missing_right, own_principal
 from ottla.cli.connecting.session import client_ports, parse_bootstrap
 from ottla.cli.options import OutputOption, answer, chosen, say
-from ottla.cli.terminal.counting import plural
 from ottla.cli.terminal.failures import fail
 from ottla.cli.terminal.output import Output
 from ottla.cli.terminal.progress import LiveLine
 from ottla.cli.terminal.rendering import Row, render_line
-from ottla.cli.terminal.sizes import human
 from ottla.client.admin import DEFAULT
 from ottla.client.cluster import ClientOptions, Cluster, Refused
 from ottla.mirror.appender import ForeignWrite
@@ -33,6 +31,8 @@ from ottla.mirror.service import (
     open_mirror,
 )
 from ottla.mirror.state_log import TakenOver
+from ottla.operations.counting import plural
+from ottla.operations.sizes import human
 from ottla.protocol.faults import Fault
 from ottla.runtime.ports import Address
 from ottla.security.sasl.credentials import LoginFailed

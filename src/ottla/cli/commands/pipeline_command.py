@@ -20,13 +20,13 @@ from ottla.cli.connecting.connection_settings import (
 from ottla.cli.connecting.pairs import parse_pairs
 from ottla.cli.connecting.session import right_in_text
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, chosen, say
-from ottla.cli.terminal.counting import plural
 from ottla.cli.terminal.failures import fail
 from ottla.cli.terminal.output import Output
 from ottla.client.blocking.broker_client import ClientSettings
 from ottla.client.client_security import BadClientSecurity
 from ottla.client.cluster import NoBroker
 from ottla.config.addresses import BadAddress
+from ottla.operations.counting import plural
 from ottla.runtime import system_calls
 from ottla.runtime.clock import SystemClock
 from ottla.security.sasl.credentials import LoginFailed

@@ -15,13 +15,13 @@ import msgspec
 from ottla.cli.connecting.connection_settings import client_properties
 from ottla.cli.connecting.session import right_in_text
 from ottla.cli.options import say
-from ottla.cli.terminal.counting import plural
 from ottla.cli.terminal.failures import fail, reason_of
 from ottla.cli.terminal.rendering import Row
 from ottla.client.blocking.broker_client import ClientSettings, client_for
 from ottla.client.client_security import BadClientSecurity
 from ottla.client.cluster import NoBroker, Refused
 from ottla.config.addresses import BadAddress
+from ottla.operations.counting import plural
 from ottla.runtime.clock import SystemClock
 from ottla.security.sasl.credentials import LoginFailed
 from ottla.spark import history

@@ -37,13 +37,13 @@ from ottla.cli.options import (
     say,
 )
 from ottla.cli.terminal.completion import complete_topics
-from ottla.cli.terminal.counting import plural, were
 from ottla.cli.terminal.failures import fail
 from ottla.cli.terminal.progress import Progress
 from ottla.cli.terminal.rendering import Row
 from ottla.client.accumulator import RecordMetadata
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.producer import ACKS_ALL, Producer, ProducerOptions, Report, open_producer
+from ottla.operations.counting import plural, were
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode, name_of_code
 from ottla.protocol.records.batch import Compression

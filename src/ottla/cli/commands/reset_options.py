@@ -6,7 +6,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ottla.cli.commands.reset_plan import (
+from ottla.cli.terminal.failures import fail
+from ottla.cli.terminal.text_files import UnreadableFile, read_text
+from ottla.operations.reset_plan import (
     BadReset,
     FromFile,
     ShiftBy,
@@ -21,8 +23,7 @@ from ottla.cli.commands.reset_plan import (
     parse_time,
     parse_topics,
 )
-from ottla.cli.terminal.failures import fail
-from ottla.cli.terminal.text_files import UnreadableFile, read_text
+from ottla.operations.resetting import Resetting
 from ottla.runtime.clock import SystemClock
 
 Topics = Annotated[
@@ -82,6 +83,18 @@ def target_of(target: TargetOptions) -> Target:
             " --by-duration, --shift-by, --from-file"
         )
     return found[0]
+
+
+def resetting_of(
+    name: str, target: TargetOptions, topics: list[str] | None, is_all: bool
+) -> Resetting:
+    """Return the requested reset of a group; a wrong one is a usage error."""
+    resetting = Resetting(name, target_of(target), topics_of(topics), is_all)
+    try:
+        resetting.check()
+    except BadReset as error:
+        raise typer.BadParameter(str(error)) from error
+    return resetting
 
 
 def topics_of(items: list[str] | None) -> dict[str, tuple[int, ...] | None]:

@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from ottla.cli.commands.group_command import Name, Names, planned_row
-from ottla.cli.commands.group_describing import described, listed
 from ottla.cli.commands.reset_options import (
     AllTopics,
     ByDuration,
@@ -13,11 +12,8 @@ from ottla.cli.commands.reset_options import (
     TargetOptions,
     ToDatetime,
     Topics,
-    target_of,
-    topics_of,
+    resetting_of,
 )
-from ottla.cli.commands.reset_plan import PlannedOffset, reset_summary
-from ottla.cli.commands.resetting import Resetting, plan_of
 from ottla.cli.connecting.session import permission_hint, with_cluster
 from ottla.cli.options import (
     BOOTSTRAP_DEFAULT,
@@ -34,6 +30,9 @@ from ottla.cli.terminal.rendering import Row
 from ottla.client.admin_groups import SHARE, delete_groups, find_group, list_groups
 from ottla.client.admin_share import alter_share_offsets, delete_share_offsets, share_offsets
 from ottla.client.cluster import Cluster, Refused
+from ottla.operations.group_describing import described, listed
+from ottla.operations.reset_plan import PlannedOffset, reset_summary
+from ottla.operations.resetting import plan_of
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 
@@ -126,7 +125,7 @@ def reset_offsets(  # noqa: PLR0913 - one per option
         datetime=to_datetime,
         duration=by_duration,
     )
-    resetting = Resetting(name, target_of(target), topics_of(topics), all_topics)
+    resetting = resetting_of(name, target, topics, all_topics)
 
     async def work(cluster: Cluster) -> list[PlannedOffset]:
         await _check_shared(cluster, name, is_empty=True)

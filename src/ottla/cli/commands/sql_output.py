@@ -18,10 +18,10 @@ from typing import BinaryIO, Final, Protocol
 
 import pyarrow as pa
 
-from ottla.cli.terminal.escaping import escape, readable
 from ottla.cli.terminal.output import Output
 from ottla.cli.terminal.rendering import Plain, render_line
 from ottla.cli.terminal.table_layout import fit, is_wide, row_lines
+from ottla.operations.escaping import escape, readable
 
 _MEASURED_ROWS: Final = 1000
 # The writer quotes a value that contains one of these: a lone \\r would begin a row for readers.

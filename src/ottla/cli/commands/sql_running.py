@@ -15,10 +15,10 @@ from ottla.cli.connecting.connection_settings import options_of
 from ottla.cli.connecting.session import advice, mismatch, parse_bootstrap, permission_hint
 from ottla.cli.options import say
 from ottla.cli.terminal.failures import fail, naming, reason_of
-from ottla.cli.terminal.sizes import human
 from ottla.client.blocking.broker_client import BrokerClient, ClientSettings, client_for
 from ottla.client.client_security import BadClientSecurity
 from ottla.client.cluster import NoBroker, Refused
+from ottla.operations.sizes import human
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import name_of_code
 from ottla.protocol.faults import Fault

@@ -16,15 +16,15 @@ from ottla.cli.options import (
     answer,
     say,
 )
-from ottla.cli.terminal.counting import plural
 from ottla.cli.terminal.failures import fail
 from ottla.cli.terminal.progress import WorkProgress
 from ottla.cli.terminal.rendering import Row, exact_bytes
-from ottla.cli.terminal.sizes import ByteCount
 from ottla.client.admin import topics_with
 from ottla.client.cluster import Cluster
 from ottla.config.problems import ConfigError
 from ottla.node.broker.tiering_config import tiering_settings
+from ottla.operations.counting import plural
+from ottla.operations.sizes import ByteCount
 from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.uuids import uuid_text
 from ottla.runtime.disk import RealDisk

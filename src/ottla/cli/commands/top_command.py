@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from ottla.cli.commands.group_lag import measured
-from ottla.cli.commands.internal_topics import is_internal
 from ottla.cli.commands.top_view import ROWS_DEFAULT, Seen, view
 from ottla.cli.connecting.session import with_cluster
 from ottla.cli.options import (
@@ -25,6 +24,7 @@ from ottla.client.admin_groups import list_groups
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.offset_spec import LATEST
 from ottla.client.offsets import list_offsets
+from ottla.operations.internal_topics import is_internal
 from ottla.protocol.types import TopicPartition
 
 GROUPS_MAX = 200

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from ottla.cli.commands.internal_topics import is_internal
 from ottla.cli.commands.topic_placement import elect, reassign
 from ottla.cli.connecting.pairs import parse_pairs
 from ottla.cli.connecting.session import describe_refusals, first_error, with_cluster
@@ -37,6 +36,7 @@ from ottla.client.admin import (
 from ottla.client.cluster import Cluster, Refused
 from ottla.client.offset_spec import EARLIEST, LATEST, AtTime, BadOffset, parse_offset
 from ottla.client.offsets import list_offsets, resolve
+from ottla.operations.internal_topics import is_internal
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata import MetadataResponseTopic
 from ottla.protocol.types import TopicPartition, Uuid

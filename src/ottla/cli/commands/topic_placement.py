@@ -11,7 +11,6 @@ from ottla.cli.commands.reassign_throttle import Changed, Move, limits, no_limit
 from ottla.cli.connecting.session import permission_hint, with_cluster
 from ottla.cli.options import BOOTSTRAP_DEFAULT, BootstrapOption, OutputOption, answer, say
 from ottla.cli.terminal.completion import complete_topics
-from ottla.cli.terminal.counting import counted
 from ottla.cli.terminal.failures import fail
 from ottla.cli.terminal.progress import WorkProgress
 from ottla.cli.terminal.rendering import Row
@@ -23,6 +22,7 @@ from ottla.client.admin_replicas import (
     list_reassignments,
 )
 from ottla.client.cluster import Cluster, Refused
+from ottla.operations.counting import counted
 from ottla.protocol.api_keys import ApiKey
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata import MetadataResponseTopic

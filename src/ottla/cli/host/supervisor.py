@@ -30,9 +30,9 @@ from ottla.cli.host.supervision import (
     Supervision,
     Terminate,
 )
-from ottla.cli.terminal.counting import plural
 from ottla.cli.terminal.failures import INTERRUPTED, fail
 from ottla.cli.terminal.output import Output
+from ottla.operations.counting import plural
 from ottla.runtime import system_calls
 from ottla.runtime.service_manager import READY, STOPPING, ServiceManager
 

@@ -5,14 +5,14 @@ from typing import Final
 
 from ottla.cli.migration.cluster_facts import ClusterFacts, PartitionFacts
 from ottla.cli.migration.findings import Area, Finding, State
-from ottla.cli.terminal.counting import plural
-from ottla.cli.terminal.sizes import human
 from ottla.config.key_definition import Scope
 from ottla.config.key_table import KEYS
 from ottla.config.layers import parse_checked
 from ottla.config.unsupported import UNSUPPORTED_KEYS, unsupported_value
 from ottla.config.values import BadValue
 from ottla.metadata.metadata_versions import METADATA_VERSION, MetadataVersion
+from ottla.operations.counting import plural
+from ottla.operations.sizes import human
 
 FREE_FRACTION_MIN: Final = 0.05
 VOTERS_MIN: Final = 3

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from ottla.cli.migration.findings import Area, Finding, State
-from ottla.cli.terminal.counting import plural
-from ottla.cli.terminal.sizes import human
+from ottla.operations.counting import plural
+from ottla.operations.sizes import human
 
 FREE_FRACTION_MIN: Final = 0.05
 """Below this a recovery or a roll of segments may fill the disk."""

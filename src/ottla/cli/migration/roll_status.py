@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from ottla.cli.migration.cluster_facts import ClusterFacts, PartitionFacts
-from ottla.cli.terminal.counting import counted, plural
+from ottla.operations.counting import counted, plural
 
 METADATA_LAG_MAX: Final = 1000
 """A voter that lacks more records of the metadata log is not counted on for a majority."""

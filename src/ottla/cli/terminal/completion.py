@@ -9,11 +9,11 @@ from typing import Final
 
 import typer
 
-from ottla.cli.commands.internal_topics import is_internal
 from ottla.cli.connecting.session import client_options, client_ports
 from ottla.client.admin import list_topics
 from ottla.client.admin_groups import list_groups
 from ottla.client.cluster import Cluster, Refused
+from ottla.operations.internal_topics import is_internal
 from ottla.protocol.faults import Fault
 from ottla.security.sasl.credentials import LoginFailed
 

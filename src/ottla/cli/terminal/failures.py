@@ -64,7 +64,7 @@ def naming(path: object) -> Iterator[None]:
 def error_text(message: str, output: Output, exit_code: int, kafka_error: str | None = None) -> str:
     """Return an error as text, or as a document for programs."""
     if output is Output.TABLE:
-        from ottla.cli.terminal.escaping import escape
+        from ottla.operations.escaping import escape
 
         return f"{escape(message, keep=_LAYOUT)}\n"
     from ottla.cli.terminal.rendering import render

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ottla.cli.terminal.counting import plural
-from ottla.cli.terminal.escaping import escape
-from ottla.cli.terminal.sizes import human
+from ottla.operations.counting import plural
+from ottla.operations.escaping import escape
+from ottla.operations.sizes import human
 from ottla.runtime.ports import Clock
 
 _EVERY_MS: Final = 200

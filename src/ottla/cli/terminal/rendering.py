@@ -6,16 +6,15 @@ determines the columns of a table. A `ByteCount` is in a suitable unit in a tabl
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
-from ottla.cli.terminal.escaping import escape, escape_json
 from ottla.cli.terminal.output import Output
-from ottla.cli.terminal.sizes import ByteCount, human
 from ottla.cli.terminal.table_layout import fit, is_wide, pair_lines, row_lines
-
-Plain: TypeAlias = "str | int | float | bool | Sequence[Plain] | Mapping[str, Plain] | None"
-Row: TypeAlias = Mapping[str, Plain]
-Answer: TypeAlias = Sequence[Row] | Row
+from ottla.operations.escaping import escape, escape_json
+from ottla.operations.rows import Answer as Answer
+from ottla.operations.rows import Plain as Plain
+from ottla.operations.rows import Row as Row
+from ottla.operations.sizes import ByteCount, human
 
 _INDENT: Final = "  "
 

@@ -11,11 +11,11 @@ from typing import Final
 from ottla.cli.connecting.session import client_ports
 from ottla.cli.host.supervision import BackOff
 from ottla.cli.options import say
-from ottla.cli.terminal.counting import plural
 from ottla.cli.up.options import ANY_HOSTS
 from ottla.cli.up.plan import HOST, PlannedNode
 from ottla.client.cluster import ClientOptions, Cluster, NoBroker
 from ottla.client.connection import Options
+from ottla.operations.counting import plural
 from ottla.protocol.faults import Fault
 from ottla.runtime import system_calls
 from ottla.runtime.clock import SystemClock

@@ -20,13 +20,13 @@ from ottla.registry.client_hosts import NodeAddresses
 from ottla.registry.forwarding import ForwardingSettings, LeaderForwarding
 from ottla.registry.http_app import Authentication, RegistryApp
 from ottla.registry.http_call import Identity
-from ottla.registry.http_service import RegistryHttp
 from ottla.registry.rules.records import TOPIC
 from ottla.registry.rules.settings import Defaults
 from ottla.registry.service import RegistrySettings, SchemaRegistry
 from ottla.registry.store import SchemaStore, StorePorts
 from ottla.registry.work import SchemaWorker
 from ottla.replication.partition import Partition
+from ottla.runtime.asgi_service import AsgiService
 from ottla.runtime.ports import Address
 from ottla.runtime.supervisor import Service
 from ottla.runtime.worker import ThreadWorker
@@ -51,7 +51,7 @@ class NodeRegistry(msgspec.Struct, frozen=True):
     registry: SchemaRegistry
     store: SchemaStore
     app: RegistryApp
-    http: RegistryHttp
+    http: AsgiService
     is_tls: bool
     name: str = "schema-registry"
 
@@ -128,7 +128,7 @@ def build_registry(inputs: RegistryInputs) -> NodeRegistry:
     registry = SchemaRegistry(store, worker, leader, _access(context), settings)
     app = RegistryApp(registry, _authentication(inputs), NodeAddresses(watch.current, ports.clock))
     bound = context.bound.sockets[REGISTRY_LISTENER]
-    http = RegistryHttp(app, bound, security.tls)
+    http = AsgiService("schema-registry-http", app, bound, security.tls)
     return NodeRegistry(registry, store, app, http, listener.protocol.uses_tls)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from ottla.cli.terminal.rendering import Plain, Row
 from ottla.client.admin_groups import (
     SHARE,
     STREAMS,
@@ -16,6 +15,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.group_members import GroupMember
 from ottla.client.offset_spec import LATEST
 from ottla.client.offsets import list_offsets
+from ottla.operations.rows import Plain, Row
 from ottla.protocol.types import TopicPartition
 
 

@@ -13,8 +13,6 @@ from typing import Final
 
 import msgspec
 
-from ottla.cli.commands.dead_letter_headers import DeadLetter, redriven
-from ottla.cli.commands.handled_letters import HandledLetters
 from ottla.client.cluster import Cluster, NoBroker, Refused
 from ottla.client.connection import ConnectionLost
 from ottla.client.consumer import open_reader
@@ -23,6 +21,8 @@ from ottla.client.offset_spec import EARLIEST, LATEST
 from ottla.client.offsets import list_offsets
 from ottla.client.partitioner import partition_of_key
 from ottla.client.transaction import TransactionalWriter
+from ottla.operations.dead_letter_headers import DeadLetter, redriven
+from ottla.operations.handled_letters import HandledLetters
 from ottla.protocol.errors import ErrorCode, is_retriable
 from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages.offset_fetch import (

@@ -1,4 +1,4 @@
-"""Serves the application by uvicorn, on the node's own event loop."""
+"""Serves an ASGI application by uvicorn, on the event loop that runs already."""
 
 import asyncio
 import logging
@@ -12,11 +12,12 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ottla.registry.http_app import CERTIFICATE
 from ottla.runtime.ports import Address
 
 log = logging.getLogger(__name__)
 
+CERTIFICATE: Final = "ottla.certificate"
+"""The key of the scope with the certificate of a TLS client, in DER; None without one."""
 CONNECTIONS_MAX: Final = 1_000
 KEEP_ALIVE_S: Final = 75
 HEAD_S: Final = 30
@@ -101,7 +102,7 @@ class _WithCertificate:
 
 
 class _Server(uvicorn.Server):
-    """A server whose process belongs to the node: signals are the node's."""
+    """A server that leaves the signals of its process alone."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -117,12 +118,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-class RegistryHttp:
-    """`Service`: serves HTTP on a copy of a bound socket."""
+class AsgiService:
+    """`Service`: serves HTTP on a copy of a bound socket. ``name`` is that of the service."""
 
-    name = "schema-registry-http"
-
-    def __init__(self, app: ASGIApp, bound: socket.socket, tls: Tls | None = None) -> None:
+    def __init__(
+        self, name: str, app: ASGIApp, bound: socket.socket, tls: Tls | None = None
+    ) -> None:
+        self.name = name
         self._app = app
         self._bound = bound
         self._tls = tls
@@ -156,7 +158,7 @@ class RegistryHttp:
             try:
                 await server.accepts.wait()
                 scheme = "http" if self._tls is None else "https"
-                log.info("schema registry served url=%s://%s", scheme, self.address)
+                log.info("%s served url=%s://%s", self.name, scheme, self.address)
                 ready()
                 await asyncio.shield(serving)
             except asyncio.CancelledError:

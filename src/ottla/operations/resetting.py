@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 
 import msgspec
-import typer
 
-from ottla.cli.commands.reset_plan import (
+from ottla.client.cluster import Cluster, Refused
+from ottla.client.offset_spec import EARLIEST, LATEST
+from ottla.client.offsets import list_offsets
+from ottla.operations.reset_plan import (
+    BadReset,
     Bounds,
     FromFile,
     PlannedOffset,
@@ -13,11 +16,6 @@ from ottla.cli.commands.reset_plan import (
     ToTime,
     plan_reset,
 )
-from ottla.cli.terminal.counting import plural
-from ottla.cli.terminal.progress import phase
-from ottla.client.cluster import Cluster, Refused
-from ottla.client.offset_spec import EARLIEST, LATEST
-from ottla.client.offsets import list_offsets
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.types import Offset, TopicPartition
 
@@ -31,20 +29,19 @@ class Resetting(msgspec.Struct, frozen=True):
     is_all: bool
 
     def check(self) -> None:
-        """Raise a usage error if no partitions are selected."""
+        """Raise `BadReset` unless partitions are selected in one way."""
         has_own = isinstance(self.target, FromFile)
         if bool(self.topics) + self.is_all + has_own != 1:
-            raise typer.BadParameter("give exactly one of --topic, --all-topics and --from-file")
+            raise BadReset("give exactly one of --topic, --all-topics and --from-file")
 
 
 async def plan_of(
     cluster: Cluster, resetting: Resetting, current: Mapping[TopicPartition, int]
 ) -> list[PlannedOffset]:
-    """Return the planned offset of each partition. Raises `Refused`."""
+    """Return the planned offset of each partition. Raises `Refused`, `BadReset`."""
     resetting.check()
     places = await _places(cluster, resetting, current)
-    with phase(cluster.ports.clock, f"reading the offsets of {plural(len(places), 'partition')}"):
-        bounds = await _bounds(cluster, resetting.target, places)
+    bounds = await _bounds(cluster, resetting.target, places)
     return plan_reset(resetting.target, bounds, current)
 
 

@@ -6,13 +6,12 @@ part of the result.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from ottla.cli.connecting.session import permission_hint
 from ottla.client.admin import describe_cluster, list_topics
 from ottla.client.admin_quorum import DescribedQuorum, describe_quorum
 from ottla.client.bootstrap import reason_of
@@ -48,7 +47,16 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """The voters that answer. One that is no broker counts while the quorum has a leader."""
 
 
-async def observe(cluster: Cluster) -> ClusterState:
+Hint = Callable[[Refused, ApiKey], str]
+"""Returns the end of the message of a refusal: what the user may do about it."""
+
+
+def no_hint(refused: Refused, api: ApiKey) -> str:
+    """Add nothing to the message of a refusal."""
+    return ""
+
+
+async def observe(cluster: Cluster, hint: Hint = no_hint) -> ClusterState:
     """Return the state of a cluster.
 
     Raises:
@@ -59,7 +67,7 @@ async def observe(cluster: Cluster) -> ClusterState:
     brokers = sorted(reply.brokers, key=lambda broker: broker.broker_id)
     async with asyncio.TaskGroup() as tasks:
         # Sent last: the replies to one connection come in order, and this one may take long.
-        asked = tasks.create_task(_quorum(cluster))
+        asked = tasks.create_task(_quorum(cluster, hint))
         reached = tasks.create_task(
             reach_all(
                 cluster.ports,
@@ -118,7 +126,7 @@ async def _reach(ports: ClientPorts, options: ClientOptions, address: Address) -
     return None
 
 
-async def _quorum(cluster: Cluster) -> tuple[DescribedQuorum | None, str]:
+async def _quorum(cluster: Cluster, hint: Hint) -> tuple[DescribedQuorum | None, str]:
     """Return the quorum, or why it is not described."""
     try:
         async with asyncio.timeout(ANSWER_MS / 1000):
@@ -126,7 +134,7 @@ async def _quorum(cluster: Cluster) -> tuple[DescribedQuorum | None, str]:
     except TimeoutError:
         return None, f"no answer within {ANSWER_MS / 1000:g} s"
     except Refused as error:
-        return None, f"{error}{permission_hint(error, ApiKey.DESCRIBE_QUORUM)}"
+        return None, f"{error}{hint(error, ApiKey.DESCRIBE_QUORUM)}"
     except (OSError, Fault) as error:
         return None, str(error)
 

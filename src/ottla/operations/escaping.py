@@ -1,4 +1,4 @@
-"""Escape control characters of records and names before they reach a terminal.
+"""Escape control characters of records and names before they reach a terminal or a page.
 
 A value may contain any bytes: an escape sequence could move the cursor, change the title or make
 the terminal send input to the shell. So control characters are printed in escaped form. Values that

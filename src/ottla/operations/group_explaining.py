@@ -5,30 +5,33 @@ none or does not answer, the explanation is made from the description of the mem
 """
 
 import json
+from collections.abc import Callable
 from urllib.parse import quote
 
-from ottla.cli.options import say
-from ottla.cli.terminal.counting import plural
-from ottla.cli.terminal.pages import LISTENER, get_page, page_address
-from ottla.cli.terminal.rendering import Row
 from ottla.client.admin_groups import GroupDescription, describe_group
 from ottla.client.cluster import Cluster
+from ottla.operations.counting import plural
+from ottla.operations.pages import LISTENER, get_page, page_address
+from ottla.operations.rows import Row
 from ottla.runtime.ports import Address
 
 _FALLBACK = "explaining from the group's description only"
 
 
-async def explained(cluster: Cluster, group_id: str) -> Row:
-    """Return an explanation of a group; ``sentences`` are for people. Raises `Refused`."""
+async def explained(cluster: Cluster, group_id: str, note: Callable[[str], None]) -> Row:
+    """Return an explanation of a group; ``sentences`` are for people. Raises `Refused`.
+
+    ``note`` is called with why the coordinator's history is not used.
+    """
     group = await describe_group(cluster, group_id)
     address = await page_address(cluster, group.coordinator)
     if address is None:
-        say(f"broker {group.coordinator} has no {LISTENER}; {_FALLBACK}")
+        note(f"broker {group.coordinator} has no {LISTENER}; {_FALLBACK}")
         return seen(group)
     try:
         return await _page(address, group_id)
     except (OSError, TimeoutError, ValueError) as error:
-        say(f"{address} does not answer: {error}; {_FALLBACK}")
+        note(f"{address} does not answer: {error}; {_FALLBACK}")
         return seen(group)
 
 

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.cli.connecting.cluster_state import ClusterState
-from ottla.cli.terminal.counting import plural
 from ottla.client.admin_quorum import DescribedQuorum
+from ottla.operations.cluster_state import ClusterState
+from ottla.operations.counting import plural
 from ottla.protocol.errors import ErrorCode, name_of_code
 from ottla.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from ottla.protocol.types import Millis
@@ -47,6 +47,13 @@ class LostQuorum:
 def find_problems(state: ClusterState, now: Millis) -> list[Problem]:
     """Return all problems: brokers first, then the quorum, then partitions."""
     return [*_broker_problems(state), *_quorum_problems(state, now), *_partition_problems(state)]
+
+
+def fix_of(problem: Problem) -> str:
+    """Return what to do about a problem of a broker, a controller or a partition."""
+    if problem.subject.startswith(("broker ", "controller ")):
+        return "Start it again, or look at its log."
+    return "Start the brokers that are missing, or look at their logs."
 
 
 def led_partitions(topics: Iterable[MetadataResponseTopic]) -> Counter[int]:

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from ottla.cli.terminal.counting import plural
 from ottla.config.value_rules import duration_ms
+from ottla.operations.counting import plural
 from ottla.protocol.types import TopicPartition
 
 

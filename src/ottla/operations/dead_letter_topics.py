@@ -1,0 +1,64 @@
+"""The dead-letter topics of a cluster, and what waits in them."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from ottla.client.admin import list_topics, topics_with
+from ottla.client.cluster import Cluster
+from ottla.operations.dead_letter_headers import read_letter
+from ottla.operations.handled_letters import HandledLetters
+from ottla.operations.redrive import bounds, handled_letters, read_letters
+from ottla.protocol.types import Offset
+
+ENABLE: Final = "errors.deadletterqueue.group.enable"
+NAME_PREFIX: Final = "dlq."
+LETTERS_READ_MAX: Final = 10_000
+"""Letters of a partition that a summary reads for its reasons, the newest."""
+REASONS_MAX: Final = 10
+
+
+class LetterSummary(msgspec.Struct, frozen=True):
+    """The letters of a topic that wait. ``newest`` is a timestamp; None without letters.
+
+    ``reasons`` are the most frequent ones, with their counts.
+    """
+
+    topic: str
+    waiting: int
+    newest: int | None
+    reasons: Mapping[str, int]
+
+
+async def dead_letter_topics(cluster: Cluster) -> list[str]:
+    """Return the topics that groups may write dead letters to, and those named as if they were."""
+    enabled = [
+        topic.name
+        for key in (ENABLE, f"ottla.{ENABLE}")
+        for topic in await topics_with(cluster, key, "true")
+    ]
+    named = [topic.name for topic in await list_topics(cluster)]
+    names = {name for name in enabled if name}
+    return sorted(names | {name for name in named if name and name.startswith(NAME_PREFIX)})
+
+
+async def summarize_letters(cluster: Cluster, topic: str) -> LetterSummary:
+    """Count the letters of a topic that wait, and the reasons of the newest. Raises `Refused`."""
+    limits = await bounds(cluster, topic)
+    handled = await handled_letters(cluster, topic, limits)
+    waiting = sum(handled[at].count_between(*limits[at]) for at in limits)
+    recent = {at: (max(start, end - LETTERS_READ_MAX), end) for at, (start, end) in limits.items()}
+    for at, (start, _) in recent.items():
+        if start > handled[at].position:
+            handled[at] = HandledLetters(Offset(start), handled[at].metadata)
+    reasons: Counter[str] = Counter()
+    newest = -1
+    async for letters in read_letters(cluster, read_letter, recent, handled):
+        for letter in letters:
+            reasons[letter.reason] += 1
+            newest = max(newest, letter.record.timestamp)
+    return LetterSummary(
+        topic, waiting, None if newest < 0 else newest, dict(reasons.most_common(REASONS_MAX))
+    )
