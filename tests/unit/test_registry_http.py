@@ -10,11 +10,12 @@ import uvicorn
 from tests.unit.registry_harness import Application, TestNodes
 from uvicorn.server import ServerState
 
-from ottla.registry import http_app, http_service
+from ottla.registry import http_app
 from ottla.registry.access import Decides
 from ottla.registry.http_call import HOST_HEADER, PRINCIPAL_HEADER
 from ottla.registry.rules.settings import Defaults
 from ottla.registry.service import RegistrySettings
+from ottla.runtime import asgi_service
 from ottla.security.acl import AclOperation, ResourceType, Subject
 from simulation.loop import run_simulated
 
@@ -223,9 +224,9 @@ class Transport(asyncio.Transport):
 def connect(state: ServerState, application: Application) -> tuple[Any, Transport]:
     """Return a connection of the HTTP server, and its transport."""
     config = uvicorn.Config(application.app, lifespan="off", log_config=None, proxy_headers=False,
-                            timeout_keep_alive=http_service.KEEP_ALIVE_S)  # fmt: skip
+                            timeout_keep_alive=asgi_service.KEEP_ALIVE_S)  # fmt: skip
     config.load()
-    connection = http_service._Connection(config, state, {})
+    connection = asgi_service._Connection(config, state, {})
     transport = Transport()
     connection.connection_made(transport)
     return connection, transport
@@ -238,10 +239,10 @@ def test_head_that_is_sent_slowly_ends_the_connection() -> None:
         connection, transport = connect(ServerState(), Application())
         for _ in range(2):  # the first request, and one on a connection that is kept
             connection.data_received(request)
-            await asyncio.sleep(http_service.HEAD_S + 1)
+            await asyncio.sleep(asgi_service.HEAD_S + 1)
             assert not transport.is_over
         assert transport.sent.count(b"200 OK") == 2
-        for byte in request[: http_service.HEAD_S + 2]:
+        for byte in request[: asgi_service.HEAD_S + 2]:
             connection.data_received(bytes([byte]))
             await asyncio.sleep(1)
         assert transport.is_over
@@ -252,7 +253,7 @@ def test_head_that_is_sent_slowly_ends_the_connection() -> None:
 def test_connection_that_sends_nothing_is_ended() -> None:
     async def main() -> None:
         _, transport = connect(ServerState(), Application())
-        await asyncio.sleep(http_service.HEAD_S - 1)
+        await asyncio.sleep(asgi_service.HEAD_S - 1)
         assert not transport.is_over
         await asyncio.sleep(2)
         assert transport.is_over
@@ -269,17 +270,17 @@ def test_reply_that_is_not_read_ends_the_connection() -> None:
         await asyncio.sleep(1)
         connection.resume_writing()
         connection.data_received(b"GET /subjects HTTP/1.1\r\nHost: x\r\n\r\n")
-        await asyncio.sleep(http_service.HEAD_S + 1)
+        await asyncio.sleep(asgi_service.HEAD_S + 1)
         assert not transport.is_over
         connection.pause_writing()
-        await asyncio.sleep(http_service.SEND_S + 1)
+        await asyncio.sleep(asgi_service.SEND_S + 1)
         assert transport.is_over
 
     run(main())
 
 
 def test_connections_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_service, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(asgi_service, "CONNECTIONS_MAX", 2)
 
     async def main() -> None:
         state, application = ServerState(), Application()
