@@ -317,3 +317,75 @@ def test_page_of_schemas_is_taken_before_rows_are_made() -> None:
         assert len((await application.ask("GET", "/subjects?limit=-7"))[1]) == 50
 
     run(main())
+
+
+# -- as Confluent's registry answers ------------------------------------------------------
+
+
+def test_deleted_versions_are_listed_with_a_minus_sign() -> None:
+    async def main() -> None:
+        application = Application()
+        for text in ('"int"', '"long"'):
+            await application.ask("POST", "/subjects/s/versions", {"schema": text})
+        await application.ask("DELETE", "/subjects/s/versions/1")
+        listed = await application.ask("GET", "/subjects/s/versions?deletedAsNegative=true")
+        assert listed == (200, [-1, 2])
+
+    run(main())
+
+
+def test_deletion_by_an_alias_deletes_its_subject_and_needs_rights_on_both() -> None:
+    async def main() -> None:
+        application = Application(allowing(("alias", AclOperation.DELETE)))
+        await application.ask("POST", "/subjects/real/versions", {"schema": '"int"'})
+        await application.ask("PUT", "/config/alias", {"alias": "real"})
+        by_id = await application.ask("GET", "/schemas/ids/1?subject=alias")
+        assert by_id[0] == 200
+        assert (await application.ask("DELETE", "/subjects/alias", None, BOB))[0] == 403
+        assert await application.ask("DELETE", "/subjects/alias/versions/1") == (200, 1)
+        assert await application.ask("DELETE", "/subjects/alias?permanent=true") == (200, [1])
+        assert (await application.ask("GET", "/subjects/real/versions"))[0] == 404
+
+    run(main())
+
+
+def test_version_minus_one_registers_unless_the_latest_has_the_content() -> None:
+    async def main() -> None:
+        application = Application()
+        path = "/subjects/s/versions"
+        assert (await application.ask("PUT", "/config", {"compatibility": "NONE"}))[0] == 200
+        for text, version in (('"int"', 1), ('"int"', 1), ('"long"', 2), ('"int"', 3)):
+            body = {"schema": text, "version": -1}
+            assert (await application.ask("POST", path, body))[1]["version"] == version
+
+    run(main())
+
+
+def test_modes_are_answered_as_they_were_sent() -> None:
+    async def main() -> None:
+        application = Application()
+        assert await application.ask("PUT", "/mode/s", {"mode": "readonly"}) == (
+            200,
+            {"mode": "readonly"},
+        )
+        assert await application.ask("GET", "/mode/s") == (200, {"mode": "READONLY"})
+        assert await application.ask("DELETE", "/mode/s?recursive=true") == (
+            200,
+            {"mode": "READONLY"},
+        )
+        assert await application.ask("DELETE", "/mode/s?recursive=true") == (200, {})
+        assert (await application.ask("DELETE", "/mode/s"))[1]["error_code"] == 40401
+        for path, status in (("/mode", 422), ("/mode/s", 422), ("/mode/:.__GLOBAL:", 200)):
+            assert (await application.ask("PUT", path, {"mode": "FORWARD"}))[0] == status
+
+    run(main())
+
+
+def test_subject_with_a_control_character_is_rejected() -> None:
+    async def main() -> None:
+        application = Application()
+        for name in ("a%00b", "a%7Fb", "a%C2%85b", "__GLOBAL", "__EMPTY"):
+            reply = await application.ask("POST", f"/subjects/{name}/versions", {"schema": '"int"'})
+            assert (reply[0], reply[1]["error_code"]) == (422, 42208)
+
+    run(main())

@@ -10,6 +10,14 @@ from typing import Any, Final
 import msgspec
 
 from ottla.registry.http_call import Call, Reply, json_reply, text_reply
+from ottla.registry.http_setting_handlers import (
+    delete_config,
+    delete_mode,
+    get_config,
+    get_mode,
+    put_config,
+    put_mode,
+)
 from ottla.registry.rules import errors, lookups
 from ottla.registry.rules.decision import Decision
 from ottla.registry.rules.deletion import (
@@ -28,26 +36,12 @@ from ottla.registry.rules.registration import (
 )
 from ottla.registry.rules.replies import (
     Json,
-    config_reply,
     own_members,
     registered_reply,
     schema_reply,
 )
 from ottla.registry.rules.schema_work import Results
-from ottla.registry.rules.setting_changes import (
-    decide_config_deletion,
-    decide_config_update,
-    decide_mode_deletion,
-    decide_mode_update,
-)
-from ottla.registry.rules.settings import (
-    IMPORT,
-    config_in_scope,
-    mode_in_scope,
-    own_config,
-    own_mode,
-    replace_alias,
-)
+from ottla.registry.rules.settings import replace_alias
 from ottla.registry.rules.state import RegistryState
 from ottla.registry.rules.subjects import (
     ALL_CONTEXTS,
@@ -66,8 +60,6 @@ READ: Final = AclOperation.READ
 WRITE: Final = AclOperation.WRITE
 DELETE: Final = AclOperation.DELETE
 DESCRIBE: Final = AclOperation.DESCRIBE
-DESCRIBE_CONFIGS: Final = AclOperation.DESCRIBE_CONFIGS
-ALTER_CONFIGS: Final = AclOperation.ALTER_CONFIGS
 EVERYWHERE: Final = context_prefix(GLOBAL_CONTEXT)
 LIMIT_MAX: Final = 20_000
 SCHEMAS_LIMIT_MAX: Final = 1_000
@@ -75,22 +67,13 @@ SCHEMAS_LIMIT_MAX: Final = 1_000
 Handler = Callable[[SchemaRegistry, Call], Awaitable[Reply]]
 
 
-class ModeRequest(msgspec.Struct, frozen=True):
-    """The body of PUT /mode."""
-
-    mode: str | None = None
-
-
 def _page(call: Call) -> Page:
     return Page(call.target.number("offset", 0), call.target.number("limit", -1))
 
 
 def _filter(call: Call) -> Filter:
-    return Filter(call.target.flag("deleted"), call.target.flag("deletedOnly"))
-
-
-def _setting_subject(call: Call) -> str | None:
-    return (call.subject or None) if call.names else None
+    target = call.target
+    return Filter(target.flag("deleted"), target.flag("deletedOnly"))
 
 
 def _readable(registry: SchemaRegistry, call: Call, schema: StoredSchema) -> StoredSchema:
@@ -179,7 +162,9 @@ async def list_versions(registry: SchemaRegistry, call: Call) -> Reply:
     """List the versions of a subject."""
     registry.access.check(call.identity, READ, call.subject)
     registry.access.check(call.identity, READ, replace_alias(registry.state, call.subject))
-    numbers = lookups.list_versions(registry.state, call.subject, _filter(call))
+    has_signs = call.target.flag("deletedAsNegative")
+    wanted = msgspec.structs.replace(_filter(call), deleted_as_negative=has_signs)
+    numbers = lookups.list_versions(registry.state, call.subject, wanted)
     return json_reply(_page(call).of(numbers, LIMIT_MAX))
 
 
@@ -239,7 +224,7 @@ async def referenced_by(registry: SchemaRegistry, call: Call) -> Reply:
     schema = lookups.find_version(registry.state, call.subject, version, deleted=True)
     _readable(registry, call, schema)
     ids = lookups.list_referrers(registry.state, schema, deleted=deleted)
-    return json_reply(_page(call).of(ids, LIMIT_MAX))
+    return json_reply(_page(call).of(ids, SCHEMAS_LIMIT_MAX))
 
 
 async def find_metadata(registry: SchemaRegistry, call: Call) -> Reply:
@@ -327,25 +312,31 @@ async def change_tags(registry: SchemaRegistry, call: Call) -> Reply:
 
 
 async def delete_subject(registry: SchemaRegistry, call: Call) -> Reply:
-    """Delete a subject."""
-    registry.access.check(call.identity, DELETE, call.subject)
+    """Delete a subject; by an alias, the one that it stands for."""
+    subject = _deletable(registry, call)
     is_permanent = call.target.flag("permanent")
     return await registry.change(
         call,
-        lambda state, results: decide_subject_deletion(
-            state, call.subject, is_permanent=is_permanent
-        ),
+        lambda state, results: decide_subject_deletion(state, subject, is_permanent=is_permanent),
     )
+
+
+def _deletable(registry: SchemaRegistry, call: Call) -> str:
+    """Return the subject of a deletion. Raises a Rejection unless the client may delete it."""
+    subject = replace_alias(registry.state, call.subject)
+    for name in (call.subject, subject):
+        registry.access.check(call.identity, DELETE, name)
+    return subject
 
 
 async def delete_version(registry: SchemaRegistry, call: Call) -> Reply:
     """Delete a version."""
-    registry.access.check(call.identity, DELETE, call.subject)
+    subject = _deletable(registry, call)
     version, is_permanent = parse_version(call.names[1]), call.target.flag("permanent")
     return await registry.change(
         call,
         lambda state, results: decide_version_deletion(
-            state, call.subject, version, is_permanent=is_permanent
+            state, subject, version, is_permanent=is_permanent
         ),
     )
 
@@ -376,7 +367,7 @@ def _with_id(registry: SchemaRegistry, call: Call) -> list[StoredSchema]:
     text = call.names[0]
     if not (text.isascii() and text.isdecimal() and len(text) < 11):
         raise errors.Rejection(404, "HTTP 404 Not Found")
-    subject = normalise_subject(call.target.text("subject"))
+    subject = replace_alias(registry.state, normalise_subject(call.target.text("subject")))
     schemas = lookups.find_id(registry.state, int(text), subject)
     access = registry.access
     allowed = [
@@ -506,82 +497,6 @@ async def check_compatibility(registry: SchemaRegistry, call: Call) -> Reply:
         messages = [rejection.message]
     reply: dict[str, Any] = {"is_compatible": not messages}
     return json_reply({**reply, "messages": messages} if is_verbose else reply)
-
-
-# -- settings -----------------------------------------------------------------------------
-
-
-async def get_config(registry: SchemaRegistry, call: Call) -> Reply:
-    """Return settings."""
-    subject = _setting_subject(call)
-    registry.access.check_settings(call.identity, DESCRIBE_CONFIGS, subject)
-    state = registry.state
-    if subject is None or call.target.flag("defaultToGlobal"):
-        return json_reply(config_reply(config_in_scope(state, subject, registry.defaults)))
-    config = own_config(state, subject, registry.defaults)
-    if config is None:
-        raise errors.no_subject_config(subject)
-    return json_reply(config_reply(config))
-
-
-async def put_config(registry: SchemaRegistry, call: Call) -> Reply:
-    """Change settings."""
-    subject = _setting_subject(call)
-    registry.access.check_settings(call.identity, ALTER_CONFIGS, subject)
-    body = call.read(dict[str, Any])
-    return await registry.change(
-        call,
-        lambda state, results: decide_config_update(state, subject, body),
-        is_repeatable=True,
-    )
-
-
-async def delete_config(registry: SchemaRegistry, call: Call) -> Reply:
-    """Remove settings."""
-    subject = _setting_subject(call)
-    registry.access.check_settings(call.identity, ALTER_CONFIGS, subject)
-    return await registry.change(
-        call, lambda state, results: decide_config_deletion(state, subject, registry.defaults)
-    )
-
-
-async def get_mode(registry: SchemaRegistry, call: Call) -> Reply:
-    """Return a mode."""
-    subject = _setting_subject(call)
-    registry.access.check_settings(call.identity, DESCRIBE_CONFIGS, subject)
-    state = registry.state
-    if subject is None or call.target.flag("defaultToGlobal"):
-        return json_reply({"mode": mode_in_scope(state, subject)})
-    mode = own_mode(state, subject)
-    if mode is None:
-        raise errors.no_subject_mode(subject)
-    return json_reply({"mode": mode})
-
-
-async def put_mode(registry: SchemaRegistry, call: Call) -> Reply:
-    """Change a mode."""
-    subject = _setting_subject(call)
-    registry.access.check_settings(call.identity, ALTER_CONFIGS, subject)
-    mode, is_forced = call.read(ModeRequest).mode, call.target.flag("force")
-    if (mode or "").upper() == IMPORT:
-        # Imported ids count for the whole context: the largest one would end all registrations.
-        registry.access.check_settings(call.identity, ALTER_CONFIGS, None)
-    return await registry.change(
-        call,
-        lambda state, results: decide_mode_update(state, subject, mode, is_forced=is_forced),
-        is_repeatable=True,
-    )
-
-
-async def delete_mode(registry: SchemaRegistry, call: Call) -> Reply:
-    """Remove a mode."""
-    subject = _setting_subject(call)
-    registry.access.check_settings(call.identity, ALTER_CONFIGS, subject)
-    is_recursive = call.target.flag("recursive")
-    return await registry.change(
-        call,
-        lambda state, results: decide_mode_deletion(state, subject, is_recursive=is_recursive),
-    )
 
 
 _SETTINGS: Final[dict[str, dict[str, Handler]]] = {

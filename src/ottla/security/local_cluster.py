@@ -92,6 +92,17 @@ class LocalSecurity(msgspec.Struct, frozen=True):
             ),
         }
 
+    def registry_settings(self) -> dict[str, str]:
+        """Return what a schema registry needs so that clients log in to it as to a broker."""
+        of_registry = "listener.name.schema_registry"
+        return {
+            "schema.registry.authentication.required": "true",
+            f"{of_registry}.sasl.enabled.mechanisms": CLIENT_MECHANISM,
+            f"{of_registry}.{CLIENT_MECHANISM.lower()}.sasl.jaas.config": (
+                f"{SCRAM_MODULE} required;"
+            ),
+        }
+
     def client_config(self, bootstrap: str) -> dict[str, str]:
         """Return a client's settings by librdkafka's names."""
         return {

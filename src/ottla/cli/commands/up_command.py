@@ -199,7 +199,8 @@ def _run(root: Path, given: GivenOptions, greet: Greeting) -> int | None:
         str(root),
         lambda port: _is_free(options.host, port),
         (options.host, options.advertised_host),
-        has_registry=_has_registry_extra() and not options.is_secure,
+        has_registry=_has_registry_extra(),
+        is_secure=options.is_secure,
     )
     security = _security(root, options) if options.is_secure else None
     _prepare(planned, security, options)
@@ -313,6 +314,11 @@ def _write_client_file(security: LocalSecurity, bootstrap: str) -> None:
     write_file(Path(security.directory) / "client.properties", text.encode(), PRIVATE)
 
 
+def _server_settings(security: LocalSecurity, node: PlannedNode) -> dict[str, str]:
+    settings = security.server_settings(SECURE_LISTENER, CONTROLLERS)
+    return settings if node.registry_port is None else {**settings, **security.registry_settings()}
+
+
 def _prepare(
     nodes: tuple[PlannedNode, ...], security: LocalSecurity | None, options: UpOptions
 ) -> None:
@@ -323,7 +329,7 @@ def _prepare(
     cluster_id = known or uuid_text(random.uuid())
     for node in nodes:
         disk.make_dirs(node.directory)
-        own = None if security is None else security.server_settings(SECURE_LISTENER, CONTROLLERS)
+        own = None if security is None else _server_settings(security, node)
         text = settings_of(node, nodes, own, options.settings)
         loaded = load(text)
         # It may contain passwords.

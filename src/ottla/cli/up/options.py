@@ -8,13 +8,12 @@ from typing import Final
 
 import msgspec
 
-from ottla.cli.up.plan import HOST, BadPlan
+from ottla.cli.up.plan import HOST, PORT_DEFAULT, BadPlan
 from ottla.client.client_security import is_secret
 from ottla.config.key_definition import Scope
 from ottla.config.key_table import KEYS, base_of_listener_key
 from ottla.config.loading import unknown_key
 
-PORT_DEFAULT: Final = 9092
 ANY_HOSTS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 _PLANNED: Final = frozenset(
     {

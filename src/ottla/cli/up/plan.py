@@ -7,9 +7,10 @@
     DATA/up.json, running.json, ...   about the cluster as a whole, see `ottla.cli.up.files`
 
 Every node is broker and controller. Client ports are P, P+1, ...; controllers use free ports
-above those, and the metrics listeners the next ones; schema registries use free ports from 8081
-on, if the extra ``registry`` is installed. The voters are fixed by configuration, so
-ports may differ from one start to the next.
+above those, and the metrics listeners the next ones. Schema registries, if the extra ``registry``
+is installed, use free ports from 8081 on with the default client port, and otherwise the next ones
+above: clusters that are started at once with ports of their own do not compete for 8081. The voters
+are fixed by configuration, so ports may differ from one start to the next.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import Final
 from ottla.config.addresses import PORT_MAX
 
 HOST: Final = "127.0.0.1"
+PORT_DEFAULT: Final = 9092
 PLAIN_LISTENER: Final = "PLAINTEXT"
 SECURE_LISTENER: Final = "SECURE"
 CONTROLLERS: Final = "CONTROLLER"
@@ -36,7 +38,7 @@ class BadPlan(ValueError):
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
     """One node. ``directory`` is DATA/node-N. ``metrics_port`` None: no metrics listener;
-    ``registry_port`` None: no schema registry.
+    ``registry_port`` None: no schema registry. ``is_secure``: it is served by HTTPS.
     """
 
     node_id: int
@@ -47,6 +49,7 @@ class PlannedNode:
     host: str = HOST
     advertised_host: str = HOST
     registry_port: int | None = None
+    is_secure: bool = False
 
     @property
     def address(self) -> str:
@@ -66,7 +69,8 @@ class PlannedNode:
     @property
     def registry_url(self) -> str | None:
         """Where its schema registry is; None without one."""
-        return None if self.registry_port is None else f"http://{HOST}:{self.registry_port}"
+        scheme = "https" if self.is_secure else "http"
+        return None if self.registry_port is None else f"{scheme}://{HOST}:{self.registry_port}"
 
     @property
     def data(self) -> str:
@@ -96,11 +100,13 @@ def plan_nodes(
     hosts: tuple[str, str] = (HOST, HOST),
     *,
     has_registry: bool = False,
+    is_secure: bool = False,
 ) -> tuple[PlannedNode, ...]:
     """Assign ports to every node. ``is_free`` says whether a port can be bound now.
 
     ``hosts`` are the host that listeners of clients bind to, and the one in the metadata.
-    With ``has_registry``, nodes serve a schema registry on free ports from `REGISTRY_PORT` on.
+    With ``has_registry``, nodes serve a schema registry on free ports from `REGISTRY_PORT` on, or
+    above the other ports if ``port`` is not the default. ``is_secure``: by HTTPS.
 
     Raises:
         BadPlan: a number is out of range, or a client port is in use.
@@ -123,7 +129,8 @@ def plan_nodes(
     taken_ports = {*ports, *free}
     registries: list[int | None] = [None] * count
     if has_registry:
-        candidates = range(REGISTRY_PORT, PORT_MAX + 1)
+        first = REGISTRY_PORT if port == PORT_DEFAULT else port + count
+        candidates = range(first, PORT_MAX + 1)
         usable = (each for each in candidates if each not in taken_ports and is_free(each))
         registries = [*islice(usable, count), *registries]
     return tuple(
@@ -135,6 +142,7 @@ def plan_nodes(
             pages[at],
             *hosts,
             registry_port=registries[at],
+            is_secure=is_secure,
         )
         for at in range(count)
     )

@@ -42,9 +42,13 @@ class Filter(msgspec.Struct, frozen=True):
 
     deleted: bool = False
     deleted_only: bool = False
+    deleted_as_negative: bool = False
+    """Whether all versions are listed, and deleted ones have a minus sign."""
 
     def admits(self, is_deleted: bool) -> bool:
         """Say whether one belongs to the list."""
+        if self.deleted_as_negative:
+            return True
         return is_deleted if self.deleted_only else self.deleted or not is_deleted
 
 
@@ -186,7 +190,12 @@ def list_versions(state: RegistryState, subject: str, wanted: Filter) -> list[in
     if not state.has_subject(name, deleted=wanted.deleted or wanted.deleted_only):
         raise errors.subject_not_found(subject)
     versions = state.versions(name, deleted=True)
-    return [schema.version for schema in versions if wanted.admits(schema.deleted)]
+    has_signs = wanted.deleted_as_negative
+    return [
+        -schema.version if has_signs and schema.deleted else schema.version
+        for schema in versions
+        if wanted.admits(schema.deleted)
+    ]
 
 
 def list_referrers(
@@ -328,7 +337,8 @@ def find_registered(
         config.override_rule_set,
     )
     tags = (body.schema_tags_to_add, body.schema_tags_to_remove, body.propagate_schema_tags)
-    if any(settings) or any(tags) or body.version or (body.id or -1) >= 0:
+    has_id = body.id is not None and body.id >= 0
+    if any(settings) or any(tags) or body.version or has_id:
         return None
     normalise = request.normalize or bool(config.normalize)
     return _look_up_in(state, request, results, normalise=normalise, deleted=False)

@@ -53,7 +53,7 @@ from ottla.registry.rules.settings import (
     is_read_only,
     mode_in_scope,
 )
-from ottla.registry.rules.state import RegistryState, with_guid
+from ottla.registry.rules.state import LATEST, RegistryState, with_guid
 from ottla.registry.rules.subjects import (
     DEFAULT_CONTEXT,
     context_of,
@@ -258,6 +258,10 @@ def _existing(
     results: Results,
 ) -> StoredSchema | None:
     """Return the version that the subject already has of a content."""
+    if body.version == LATEST:
+        latest = state.latest(draft.subject)
+        versions = [] if latest is None else [latest]
+        return _with_content(state, versions, draft, canonical, results)
     if body.version:
         stored = state.version(draft.subject, body.version) if body.version > 0 else None
         is_same = stored is not None and stored.guid == draft.guid(canonical)
@@ -282,6 +286,16 @@ def find_content(
     that it names.
     """
     versions = state.versions(draft.subject, deleted=deleted)[::-1]
+    return _with_content(state, versions, draft, canonical, results)
+
+
+def _with_content(
+    state: RegistryState,
+    versions: list[StoredSchema],
+    draft: Draft,
+    canonical: str,
+    results: Results,
+) -> StoredSchema | None:
     guid = draft.guid(canonical)
     for schema in versions:
         if schema.guid == guid:

@@ -32,6 +32,7 @@ from ottla.registry.rules.settings import (
 )
 from ottla.registry.rules.state import RegistryState
 from ottla.registry.rules.subjects import (
+    GLOBAL_CONTEXT,
     context_of,
     context_prefix,
     is_valid_subject,
@@ -103,14 +104,16 @@ def decide_mode_update(
     upper = None if mode is None else mode.upper()
     if upper is not None and upper not in MODES:
         raise errors.invalid_mode()
-    if upper == FORWARD and subject is not None:
+    is_global = subject is not None and parse_subject(subject) == (GLOBAL_CONTEXT, "")
+    if upper == FORWARD and not is_global:
         raise errors.Rejection(42204, "Forward mode only supported on global level")
     records: list[RegistryRecord] = []
     if upper == IMPORT and mode_in_scope(state, subject) != IMPORT and not is_forced:
         records = _cleared(state, subject)
     records.append(ModeRecord(subject, upper))
     change = f"mode set subject={subject!r} mode={upper}"
-    return Decision({"mode": upper}, records, change)
+    # As in the request, like Confluent's.
+    return Decision({} if mode is None else {"mode": mode}, records, change)
 
 
 def _cleared(state: RegistryState, subject: str | None) -> list[RegistryRecord]:
@@ -132,7 +135,7 @@ def decide_mode_deletion(
     """Decide to remove a mode, with ``is_recursive`` also those of a context's subjects."""
     old = own_mode(state, subject)
     is_context = subject is None or not parse_subject(subject).subject
-    if old is None and not (is_recursive and is_context):
+    if old is None and not is_recursive:
         raise errors.subject_not_found(subject or "")
     records: list[RegistryRecord] = [ModeRecord(subject, None)]
     if is_recursive and is_context:
@@ -142,7 +145,8 @@ def decide_mode_deletion(
             for name in state.modes
             if name is not None and name != subject and context_of(name) == context
         ]
-    return Decision({"mode": old}, records, f"mode removed subject={subject!r}")
+    reply = {} if old is None else {"mode": old}
+    return Decision(reply, records, f"mode removed subject={subject!r}")
 
 
 def _check_subject(subject: str | None) -> None:

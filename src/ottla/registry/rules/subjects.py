@@ -90,7 +90,7 @@ def is_valid_subject(text: str, *, is_setting: bool = False) -> bool:
     parsed = parse_subject(text)
     if parsed.context == "*" or parsed.subject in _RESERVED:
         return False
-    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in text):
         return False
     return is_setting or (parsed.context != GLOBAL_CONTEXT and bool(parsed.subject))
 
