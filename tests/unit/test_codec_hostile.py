@@ -209,6 +209,8 @@ def with_tags(*tags: tuple[int, bytes], count: int | None = None) -> bytes:
 def test_unknown_tags_are_skipped() -> None:
     data = with_tags((0, b""), (3, b"abc"), (2**32 - 1, b"x" * 200))
     assert decode(ApiVersionsRequest, 3, data) == ApiVersionsRequest()
+    most = with_tags(*((number, b"") for number in range(10_000)))  # Kafka's limit since 4.4
+    assert decode(ApiVersionsRequest, 3, most) == ApiVersionsRequest()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from ottla.api.fetch.request import (
 from ottla.api.partitions.current_leaders import CurrentLeader, NodeEndpoint
 from ottla.api.surface.replies import Chunk, finish
 from ottla.protocol.codec import decode_prefix, encode
+from ottla.protocol.codec.primitives import uvarint
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.messages import fetch
@@ -206,8 +207,20 @@ def test_too_large_count_is_rejected(version: int) -> None:
     body = bytearray(encode(fetch.FetchRequest(), version))
     at = {4: 17, 5: 17, 6: 17}.get(version, 25 if version < 15 else 21)
     body[at : at + 4] = b"\xff\xff\xff\x07" if version >= 12 else b"\x7f\xff\xff\xff"
-    with pytest.raises(ProtocolFault, match="array of"):
+    with pytest.raises(ProtocolFault, match="array: length"):
         parse_fetch(version, memoryview(body))
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_array_of_more_than_a_million_topics_is_rejected(version: int) -> None:
+    """Kafka 4.4's limit; the bytes of all of them are there."""
+    body = encode(fetch.FetchRequest(), version)
+    at, count = (17, 1_000_001) if version < 12 else (25, 1_000_001)
+    topic = b"\0\1t\0\0\0\0" if version < 12 else b"\2t\1\0"
+    length = count.to_bytes(4) if version < 12 else uvarint(count + 1)
+    whole = bytes(body[:at]) + length + topic * count + bytes(body[at:])
+    with pytest.raises(ProtocolFault, match="1000001 where 1000000 are allowed"):
+        parse_fetch(version, memoryview(whole))
 
 
 rows = st.builds(

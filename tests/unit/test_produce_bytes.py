@@ -9,6 +9,7 @@ from ottla.api.produce.record_validation import RecordError
 from ottla.api.produce.reply import PartitionResult, pack_produce
 from ottla.api.produce.request import parse_produce
 from ottla.protocol.codec import decode, encode
+from ottla.protocol.codec.primitives import uvarint
 from ottla.protocol.faults import ProtocolFault
 from ottla.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -137,6 +138,18 @@ def test_lengths_that_the_bytes_contradict_are_refused(version: int, rest: bytes
     head = CLASSIC if version < 9 else COMPACT
     with pytest.raises(ProtocolFault):
         parse_produce(memoryview(bytearray(head + rest)), version)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_array_of_more_than_a_million_topics_is_rejected(version: int) -> None:
+    """Kafka 4.4's limit; the bytes of all of them are there."""
+    count = 1_000_001
+    if version < 9:
+        body = CLASSIC + count.to_bytes(4) + b"\0\1a\0\0\0\0" * count
+    else:
+        body = COMPACT + uvarint(count + 1) + b"\2a\1\0" * count + b"\0"
+    with pytest.raises(ProtocolFault, match="1000001 where 1000000 are allowed"):
+        parse_produce(memoryview(bytearray(body)), version)
 
 
 def test_tagged_fields_that_nobody_knows_are_stepped_over() -> None:

@@ -27,10 +27,12 @@ from typing import Final, NamedTuple
 
 from ottla.api.surface.replies import Steps
 from ottla.protocol.codec.primitives import (
+    ARRAY_LENGTH_MAX,
     STRING_LENGTH_MAX,
     read_tag,
     read_tag_count,
     read_uvarint,
+    refuse_count,
     skip_tags,
 )
 from ottla.protocol.faults import ProtocolFault
@@ -369,8 +371,8 @@ class _Reader:
             (count,) = _INT32.unpack_from(self._body, self._position)
             self._position += 4
         remaining = len(self._body) - self._position
-        if count < 0 or count * bytes_min > remaining:
-            raise ProtocolFault(f"Fetch: array of {count} where {remaining} bytes remain")
+        if count < 0 or count * bytes_min > remaining or count > ARRAY_LENGTH_MAX:
+            refuse_count("Fetch: array", count, remaining // bytes_min)
         return count
 
     def _string(self) -> str:

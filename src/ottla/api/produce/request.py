@@ -24,8 +24,10 @@ from typing import Final, NamedTuple, TypeVar
 
 from ottla.api.surface.replies import Steps, collect, finish
 from ottla.protocol.codec.primitives import (
+    ARRAY_LENGTH_MAX,
     STRING_LENGTH_MAX,
     read_uvarint,
+    refuse_count,
     refuse_length,
     skip_tags,
 )
@@ -179,8 +181,8 @@ def _count(body: memoryview, position: int) -> tuple[int, int]:
     """Return the length of an array whose elements take at least one byte each."""
     (count,) = _INT32.unpack_from(body, position)
     position += _INT32.size
-    if not 0 <= count <= len(body) - position:
-        refuse_length("array", count, len(body) - position)
+    if not 0 <= count <= min(len(body) - position, ARRAY_LENGTH_MAX):
+        refuse_count("array", count, len(body) - position)
     return count, position
 
 
@@ -251,8 +253,8 @@ def _topic_id(body: memoryview, position: int) -> tuple[Uuid, int]:
 def _compact_count(body: memoryview, position: int) -> tuple[int, int]:
     count, position = _uvarint(body, position)
     count -= 1
-    if not 0 <= count <= len(body) - position:
-        refuse_length("array", count, len(body) - position)
+    if not 0 <= count <= min(len(body) - position, ARRAY_LENGTH_MAX):
+        refuse_count("array", count, len(body) - position)
     return count, position
 
 

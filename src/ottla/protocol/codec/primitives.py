@@ -24,8 +24,8 @@ STRING_LENGTH_MAX: Final = 0x7FFF
 ARRAY_LENGTH_MAX: Final = 1_000_000
 """Elements of one array: Kafka's own limit since 4.4."""
 
-TAGS_MAX: Final = 1000
-"""Tagged fields of one struct: far above any schema, and a limit for untrusted input."""
+TAGS_MAX: Final = 10_000
+"""Tagged fields of one struct: Kafka's own limit since 4.4, far above any schema."""
 
 _UINT32_MAX: Final = 0xFFFFFFFF
 
