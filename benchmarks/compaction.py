@@ -28,7 +28,7 @@ from unittest.mock import patch
 from benchmarks.report import Row, render
 from ottla.protocol.records.batch import BatchHeader, read_header
 from ottla.protocol.records.reader import Record
-from ottla.protocol.records.walker import walk_spans
+from ottla.protocol.records.walker import RECORD_SIZE_MAX, walk_spans
 from ottla.protocol.records.writer import build_batch, encode_records, seal_batch
 from ottla.protocol.types import LeaderEpoch, Millis, Offset
 from ottla.runtime.clock import SystemClock
@@ -94,7 +94,7 @@ def walk(log: Log) -> None:
     """Read the log and find every record's fields."""
     for segment in log.segments:
         for whole in whole_batches(segment.file, 0, segment.size):
-            unpack(whole)
+            unpack(whole, RECORD_SIZE_MAX)
 
 
 def measure(megabytes: int) -> dict[str, float]:

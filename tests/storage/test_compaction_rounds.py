@@ -4,7 +4,8 @@ import pytest
 from compacted_log import CONFIG, CompactedLog, FixedClock
 from msgspec.structs import replace
 
-from ottla.protocol.faults import CorruptBatch, StorageFailed
+from ottla.protocol.faults import CorruptBatch, InvalidRecord, StorageFailed
+from ottla.protocol.records.batch import Compression
 from ottla.protocol.types import Millis, Offset, TopicPartition
 from ottla.storage.cleaner.compactor import OffsetMapTooSmall
 from ottla.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
@@ -223,3 +224,20 @@ def test_producer_keeps_its_sequence_when_all_it_wrote_is_deleted() -> None:
     delete_old_segments(compacted.log, Millis(5000))
     assert compacted.log.producers.last_sequence(5) == 0
     compacted.put((b"z", b"2"), pid=5)
+
+
+def test_oversized_record_stops_cleaning_until_the_topic_allows_it() -> None:
+    """As in Kafka 4.4: lowering max.decompressed.message.bytes below stored records stops it."""
+    compacted = CompactedLog(replace(CONFIG, max_decompressed_message_bytes=100))
+    for number in range(3):
+        compacted.put((b"a", b"%d" % number * 500), compression=Compression.GZIP)
+    compacted.roll()
+    cleaner = cleaner_of(compacted)
+    choice = cleaner.choose({T0: compacted.log}, NOW)
+    assert choice is not None
+    with pytest.raises(InvalidRecord, match=r"max.decompressed.message.bytes is 100"):
+        list(cleaner.run(choice, NOW))
+    assert cleaner.choose({T0: compacted.log}, NOW) is None
+    compacted.log.configure(replace(compacted.log.config, max_decompressed_message_bytes=600))
+    assert clean_all(cleaner, {T0: compacted.log}) == [T0]
+    assert compacted.pairs() == [(2, b"a", b"2" * 500)]

@@ -82,7 +82,8 @@ def line_of(entry: Entry) -> str:
 # Ottla's own, and those of releases after the one that the golden file is from.
 OWN_KEYS = (
     *("ottla.", "schema.registry.", "log.scrub.", "log.format", "log.level"),
-    *("cordoned.log.dirs", "errors.deadletterqueue."),
+    *("cordoned.log.dirs", "errors.deadletterqueue.", "max.decompressed.message.bytes"),
+    *("remote.copy.lag.", "log.remote.copy.lag."),
 )
 
 
@@ -218,8 +219,17 @@ def test_all_invalid_and_unknown_overrides_are_reported() -> None:
             {"remote.storage.enable": "true", "retention.bytes": "5", "local.retention.bytes": "6"},
             "local.retention.bytes",
         ),
+        (
+            {"remote.storage.enable": "true", "retention.ms": "9", "remote.copy.lag.ms": "10"},
+            "remote.copy.lag.ms",
+        ),
+        (
+            {"remote.storage.enable": "true", "local.retention.bytes": "5",
+             "remote.copy.lag.bytes": "6"},
+            "remote.copy.lag.bytes",
+        ),
     ],
-)
+)  # fmt: skip
 def test_conflicting_topic_keys_are_reported(overrides: dict[str, str], key: str) -> None:
     found = list(topic_problems(topic_config(overrides, Layers())))
     assert [problem.key for problem in found] == [key]
@@ -227,9 +237,14 @@ def test_conflicting_topic_keys_are_reported(overrides: dict[str, str], key: str
 
 def test_consistent_topic_keys_are_accepted() -> None:
     fine = {"remote.storage.enable": "true", "local.retention.ms": "1", "retention.bytes": "-1",
-            "local.retention.bytes": "99"}  # fmt: skip
+            "local.retention.bytes": "99", "remote.copy.lag.bytes": "99",
+            "remote.copy.lag.ms": "-1"}  # fmt: skip
     assert list(topic_problems(topic_config(fine, Layers()))) == []
     assert list(topic_problems(TopicConfig())) == []
+    unlimited = {"remote.storage.enable": "true", "remote.copy.lag.bytes": str(2**62)}
+    assert list(topic_problems(topic_config(unlimited, Layers()))) == [], "retention is unlimited"
+    local = {"retention.ms": "9", "remote.copy.lag.ms": "10"}
+    assert list(topic_problems(topic_config(local, Layers()))) == [], "nothing is copied"
 
 
 @pytest.mark.parametrize(

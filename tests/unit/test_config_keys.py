@@ -29,7 +29,7 @@ FACTS = [line.split("\t") for line in GOLDEN.read_text().splitlines() if not lin
 
 
 OURS = ("ottla.", "schema.registry.", "log.scrub.", "log.format", "log.level")
-# Keys of Kafka 4.3, as its release 4.3.1 defines them.
+# Keys of Kafka 4.3, as its release 4.3.1 defines them, and of 4.4.
 _DEAD = "errors.deadletterqueue."
 NEWER = [
     ["broker", "cordoned.log.dirs", "LIST", "", "MEDIUM", "per-broker", "false"],
@@ -42,6 +42,26 @@ NEWER = [
             ("group", "copy.record.enable", "BOOLEAN", "false"),
             ("group", "topic.name", "STRING", ""),
         )
+    ),
+    *(
+        [scope, name, "INT", "2147483639", "MEDIUM", "cluster-wide", "false"]
+        for scope, name in (
+            ("broker", "max.decompressed.message.bytes"),
+            ("topic", "max.decompressed.message.bytes"),
+        )
+    ),
+    *(
+        [
+            scope,
+            f"{prefix}remote.copy.lag.{unit}",
+            "LONG",
+            default,
+            "MEDIUM",
+            "cluster-wide",
+            "false",
+        ]
+        for scope, prefix in (("broker", "log."), ("topic", ""))
+        for unit, default in (("ms", "0"), ("bytes", "-1"))
     ),
 ]
 

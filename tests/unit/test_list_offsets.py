@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from fetch_harness import CALLER, Broker
+from msgspec.structs import replace
 from partition_fixtures import batch_of, registration
 
 from ottla.api.partitions.list_offsets import ListOffsetsHandlers
@@ -23,6 +24,7 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from ottla.protocol.records.batch import Compression
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import Producer, build_batch
 from ottla.protocol.types import Millis, Offset
@@ -95,6 +97,23 @@ def filled(epoch: int = 3, **how: Any) -> tuple[Broker, Partition]:
 def test_what_a_timestamp_stands_for(timestamp: int, offset: tuple[int, int, int]) -> None:
     broker, _ = filled()
     assert found(listed(broker, timestamp)) == offset
+
+
+@pytest.mark.parametrize("timestamp", [200, MAX])
+def test_lookup_that_reaches_an_oversized_record_is_an_invalid_record(timestamp: int) -> None:
+    """Kafka 4.4 decodes no record above max.decompressed.message.bytes, and reads no further."""
+    broker = Broker()
+    partition = broker.host(epoch=3)
+    records = [
+        Record(Offset(0), Millis(100), b"k", b"v"),
+        Record(Offset(1), Millis(150), b"k", bytes(500)),
+        Record(Offset(2), Millis(200), b"k", b"v"),
+    ]
+    partition.append(build_batch(records, compression=Compression.ZSTD), now=1)
+    assert found(listed(broker, timestamp)) == (200, 2, 3)
+    partition.log.configure(replace(partition.log.config, max_decompressed_message_bytes=100))
+    assert listed(broker, timestamp).error_code == ErrorCode.INVALID_RECORD
+    assert found(listed(broker, 100)) == (100, 0, 3), "the record is not reached"
 
 
 @pytest.mark.parametrize("timestamp", [LATEST, EARLIEST, LOCAL])

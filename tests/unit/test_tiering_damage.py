@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tier_harness import (
     AT,
     Replica,
@@ -17,10 +18,11 @@ from tier_harness import (
     sealed_bytes,
 )
 
-from ottla.protocol.records.batch import batches
+from ottla.protocol.faults import InvalidRecord
+from ottla.protocol.records.batch import Compression, batches
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
-from ottla.protocol.types import Millis, NodeId, Offset
+from ottla.protocol.types import LeaderEpoch, Millis, NodeId, Offset
 from ottla.storage.log.log_maintenance import delete_old_segments
 from ottla.storage.log.read import TimestampedOffset
 from ottla.tiering import remote_segment
@@ -86,6 +88,27 @@ def test_timestamp_lookup_does_not_return_an_offset_with_a_flipped_bit(
         asyncio.run(find())
     tier.objects.stored[key] = good
     assert asyncio.run(find()) == TimestampedOffset(1003, 3, 0)
+
+
+def test_timestamp_lookup_in_remote_storage_rejects_an_oversized_record(tmp_path: Path) -> None:
+    tier = Tier(tmp_path, records=0)
+    for number in range(40):
+        record = Record(Offset(0), Millis(1000 + number), None, bytes(300 + number % 2 * 300))
+        batch = build_batch([record], compression=Compression.GZIP)
+        tier.log.append_as_leader(batch, leader_epoch=LeaderEpoch(0), now=Millis(5))
+    tier.log.roll()
+    tier.log.set_high_watermark(tier.log.log_end_offset)
+    asyncio.run(lead(tier.broker(1, Replica(tier.log)), lambda: is_settled(tier)))
+    delete_old_segments(tier.log, Millis(10_000))
+
+    async def find(timestamp: int) -> TimestampedOffset | None:
+        async with running_reads(tier) as remote:
+            return await remote.find_timestamp(Replica(tier.log), Millis(timestamp))
+
+    tier.log.configure(replace(tier.log.config, max_decompressed_message_bytes=400))
+    assert asyncio.run(find(1002)) == TimestampedOffset(1002, 2, 0)
+    with pytest.raises(InvalidRecord, match=r"max.decompressed.message.bytes is 400"):
+        asyncio.run(find(1003))
 
 
 def test_segment_with_gaps_is_returned_until_it_is_damaged(

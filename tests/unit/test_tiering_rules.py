@@ -13,6 +13,8 @@ from ottla.storage.log.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.tiering.client_address import client_address
 from ottla.tiering.copy_plan import (
     Candidate,
+    CopyLag,
+    CopyState,
     first_remote_offset,
     group_copies,
     highest_remote_offset,
@@ -239,17 +241,58 @@ def test_lineage_of_a_segment(
 # -- copying -----------------------------------------------------------------------
 
 
+class Local:
+    """A local segment of 100 bytes; the newest of its records is ten times as old as its base."""
+
+    def __init__(self, base: int) -> None:
+        self.base_offset = Offset(base)
+        self.size = 100
+        self.largest_timestamp = Millis(10 * base)
+
+
+@pytest.mark.parametrize(
+    ("ms", "size", "now", "bases"),
+    [
+        (0, 10_000, 0, [0, 10, 20, 30]),
+        (10_000, 0, 500, [0, 10, 20, 30]),
+        (300, -1, 400, [0, 10]),
+        (300, -1, 299, []),
+        (-1, 300, 400, [0, 10]),
+        (-1, 401, 400, []),
+        (301, 400, 400, [0]),
+        (300, 400, 400, [0, 10]),
+        (-1, -1, 10**9, []),
+        (10_000, -1, 150, []),
+        (10_000, -1, -1, [0, 10, 20, 30]),
+    ],
+)
+def test_copies_wait_for_the_lag_of_time_or_of_size(
+    ms: int, size: int, now: int, bases: list[int]
+) -> None:
+    """0 of either is at once; -1 of one leaves the other; -1 of both is never (KIP-1241)."""
+    local = [Local(base) for base in range(0, 50, 10)]
+    state = CopyState(Offset(0), Offset(0), Offset(50))
+    found = plan_copy(local, state, CopyLag(ms, size), Millis(now))
+    assert [each.base_offset for each in found] == bases
+
+
+def test_copies_go_on_in_order_if_a_later_segment_is_older() -> None:
+    """A segment that is not due keeps back all after it: remote storage has no gaps."""
+    local = [Local(base) for base in range(0, 50, 10)]
+    local[1].largest_timestamp = Millis(390)
+    state = CopyState(Offset(0), Offset(0), Offset(50))
+    found = plan_copy(local, state, CopyLag(200, -1), Millis(400))
+    assert [each.base_offset for each in found] == [0]
+
+
 def test_copy_plan_takes_sealed_segments_below_the_last_stable_offset() -> None:
     segments = [segment(n, n * 10, n * 10 + 9) for n in range(5)]
-
-    class Local:
-        def __init__(self, base: int) -> None:
-            self.base_offset = Offset(base)
 
     local = [Local(each.start_offset) for each in segments]
 
     def plan(remote_end: int, log_start: int, stable: int) -> list[Candidate]:
-        return plan_copy(local, Offset(remote_end), Offset(log_start), Offset(stable))
+        state = CopyState(Offset(remote_end), Offset(log_start), Offset(stable))
+        return plan_copy(local, state, CopyLag(0, -1), Millis(0))
 
     assert plan(0, 0, 50) == [(0, 10), (10, 20), (20, 30), (30, 40)]  # never the active one
     assert plan(0, 0, 39) == [(0, 10), (10, 20), (20, 30)]  # 30..39 is not stable yet

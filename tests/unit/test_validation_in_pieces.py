@@ -91,6 +91,41 @@ def test_a_malformed_record_ends_the_unpacking(monkeypatch: pytest.MonkeyPatch) 
     assert seen == [compression.PIECE_BYTES]
 
 
+@pytest.mark.parametrize("validate", [validate_batch, validate_in_pieces])
+@pytest.mark.parametrize("codec", list(Compression))
+def test_record_above_max_decompressed_message_bytes_is_rejected_if_compressed(
+    codec: Compression, validate
+) -> None:
+    records = [
+        Record(Offset(i), Millis(NOW), b"key", bytes(size)) for i, size in ((0, 9), (1, 500))
+    ]
+    batch = bytes(build_batch(records, compression=codec))
+    size = 510  # attributes, deltas, 1 + 3 bytes of key, 2 + 500 of value, no headers
+    fits = rules_of(TopicConfig(max_decompressed_message_bytes=size))
+    assert outcome(validate, batch, fits)[0] == "valid"
+    exceeds = rules_of(TopicConfig(max_decompressed_message_bytes=size - 1))
+    expected = "valid" if codec is Compression.NONE else "InvalidRecord"
+    assert outcome(validate, batch, exceeds)[0] == expected
+
+
+def test_an_oversized_record_ends_the_unpacking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its length is read before its bytes: they are not collected."""
+    record = Record(Offset(0), Millis(NOW), b"key", bytes(32 << 20))
+    batch = build_batch([record], compression=Compression.GZIP)
+    seen: list[int] = []
+
+    def counted(*arguments):
+        for piece in unpack_pieces(*arguments):
+            seen.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr("ottla.api.produce.record_validation.unpack_pieces", counted)
+    rules = RULES._replace(record_bytes_max=1 << 20)
+    with pytest.raises(InvalidRecord, match=r"max.decompressed.message.bytes is 1048576"):
+        validate_in_pieces(memoryview(batch), rules, Millis(NOW))
+    assert seen == [compression.PIECE_BYTES]
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_pieces_stop_at_the_bound(codec: Compression) -> None:
     packed = compress(codec, REGION)

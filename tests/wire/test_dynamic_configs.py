@@ -145,6 +145,7 @@ APPLIED: dict[str, Applied] = {
     "max.connections.per.ip.overrides": Applied(
         "10.0.0.1:27", of_limits("per_ip_overrides"), {"10.0.0.1": 27}
     ),
+    "max.decompressed.message.bytes": Applied("270", of_log("max_decompressed_message_bytes"), 270),
     "message.max.bytes": Applied("2800", of_log("max_message_bytes"), 2800),
     "min.insync.replicas": Applied("2", of_topic("min_insync_replicas"), 2),
     "num.replica.fetchers": Applied("2", _fetchers, 2),
@@ -158,6 +159,8 @@ APPLIED: dict[str, Applied] = {
     "replica.alter.log.dirs.io.max.bytes.per.second": Applied("32", of_throttle("moves"), 32),
     "log.local.retention.ms": Applied("33000", of_log("local_retention_ms"), 33_000),
     "log.local.retention.bytes": Applied("34", of_log("local_retention_bytes"), 34),
+    "log.remote.copy.lag.ms": Applied("3500", of_log("remote_copy_lag_ms"), 3500),
+    "log.remote.copy.lag.bytes": Applied("36", of_log("remote_copy_lag_bytes"), 36),
     "remote.log.manager.copy.max.bytes.per.second": Applied(
         "35", of_tier(lambda tier: tier.manager.copy_quota.rate), 35
     ),
@@ -426,6 +429,10 @@ def test_thread_pool_is_compared_with_the_value_in_force(wire: Wire) -> None:
         (("log.local.retention.ms", str(10**15)),),
         (("log.retention.bytes", "100"), ("log.local.retention.bytes", "101")),
         (("log.retention.bytes", "100"), ("log.local.retention.bytes", "-1")),
+        (("log.remote.copy.lag.ms", str(10**15)),),
+        (("log.local.retention.bytes", "100"), ("log.remote.copy.lag.bytes", "101")),
+        (("log.remote.copy.lag.bytes", "-2"),),
+        (("max.decompressed.message.bytes", "0"),),
         (("max.connections.per.ip", "0"),),
         (("max.connections.per.ip.overrides", "x"),),
         (("max.connections.per.ip.overrides", "a:b"),),

@@ -52,6 +52,23 @@ def tiered(node: OneNode) -> None:
     until(lambda: len(log_of(node).segments) == 1 and log_of(node).local_log_start_offset > 0)
 
 
+def test_segments_are_copied_once_their_lag_is_over(tmp_path: Path) -> None:
+    """KIP-1241; the records are of the year 2023, so a lag of years is over for none of them."""
+    with one_node(tier_settings(tmp_path)) as node:
+        lag = {"remote.copy.lag.ms": str(100 * 365 * 86_400_000)}
+        create(node, {**TIERED, **lag, "local.retention.bytes": "-2"})
+        produce(node, 0, 200)
+        sealed = log_of(node).segments[-1].base_offset
+        size = sum(each.size for each in log_of(node).segments[-3:])
+        alter(node, "remote.copy.lag.bytes", str(size))
+        until(lambda: log_of(node).remote_end > 0)
+        until(lambda: log_of(node).remote_end == log_of(node).segments[-3].base_offset)
+        assert log_of(node).remote_end < sealed, "newer segments wait"
+        alter(node, "remote.copy.lag.ms", "1000")
+        until(lambda: log_of(node).remote_end == sealed)
+        assert consume(node) == values(200)
+
+
 def test_consumers_read_from_offset_0_across_the_border(tmp_path: Path) -> None:
     with one_node(tier_settings(tmp_path)) as node:
         create(node, {**TIERED, "local.retention.bytes": "-2"})

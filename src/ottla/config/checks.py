@@ -266,6 +266,22 @@ def topic_problems(config: TopicConfig) -> Iterator[Problem]:
         if local != -2 and whole != -1 and (local == -1 or local > whole):
             rule = f"must be at most {key}={whole} or -2 to follow it"
             yield Problem(f"local.{key}", str(local), rule)
+    for unit, lag, local, whole in (
+        ("ms", config.remote_copy_lag_ms, config.local_retention_ms, config.retention_ms),
+        ("bytes", config.remote_copy_lag_bytes, config.local_retention_bytes,
+         config.retention_bytes),
+    ):  # fmt: skip
+        yield from copy_lag_problems("", unit, lag, whole if local == -2 else local)
+
+
+def copy_lag_problems(prefix: str, unit: str, lag: int, local: int) -> Iterator[Problem]:
+    """Reject a segment that would be copied only after its local retention (KIP-1241).
+
+    ``local`` is the effective local retention; a negative one is unlimited.
+    """
+    if lag > 0 and 0 <= local < lag:
+        rule = f"must be at most {prefix}local.retention.{unit}, which is effectively {local}"
+        yield Problem(f"{prefix}remote.copy.lag.{unit}", str(lag), rule)
 
 
 def group_problems(config: GroupConfig, broker: BrokerConfig) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ottla.config.checks import dynamic_broker_problems
+from ottla.config.checks import copy_lag_problems, dynamic_broker_problems
 from ottla.config.key_definition import Scope, Update
 from ottla.config.key_table import KEYS, LISTENER_PREFIX, base_of_listener_key
 from ottla.config.layers import Layers, broker_config, effective_broker_value, parse_checked
@@ -69,6 +69,7 @@ def dynamic_problems(old: Layers, new: Layers) -> list[Problem]:
         *_pool_problems(old, new),
         *dynamic_broker_problems(config),
         *_local_retention_problems(old, new),
+        *_copy_lag_problems(old, new),
     ]
 
 
@@ -128,6 +129,17 @@ def _local_retention_problems(old: Layers, new: Layers) -> Iterator[Problem]:
         if local != -2 and whole >= 0 and (local == -1 or local > whole):
             rule = f"must be at most {whole_key}={whole}, or -2 to follow it"
             yield Problem(local_key, str(local), rule)
+
+
+def _copy_lag_problems(old: Layers, new: Layers) -> Iterator[Problem]:
+    for unit in ("ms", "bytes"):
+        keys = [
+            f"log.{name}.{unit}" for name in ("remote.copy.lag", "local.retention", "retention")
+        ]
+        values = [_int_of(new, key) for key in keys]
+        if values != [_int_of(old, key) for key in keys]:
+            lag, local, whole = values
+            yield from copy_lag_problems("log.", unit, lag, whole if local == -2 else local)
 
 
 def _int_of(layers: Layers, name: str) -> int:

@@ -289,6 +289,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``log.local.retention.bytes``: How many bytes of a tiered log are kept on local disk; -2
     means log.retention.bytes."""
 
+    log_remote_copy_lag_ms: int = 0
+    """``log.remote.copy.lag.ms``: The age at which a segment is copied to remote storage; -1:
+    log.local.retention.ms."""
+
+    log_remote_copy_lag_bytes: int = -1
+    """``log.remote.copy.lag.bytes``: How many newer bytes a segment waits for before its copy; -1:
+    log.local.retention.bytes."""
+
     log_index_size_max_bytes: int = 10485760
     """``log.index.size.max.bytes``: The maximum size of a segment's offset index; a full index
     rolls the segment."""
@@ -397,6 +405,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     message_max_bytes: int = 1048588
     """``message.max.bytes``: The maximum size of a record batch, after compression."""
+
+    max_decompressed_message_bytes: int = 2147483639
+    """``max.decompressed.message.bytes``: The maximum size of a record of a compressed batch,
+    after decompression."""
 
     num_partitions: int = 1
     """``num.partitions``: The default number of partitions of a topic."""
@@ -1320,6 +1332,10 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_compaction_lag_ms: int = 9223372036854775807
     """``max.compaction.lag.ms``: The maximum time a record remains ineligible for compaction."""
 
+    max_decompressed_message_bytes: int = 2147483639
+    """``max.decompressed.message.bytes``: The maximum size of a record of a compressed batch,
+    after decompression."""
+
     max_message_bytes: int = 1048588
     """``max.message.bytes``: The maximum size of a record batch, after compression."""
 
@@ -1348,6 +1364,14 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     preallocate: bool = False
     """``preallocate``: Preallocate the whole size of a new segment."""
+
+    remote_copy_lag_bytes: int = -1
+    """``remote.copy.lag.bytes``: How many newer bytes a segment waits for before it is copied; -1:
+    local.retention.bytes."""
+
+    remote_copy_lag_ms: int = 0
+    """``remote.copy.lag.ms``: The age at which a segment is copied to remote storage; -1:
+    local.retention.ms."""
 
     remote_log_copy_disable: bool = False
     """``remote.log.copy.disable``: Stop copying to remote storage; remote segments stay readable

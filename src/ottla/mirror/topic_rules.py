@@ -25,6 +25,8 @@ NOT_COPIED: Final = frozenset(
         "remote.log.delete.on.disable",
         "local.retention.ms",
         "local.retention.bytes",
+        "remote.copy.lag.ms",
+        "remote.copy.lag.bytes",
     }
 )
 """Settings that belong to a cluster and its number of replicas, not to the data."""

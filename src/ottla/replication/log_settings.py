@@ -64,6 +64,7 @@ def log_config(
         segment_index_bytes=topic.segment_index_bytes,
         index_interval_bytes=topic.index_interval_bytes,
         max_message_bytes=topic.max_message_bytes,
+        max_decompressed_message_bytes=topic.max_decompressed_message_bytes,
         is_log_append_time=topic.message_timestamp_type == "LogAppendTime",
         preallocate=topic.preallocate,
         file_delete_delay_ms=topic.file_delete_delay_ms,
@@ -82,4 +83,6 @@ def log_config(
         is_remote_copy_disabled=topic.remote_log_copy_disable,
         local_retention_ms=topic.local_retention_ms,
         local_retention_bytes=topic.local_retention_bytes,
+        remote_copy_lag_ms=topic.remote_copy_lag_ms,
+        remote_copy_lag_bytes=topic.remote_copy_lag_bytes,
     )

@@ -17,10 +17,26 @@ _UNFINISHED = frozenset({SegmentState.COPY_SEGMENT_STARTED, SegmentState.DELETE_
 class LocalSegment(Protocol):
     """The properties of a local segment that the rule needs."""
 
+    size: int
+
     @property
     def base_offset(self) -> Offset:
         """Its first offset."""
         ...
+
+    @property
+    def largest_timestamp(self) -> Millis:
+        """The largest timestamp of its records."""
+        ...
+
+
+class CopyLag(NamedTuple):
+    """How long a sealed segment waits for its copy (KIP-1241): until it is so old, or until there
+    are so many newer bytes, whatever comes first. 0 is at once, -1 is never.
+    """
+
+    ms: int
+    size: int
 
 
 class Candidate(NamedTuple):
@@ -30,21 +46,46 @@ class Candidate(NamedTuple):
     next_offset: Offset
 
 
+class CopyState(NamedTuple):
+    """The state of a log that decides what is copied.
+
+    Everything below ``remote_end`` has been copied.
+    """
+
+    remote_end: Offset
+    log_start: Offset
+    last_stable: Offset
+
+
 def plan_copy(
-    segments: Sequence[LocalSegment], remote_end: Offset, log_start: Offset, last_stable: Offset
+    segments: Sequence[LocalSegment], state: CopyState, lag: CopyLag, now: Millis
 ) -> list[Candidate]:
     """Return the sealed segments that are due, oldest first; never the active one.
 
     A segment is due once all of it is below the last stable offset: it is replicated, and every
-    transaction in it has ended, so its transaction index is complete. ``remote_end``: everything
-    below has been copied. The segment that holds ``max(remote_end, log_start)`` is the first.
+    transaction in it has ended, so its transaction index is complete; and once ``lag`` is over for
+    it and for all before it. The segment that holds ``max(remote_end, log_start)`` is the first.
     """
-    start = max(remote_end, log_start)
-    return [
-        Candidate(segment.base_offset, after.base_offset)
-        for segment, after in pairwise(segments)
-        if after.base_offset > start and after.base_offset <= last_stable
-    ]
+    start = max(state.remote_end, state.log_start)
+    due: list[Candidate] = []
+    newer = sum(segment.size for segment in segments)
+    for segment, after in pairwise(segments):
+        newer -= segment.size
+        if after.base_offset <= start:
+            continue
+        if after.base_offset > state.last_stable or not _is_lag_over(segment, newer, lag, now):
+            break
+        due.append(Candidate(segment.base_offset, after.base_offset))
+    return due
+
+
+def _is_lag_over(segment: LocalSegment, newer: int, lag: CopyLag, now: Millis) -> bool:
+    if lag.ms == 0 or lag.size == 0 or 0 < lag.size <= newer:
+        return True
+    if lag.ms < 0:
+        return False
+    age = now - segment.largest_timestamp
+    return age >= lag.ms or age < 0  # a timestamp in the future says nothing about the age
 
 
 def group_copies(

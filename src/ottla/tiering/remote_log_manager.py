@@ -30,6 +30,8 @@ from ottla.tiering.copy_plan import (
     GROUP_BYTES_MAX,
     Abandoned,
     Candidate,
+    CopyLag,
+    CopyState,
     first_remote_offset,
     group_copies,
     highest_remote_offset,
@@ -188,12 +190,13 @@ class RemoteLogManager:
 
     def _watch_copies(self, hosted: Mapping[TopicIdPartition, TieredPartition]) -> None:
         """Look at the tasks that an earlier round began: do their copies fall behind?"""
-        now = self._ports.clock.monotonic()
+        now, wall = self._ports.clock.monotonic(), self._ports.clock.now()
         for at, task in self._tasks.items():
             partition, before = hosted.get(at), task.progress
             task.progress = None
             if task.is_running and partition is not None and partition.log.config.is_copied:
-                due, local_bytes = _due(partition.log), partition.log.config.disk_retention_bytes
+                local_bytes = partition.log.config.disk_retention_bytes
+                due = _due(partition.log, wall)
                 task.progress = follow_copies(before, due, local_bytes, now)
         behind = sum(1 for t in self._tasks.values() if t.progress and t.progress.is_behind)
         self.counts.partitions_behind = behind
@@ -371,7 +374,7 @@ class RemoteLogManager:
         if self.copy_quota.is_limited:
             bytes_max = min(bytes_max, self.copy_quota.rate)
         sizes = {each.base_offset: each.size for each in local.segments}
-        return group_copies(_planned(local), sizes, bytes_max)
+        return group_copies(_planned(local, self._ports.clock.now()), sizes, bytes_max)
 
     async def _expire(
         self, at: TopicIdPartition, partition: TieredPartition, is_current: Callable[[], bool]
@@ -419,13 +422,13 @@ class RemoteLogManager:
         self.counts.deleted_segments += 1
 
 
-def _planned(local: Log) -> list[Candidate]:
-    return plan_copy(
-        local.segments, local.remote_end, local.log_start_offset, local.last_stable_offset
-    )
+def _planned(local: Log, now: Millis) -> list[Candidate]:
+    state = CopyState(local.remote_end, local.log_start_offset, local.last_stable_offset)
+    lag = CopyLag(local.config.copy_lag_ms, local.config.copy_lag_bytes)
+    return plan_copy(local.segments, state, lag, now)
 
 
-def _due(local: Log) -> DueSegments:
-    bases = {candidate.base_offset for candidate in _planned(local)}
+def _due(local: Log, now: Millis) -> DueSegments:
+    bases = {candidate.base_offset for candidate in _planned(local, now)}
     size = sum(each.size for each in local.segments if each.base_offset in bases)
     return DueSegments(len(bases), size, local.remote_end)

@@ -292,7 +292,8 @@ class RemoteReads:
                 continue
             with self._noting_damage(metadata):
                 segment = RemoteSegment(metadata, self._reads)
-                found = await segment.find_timestamp(timestamp, start)
+                size_max = log.config.max_decompressed_message_bytes
+                found = await segment.find_timestamp(timestamp, start, size_max)
             if found is not None:
                 return found
         return None

@@ -17,7 +17,7 @@ from ottla.protocol.records.batch import (
     read_header,
 )
 from ottla.protocol.records.crc import crc32c
-from ottla.protocol.records.reader import read_records
+from ottla.protocol.records.reader import iter_records
 from ottla.protocol.types import Buffer, Millis, Offset, Uuid
 from ottla.runtime.ports import Worker
 from ottla.storage.log.read import TimestampedOffset
@@ -222,11 +222,19 @@ class RemoteSegment:
         relative, position = _floor(data, _OFFSET_ENTRY, offset - start)
         return (Offset(start + relative), position) if position else (None, 0)
 
-    async def find_timestamp(self, timestamp: Millis, start: Offset) -> TimestampedOffset | None:
-        """Return the first record at or after both ``timestamp`` and the offset ``start``."""
-        return await self._sound(partial(self._find_timestamp, timestamp, start))
+    async def find_timestamp(
+        self, timestamp: Millis, start: Offset, record_bytes_max: int
+    ) -> TimestampedOffset | None:
+        """Return the first record at or after both ``timestamp`` and the offset ``start``.
 
-    async def _find_timestamp(self, timestamp: Millis, start: Offset) -> TimestampedOffset | None:
+        Raises:
+            InvalidRecord: a record before it has over ``record_bytes_max`` decompressed bytes.
+        """
+        return await self._sound(partial(self._find_timestamp, timestamp, start, record_bytes_max))
+
+    async def _find_timestamp(
+        self, timestamp: Millis, start: Offset, record_bytes_max: int
+    ) -> TimestampedOffset | None:
         data = await self._index(ObjectKind.TIME_INDEX)
         relative = _floor(data, _TIME_ENTRY, timestamp)[1]
         first = max(start, Offset(self.metadata.start_offset + relative))
@@ -234,7 +242,7 @@ class RemoteSegment:
             if found.header.max_timestamp < timestamp or found.header.last_offset < start:
                 continue
             batch = await self._bytes(found.position, found.header.size)
-            record = _first_record(batch, found.header, timestamp, start)
+            record = _first_record(batch, found.header, timestamp, start, record_bytes_max)
             if record is not None:
                 return record
         return None
@@ -303,11 +311,11 @@ def _whole_batches(data: Buffer, metadata: SegmentMetadata, order: BatchOrder | 
 
 
 def _first_record(
-    batch: Buffer, header: BatchHeader, timestamp: Millis, start: Offset
+    batch: Buffer, header: BatchHeader, timestamp: Millis, start: Offset, record_bytes_max: int
 ) -> TimestampedOffset | None:
     if not is_crc_valid(batch, 0, header):
         raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} is wrong")
-    for record in read_records(batch):
+    for record in iter_records(batch, size_max=record_bytes_max):
         if record.timestamp >= timestamp and record.offset >= start:
             return TimestampedOffset(record.timestamp, record.offset, header.leader_epoch)
     return None

@@ -11,6 +11,7 @@ the records, or the topic's configuration:
                 -1 always; the topic says whether it is set by the producer
     header      the maximum timestamp is that of the records
     codec       that of the topic; compressed again where the producer used another
+    size        of a record in a compressed batch: ``max.decompressed.message.bytes``
 
 An uncompressed batch is read in place. A compressed one is decompressed, up to a limit, because
 consumers and the cleaner have to read its records; frames that some of them cannot decompress are
@@ -49,7 +50,14 @@ from ottla.protocol.records.batch import (
 )
 from ottla.protocol.records.compression import check_readable, compress, unpack_pieces
 from ottla.protocol.records.reader import read_records, unpack_region
-from ottla.protocol.records.walker import RecordsSummary, check_records, check_some, walk_spans
+from ottla.protocol.records.walker import (
+    RECORD_SIZE_MAX,
+    RecordsSummary,
+    check_records,
+    check_sizes,
+    check_some,
+    walk_spans,
+)
 from ottla.protocol.records.writer import encode_records, seal_batch
 from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis
 from ottla.storage.log.batch_checks import check_produced_header
@@ -96,6 +104,7 @@ class RecordRules(NamedTuple):
     after_ms_max: int
     codec: Compression | None
     level: int | None
+    record_bytes_max: int = RECORD_SIZE_MAX
 
 
 def rules_of(config: TopicConfig) -> RecordRules:
@@ -114,6 +123,7 @@ def rules_of(config: TopicConfig) -> RecordRules:
         config.message_timestamp_after_max_ms,
         codec,
         None if codec is None else levels.get(codec),
+        config.max_decompressed_message_bytes,
     )
 
 
@@ -214,6 +224,8 @@ def validate_batch(
             check_readable(header.compression, region)
             region = unpack_region(batch, 0, header, bytes_max=unpacked_bytes_max)
         summary = check_records(region, header.records_count, base)
+        if codec & CODEC_MASK:
+            check_sizes(region, header.records_count, rules.record_bytes_max)
     except InvalidRecord:
         _check_whole(batch, header)
         raise
@@ -236,7 +248,7 @@ def validate_in_pieces(
         return validate_batch(batch, rules, now)
     try:
         check_readable(header.compression, batch[HEADER_BYTES:])
-        summary = _check_pieces(batch, header)
+        summary = _check_pieces(batch, header, rules.record_bytes_max)
     except InvalidRecord:
         _check_whole(batch, header)
         raise
@@ -246,7 +258,7 @@ def validate_in_pieces(
     return _adapted(batch, header, (region, summary), rules, now)
 
 
-def _check_pieces(batch: memoryview, header: BatchHeader) -> RecordsSummary:
+def _check_pieces(batch: memoryview, header: BatchHeader, size_max: int) -> RecordsSummary:
     """Check the records of a compressed batch while they are decompressed; see `check_records`."""
     count, base = header.records_count, header.base_timestamp
     if count <= 0:
@@ -257,7 +269,7 @@ def _check_pieces(batch: memoryview, header: BatchHeader) -> RecordsSummary:
     for piece in unpack_pieces(header.compression, packed, UNPACKED_BYTES_MAX):
         window += piece
         first = done
-        taken, done, found = check_some(window, first, count, base)
+        taken, done, found = check_some(window, first, count, base, size_max)
         del window[:taken]
         if done > first:
             if first == 0 or found[0] > newest:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from ottla.protocol.faults import CorruptBatch
 from ottla.protocol.records.batch import HEADER_BYTES, BatchHeader, Compression, read_header
 from ottla.protocol.records.compression import decompress
-from ottla.protocol.records.walker import Spans, walk_spans
+from ottla.protocol.records.walker import RECORD_SIZE_MAX, Spans, oversized, walk_spans
 from ottla.protocol.types import Buffer, Millis, Offset
 
 # A batch of `max.message.bytes` (default 1 MiB) compressed to a hundredth, which text in practice
@@ -69,14 +69,31 @@ def read_records(
 
 
 def iter_records(
-    buffer: Buffer, position: int = 0, *, bytes_max: int = UNPACKED_BYTES_MAX
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    bytes_max: int = UNPACKED_BYTES_MAX,
+    size_max: int = RECORD_SIZE_MAX,
 ) -> Iterator[Record]:
-    """Yield the records of a batch; all are checked before the first. See `read_records`."""
+    """Yield the records of a batch; all are checked before the first. See `read_records`.
+
+    ``size_max`` is ``max.decompressed.message.bytes``: a larger record of a compressed batch raises
+    InvalidRecord, but only once it is reached, as in Kafka.
+    """
     header = read_header(buffer, position)
     region = bytes(unpack_region(buffer, position, header, bytes_max=bytes_max))
     spans = walk_spans(region, header.records_count)
+    is_limited = header.compression is not Compression.NONE and len(region) > size_max
     for index in range(spans.count):
+        if is_limited:
+            _check_size(region, spans, index, size_max)
         yield _record(header, region, spans, index)
+
+
+def _check_size(region: bytes, spans: Spans, index: int, size_max: int) -> None:
+    size, _ = _varint(region, spans.starts[index])
+    if size > size_max:
+        raise oversized(index, size, size_max)
 
 
 def _record(header: BatchHeader, region: bytes, spans: Spans, index: int) -> Record:

@@ -40,6 +40,8 @@ IS_COMPILED: Final[bool] = cython.compiled
 RECORD_BYTES_MIN: Final = 7
 # Positions are int32, as in Arrow, and one of them is beyond the end.
 REGION_BYTES_MAX: Final = 2**31 - 16
+RECORD_SIZE_MAX: Final = 2**31 - 9
+"""Kafka's default of ``max.decompressed.message.bytes``: the largest array of a JVM."""
 _INT64_LOWEST: cython.longlong = -(2**63)
 _INT64_HIGHEST: cython.longlong = 2**63 - 1
 
@@ -473,6 +475,42 @@ def check_records(region: Buffer, count: int, base_timestamp: Millis) -> Records
     position=cython.int,
     body=cython.int,
     length=cython.int,
+    length_max=cython.int,
+    index=cython.int,
+)
+def check_sizes(region: Buffer, count: int, size_max: int) -> None:
+    """Check that no record of a region that was checked already has over ``size_max`` bytes.
+
+    That is what ``max.decompressed.message.bytes`` limits: a record without its length.
+
+    Raises:
+        InvalidRecord: one has.
+    """
+    if len(region) <= size_max:
+        return  # nearly always
+    data = memoryview(region)
+    data_end, position, length_max = len(region), 0, size_max
+    for index in range(count):
+        body, length = _varint(data, position, data_end)
+        if length > length_max:
+            raise oversized(index, length, size_max)
+        position = body + length
+
+
+def oversized(index: int, size: int, size_max: int) -> InvalidRecord:
+    """Return the fault of a record above ``max.decompressed.message.bytes``."""
+    return InvalidRecord(
+        f"record {index} has {size} bytes, max.decompressed.message.bytes is {size_max}"
+    )
+
+
+@cython.locals(
+    data="const unsigned char[::1]",
+    data_end=cython.int,
+    position=cython.int,
+    body=cython.int,
+    length=cython.int,
+    length_max=cython.int,
     index=cython.int,
     records=cython.int,
     base=cython.longlong,
@@ -487,7 +525,7 @@ def check_records(region: Buffer, count: int, base_timestamp: Millis) -> Records
     has_null_key=cython.bint,
 )
 def check_some(
-    buffer: Buffer, first: int, count: int, base_timestamp: int
+    buffer: Buffer, first: int, count: int, base_timestamp: int, size_max: int = RECORD_SIZE_MAX
 ) -> tuple[int, int, tuple[int, int, bool, int]]:
     """Check the complete records in ``buffer`` among ``first`` to ``count`` of a batch.
 
@@ -495,10 +533,10 @@ def check_some(
     next record, and the fields of their summary, which is valid if there was any record.
 
     Raises:
-        InvalidRecord: as `check_records`.
+        InvalidRecord: as `check_records`; or a record, complete or not, of over ``size_max`` bytes.
     """
     data = memoryview(buffer)
-    data_end, records, position, index = len(buffer), count, 0, first
+    data_end, records, position, index, length_max = len(buffer), count, 0, first, size_max
     delta_min, delta_max, base = _INT64_LOWEST, _INT64_HIGHEST, base_timestamp
     if base < 0:
         delta_min = _INT64_LOWEST - base
@@ -511,6 +549,8 @@ def check_some(
             break
         if body > data_end or length < 6:
             raise _malformed(index, position)
+        if length > length_max:
+            raise oversized(index, length, size_max)
         if length > data_end - body:
             break
         body, stamp, number, _, key_length, _, _, _, _ = _record(data, position, data_end)

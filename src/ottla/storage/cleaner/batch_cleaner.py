@@ -17,7 +17,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.compression import compress
 from ottla.protocol.records.control import ControlType, read_control_type
 from ottla.protocol.records.reader import unpack_region
-from ottla.protocol.records.walker import Spans, walk_spans
+from ottla.protocol.records.walker import Spans, check_sizes, walk_spans
 from ottla.protocol.records.writer import seal_batch
 from ottla.protocol.types import NO_TIMESTAMP, Buffer, Millis, Offset
 from ottla.storage.cleaner.batch_run import ALONE, COPIED, RECORDS_MAX, BatchRun, Part
@@ -80,14 +80,19 @@ def marker_kind(whole: StoredBatch) -> MarkerKind:
             return MarkerKind.OTHER
 
 
-def unpack(whole: StoredBatch) -> tuple[Buffer, Spans]:
+def unpack(whole: StoredBatch, record_bytes_max: int) -> tuple[Buffer, Spans]:
     """Return the uncompressed bytes of a batch's records, and where their fields are.
 
     Raises:
-        InvalidRecord: the records do not match the header.
+        InvalidRecord: the records do not match the header, or one of a compressed batch has over
+            ``record_bytes_max`` bytes.
     """
-    region = unpack_region(whole.buffer, whole.start, whole.header)
-    return region, walk_spans(region, whole.header.records_count)
+    header = whole.header
+    region = unpack_region(whole.buffer, whole.start, header)
+    spans = walk_spans(region, header.records_count)
+    if header.attributes & CODEC_MASK:
+        check_sizes(region, header.records_count, record_bytes_max)
+    return region, spans
 
 
 class BatchCleaner:
@@ -139,7 +144,7 @@ class BatchCleaner:
             and header.records_count
             and not decision.drops_records
         ):
-            region, spans = unpack(whole)
+            region, spans = unpack(whole, self.round.record_bytes_max)
             keep, kept, tombstones = self._mark(header, region, spans)
             needs_horizon = (
                 tombstones > 0 or decision.is_marker_of_empty_txn

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from ottla.protocol.records.batch import BatchHeader
+from ottla.protocol.records.walker import RECORD_SIZE_MAX
 from ottla.protocol.types import Millis, Offset
 from ottla.storage.log.transaction_index import AbortedTxn
 
@@ -134,7 +135,7 @@ class Round(NamedTuple):
 
     ``now`` decides which delete horizons have passed, ``stamp`` sets new ones. ``upper_bound``
     is the first offset that may not be cleaned yet; ``last_records`` has an entry for every
-    producer that the log knows.
+    producer that the log knows. ``record_bytes_max`` is ``max.decompressed.message.bytes``.
     """
 
     now: Millis
@@ -142,6 +143,7 @@ class Round(NamedTuple):
     delete_retention_ms: int
     upper_bound: Offset
     last_records: Mapping[int, LastRecord]
+    record_bytes_max: int = RECORD_SIZE_MAX
 
 
 def decide_batch(header: BatchHeader, round_: Round, may_discard: bool) -> RetentionDecision:

@@ -225,7 +225,7 @@ class CleaningRound:
         if header.is_control:
             transactions.on_marker(header, marker_kind(whole))
         elif not transactions.on_data(header) and header.records_count:
-            region, spans = unpack(whole)
+            region, spans = unpack(whole, self._log.config.max_decompressed_message_bytes)
             if not offset_map.put(region, spans, header.base_offset, first_dirty):
                 return False
         if header.last_offset >= first_dirty:
@@ -246,6 +246,7 @@ class CleaningRound:
                 entry.producer_id: LastRecord(entry.last_offset, entry.producer_epoch)
                 for entry in log.producers.entries()
             },
+            log.config.max_decompressed_message_bytes,
         )
         cleaner = BatchCleaner(offset_map, round_, self.result.stats)
         transactions = CleanedTransactions()

@@ -30,6 +30,7 @@ from ottla.storage.directory.checkpoints import (
 )
 from ottla.storage.log.flushing import PathSync
 from ottla.storage.log.log import Log
+from ottla.storage.log.log_config import LogConfig
 
 
 class CleanerSettings(NamedTuple):
@@ -64,6 +65,7 @@ class LogCleaner:
         self._checkpoint: dict[TopicPartition, Offset] = {}
         # The reason why a log is skipped, until a restart, other settings, or a repair.
         self.uncleanable: dict[TopicPartition, str] = {}
+        self._tried: dict[TopicPartition, LogConfig] = {}  # the settings of these logs then
         self._cleaning: CleaningRound | None = None
 
     @property
@@ -106,7 +108,7 @@ class LogCleaner:
         choices: dict[str, tuple[TopicPartition, Log]] = {}
         candidates: list[Candidate] = []
         for partition, log in logs.items():
-            if not log.config.is_compacted or log.is_failed or partition in self.uncleanable:
+            if not log.config.is_compacted or log.is_failed or self._is_skipped(partition, log):
                 continue
             dirty = self._dirty_part(partition, log, now)
             choices[str(partition)] = partition, log
@@ -119,6 +121,12 @@ class LogCleaner:
         worth = (each.dirty for each in candidates if each.dirty.is_worth_cleaning(each.ratio_min))
         backlog = sum(dirty.cleanable_bytes for dirty in worth)
         return LogToClean(*choices[chosen.name], chosen.dirty, backlog)
+
+    def _is_skipped(self, partition: TopicPartition, log: Log) -> bool:
+        """Say whether a log is uncleanable; with other settings of its topic it is tried again."""
+        if partition in self.uncleanable and self._tried.get(partition) != log.config:
+            del self.uncleanable[partition]
+        return partition in self.uncleanable
 
     def _dirty_part(self, partition: TopicPartition, log: Log, now: Millis) -> Dirty:
         try:
@@ -153,6 +161,7 @@ class LogCleaner:
             raise
         except (Fault, OffsetMapTooSmall) as error:
             self.uncleanable[choice.partition] = str(error)
+            self._tried[choice.partition] = choice.log.config
             raise
         finally:
             self._cleaning = None
@@ -185,6 +194,7 @@ class LogCleaner:
     def forget(self, partition: TopicPartition) -> None:
         """Drop a log that is no longer in this directory."""
         self.uncleanable.pop(partition, None)
+        self._tried.pop(partition, None)
         if self._checkpoint.pop(partition, None) is not None:
             self._write()
 

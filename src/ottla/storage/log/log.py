@@ -339,7 +339,8 @@ class Log(LogLosses):
         """Return the first record by offset that is not older than ``timestamp``."""
         with self._health:
             try:
-                return find_timestamp(self._segments, timestamp, self._log_start)
+                size_max = self.config.max_decompressed_message_bytes
+                return find_timestamp(self._segments, timestamp, self._log_start, size_max)
             except FileNotFoundError as error:
                 raise self._segment_lost(error, self._log_start) from error
 
@@ -347,7 +348,8 @@ class Log(LogLosses):
         """Return the record with the largest timestamp; None when no record has one."""
         with self._health:
             try:
-                return find_max_timestamp(self._segments)
+                size_max = self.config.max_decompressed_message_bytes
+                return find_max_timestamp(self._segments, size_max)
             except FileNotFoundError as error:
                 raise self._segment_lost(error, self._log_start) from error
 

@@ -20,6 +20,7 @@ class LogConfig(msgspec.Struct, frozen=True):
     segment_index_bytes: int = 10_485_760
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1_048_588
+    max_decompressed_message_bytes: int = 2_147_483_639
     is_log_append_time: bool = False  # message.timestamp.type
     preallocate: bool = False
     file_delete_delay_ms: int = 60_000
@@ -36,6 +37,8 @@ class LogConfig(msgspec.Struct, frozen=True):
     is_remote_copy_disabled: bool = False  # remote.log.copy.disable
     local_retention_ms: int = -2  # -2: as retention_ms
     local_retention_bytes: int = -2  # -2: as retention_bytes
+    remote_copy_lag_ms: int = 0  # -1: as the local retention
+    remote_copy_lag_bytes: int = -1  # -1: as the local retention
 
     @property
     def is_copied(self) -> bool:
@@ -53,6 +56,17 @@ class LogConfig(msgspec.Struct, frozen=True):
         """How many bytes of segments stay on this broker's disk; -1 is unlimited."""
         is_whole = not self.is_copied or self.local_retention_bytes == -2
         return self.retention_bytes if is_whole else self.local_retention_bytes
+
+    @property
+    def copy_lag_ms(self) -> int:
+        """The age at which a segment is copied; -1: age does not matter (KIP-1241)."""
+        return self.disk_retention_ms if self.remote_copy_lag_ms == -1 else self.remote_copy_lag_ms
+
+    @property
+    def copy_lag_bytes(self) -> int:
+        """How many newer bytes there must be; -1: they do not matter (KIP-1241)."""
+        whole = self.remote_copy_lag_bytes == -1
+        return self.disk_retention_bytes if whole else self.remote_copy_lag_bytes
 
     @property
     def segment_ms_max(self) -> int:

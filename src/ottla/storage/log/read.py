@@ -3,11 +3,12 @@
 A fetch returns a position in a file, not bytes; the server sends them directly from the file.
 """
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ottla.protocol.faults import CorruptBatch, UnsupportedMagic
 from ottla.protocol.records.batch import is_crc_valid
-from ottla.protocol.records.reader import Record, read_records
+from ottla.protocol.records.reader import Record, iter_records
 from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
 from ottla.runtime.ports import File
 from ottla.storage.log.scan import LocatedBatch
@@ -117,9 +118,13 @@ def _useless_tail(segment: Segment, first: LocatedBatch, length: int) -> int:
 
 
 def find_timestamp(
-    segments: Segments, timestamp: Millis, start: Offset
+    segments: Segments, timestamp: Millis, start: Offset, record_bytes_max: int
 ) -> TimestampedOffset | None:
-    """Return the first record at or after ``start`` that is not older than ``timestamp``."""
+    """Return the first record at or after ``start`` that is not older than ``timestamp``.
+
+    Raises:
+        InvalidRecord: a record before it has over ``record_bytes_max`` decompressed bytes.
+    """
     for segment in segments.from_floor(start):
         if segment.largest.timestamp < timestamp:
             continue
@@ -129,32 +134,36 @@ def find_timestamp(
         for found in segment.batches_from(first.position):
             if found.header.max_timestamp < timestamp:
                 continue
-            for record in _records(segment, found):
+            for record in _records(segment, found, record_bytes_max):
                 if record.timestamp >= timestamp and record.offset >= start:
                     return _timestamped(record, found)
     return None
 
 
-def find_max_timestamp(segments: Segments) -> TimestampedOffset | None:
-    """Return the first record that has the largest timestamp of the log (KIP-734)."""
+def find_max_timestamp(segments: Segments, record_bytes_max: int) -> TimestampedOffset | None:
+    """Return the first record that has the largest timestamp of the log (KIP-734).
+
+    Raises:
+        InvalidRecord: as `find_timestamp`.
+    """
     segment = max(segments, key=lambda each: each.largest.timestamp)
     largest = segment.largest
     found = segment.find(largest.offset) if largest.timestamp >= 0 else None
     if found is None:
         return None
-    for record in _records(segment, found):
+    for record in _records(segment, found, record_bytes_max):
         if record.timestamp == found.header.max_timestamp:
             return _timestamped(record, found)
     return None
 
 
-def _records(segment: Segment, found: LocatedBatch) -> list[Record]:
-    """Return the records of a batch. Raises CorruptBatch where its CRC does not match."""
+def _records(segment: Segment, found: LocatedBatch, record_bytes_max: int) -> Iterator[Record]:
+    """Yield the records of a batch. Raises CorruptBatch where its CRC does not match."""
     data = segment.file.pread(found.header.size, found.position)
     if not is_crc_valid(data, 0, found.header):
         text = f"{segment.path}: the CRC of the batch at {found.position} does not match"
         raise CorruptStoredBatch(text, found.header.base_offset)
-    return read_records(data)
+    yield from iter_records(data, size_max=record_bytes_max)
 
 
 def _timestamped(record: Record, found: LocatedBatch) -> TimestampedOffset:
