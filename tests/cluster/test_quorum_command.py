@@ -122,7 +122,11 @@ def test_voters_are_described_added_and_removed(quorum: Quorum) -> None:
         quorum.wait_for({1: "leader", 2: "observer"})
         quorum.add("2", *address)
         quorum.wait_for({1: "leader", 2: "voter"})
+        refused = quorum("cluster", "quorum", "unregister", "2", code=1)
+        assert "controller 2 is a voter; `ottla cluster quorum remove 2`" in refused
         quorum("cluster", "quorum", "remove", "2")
+    refused = quorum("cluster", "quorum", "unregister", "2", code=1)
+    assert "metadata.version is too old to unregister controllers" in refused
 
 
 def test_features_are_described_and_changed(quorum: Quorum) -> None:
@@ -147,3 +151,16 @@ def test_features_are_described_and_changed(quorum: Quorum) -> None:
     refused = quorum("cluster", "features", "downgrade", "--release-version", "3.9", code=1)
     assert "might delete metadata information" in refused or "Can't downgrade" in refused
     assert "did you mean" in quorum("cluster", "features", "upgrade", "-f", "share.vers=1", code=2)
+
+
+def test_lost_controller_is_unregistered_at_the_level_of_kafka_4_4(tmp_path: Path) -> None:
+    quorum = Quorum(tmp_path)
+    with quorum.running(1, "--standalone"):
+        with quorum.running(2, "--no-initial-controllers"):
+            quorum.wait_for({1: "leader", 2: "observer"})
+            quorum("cluster", "features", "upgrade", "-f", "metadata.version=4.4-IV2")
+        refused = quorum("cluster", "quorum", "unregister", "7", code=1)
+        assert "Controller ID 7 is not currently registered" in refused
+        assert quorum.json("cluster", "quorum", "unregister", "2") == [{"unregistered": 2}]
+        refused = quorum("cluster", "quorum", "unregister", "2", code=1)
+        assert "Controller ID 2 is not currently registered" in refused

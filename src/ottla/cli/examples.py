@@ -66,6 +66,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "ottla cluster quorum add 4 --address kafka-4.example.org:9093",
     ),
     "cluster quorum remove": ("ottla cluster quorum remove 2",),
+    "cluster quorum unregister": ("ottla cluster quorum unregister 2",),
     "cluster features describe": ("ottla cluster features describe",),
     "cluster features upgrade": (
         "ottla cluster features upgrade --release-version 4.3 --dry-run",

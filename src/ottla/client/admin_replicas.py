@@ -1,4 +1,4 @@
-"""Admin requests for replicas: reassignment, log directories, elections, unregistering brokers.
+"""Admin requests for replicas: reassignment, log directories, elections, unregistering nodes.
 
 As in `admin.py`, each function is one request, and requests that change something are sent once.
 """
@@ -45,6 +45,10 @@ from ottla.protocol.messages.list_partition_reassignments import (
 from ottla.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
+)
+from ottla.protocol.messages.unregister_controller import (
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
 )
 from ottla.protocol.types import NodeId, TopicPartition
 
@@ -132,6 +136,13 @@ async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
     request = UnregisterBrokerRequest(broker_id)
     response = await cluster.send_any(request, UnregisterBrokerResponse, may_repeat=False)
     check(response.error_code, f"broker {broker_id}", response.error_message)
+
+
+async def unregister_controller(cluster: Cluster, controller_id: int) -> None:
+    """Unregister a controller that no longer votes, from Kafka 4.4 on. Raises `Refused`."""
+    request = UnregisterControllerRequest(controller_id)
+    response = await cluster.send_any(request, UnregisterControllerResponse, may_repeat=False)
+    check(response.error_code, f"controller {controller_id}", response.error_message)
 
 
 async def describe_log_dirs(

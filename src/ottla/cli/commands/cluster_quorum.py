@@ -14,12 +14,14 @@ from ottla.cli.terminal.failures import fail, reason_of
 from ottla.cli.terminal.rendering import Row
 from ottla.client.admin import describe_cluster
 from ottla.client.admin_quorum import DescribedQuorum, add_voter, describe_quorum, remove_voter
+from ottla.client.admin_replicas import unregister_controller
 from ottla.client.cluster import Cluster
 from ottla.config.addresses import BadAddress, parse_host_port
 from ottla.config.loading import Loaded
 from ottla.node.directories.node_directories import metadata_directory
 from ottla.operations.cluster_state import ClusterState, observe
 from ottla.operations.health import VOTER_SILENT_MS, lost_quorum
+from ottla.protocol.faults import UnsupportedVersion
 from ottla.protocol.messages.describe_quorum import ReplicaState
 from ottla.protocol.types import Millis, Uuid
 from ottla.protocol.uuids import parse_uuid, uuid_text
@@ -157,6 +159,12 @@ def directory_to_add(quorum: DescribedQuorum, node_id: int) -> Uuid:
     )
 
 
+UNREGISTER_UNSUPPORTED = (
+    "the cluster's metadata.version is too old to unregister controllers; "
+    "`ottla cluster features upgrade -f metadata.version=4.4-IV2` raises it"
+)
+
+
 # -- commands --------------------------------------------------------------------------------
 
 
@@ -271,6 +279,35 @@ def remove(
     except BadVoter as error:
         fail(str(error))
     answer(context, output, [row])
+
+
+@app.command("unregister")
+def unregister(
+    context: typer.Context,
+    node: Annotated[int, typer.Argument(help="Controller to unregister.")],
+    *,
+    bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
+    output: OutputOption = None,
+) -> None:
+    """Unregister a controller that is permanently gone and no voter any more."""
+
+    async def work(cluster: Cluster) -> None:
+        quorum = await describe_quorum(cluster)
+        if any(each.replica_id == node for each in quorum.state.current_voters):
+            raise BadVoter(
+                f"controller {node} is a voter; `ottla cluster quorum remove {node}` removes it "
+                "from the voters first"
+            )
+        try:
+            await unregister_controller(cluster, node)
+        except UnsupportedVersion as error:
+            raise BadVoter(UNREGISTER_UNSUPPORTED) from error
+
+    try:
+        with_cluster(bootstrap, work)
+    except BadVoter as error:
+        fail(str(error))
+    answer(context, output, [{"unregistered": node}])
 
 
 def _directory_id(text: str | None) -> Uuid | None:
