@@ -24,6 +24,7 @@ from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.partition import Partition
 from ottla.sharing import service
 from ottla.sharing.acquisition import Ack, AcquireMode, Limits, StateBatch, Write
+from ottla.sharing.dead_letter_driver import DEAD_RUNS_MAX, SETTLE_MS
 from ottla.sharing.ports import (
     DeadLetterConfig,
     Origin,
@@ -473,7 +474,13 @@ def test_pending_dead_letters_are_written_by_the_next_leader() -> None:
         assert got(await harness.fetch()) == [(2, 3, 1), (5, 5, 1)]
 
         await harness.shares.write_dead_letters()
+        harness.clock.pass_ms(SETTLE_MS - 1)
+        await harness.shares.write_dead_letters()
+        assert harness.letters.searches == [], "a write of the leader before may be on the way"
+        harness.clock.pass_ms(1)
+        await harness.shares.write_dead_letters()
 
+        assert harness.letters.searches == [True]
         assert [record.value for record in harness.letters.written] == [b"1", b"4"]
         replies = [
             dict(record.headers)["__dlq.errors.message"] for record in harness.letters.written
@@ -482,6 +489,46 @@ def test_pending_dead_letters_are_written_by_the_next_leader() -> None:
             b"Offset rejected by client.",
             b"Offset delivery count exceeded the threshold.",
         ]
+
+    run(scenario)
+
+
+def test_letter_is_written_once_although_its_window_is_reloaded_before_its_state_is_stored() -> (
+    None
+):
+    """The next window does not know that the record was rejected: it is delivered once more."""
+
+    async def scenario() -> None:
+        harness = dead_letter_harness()
+        await harness.fetch()
+        harness.persister.faults = [CoordinatorNotAvailable("nobody")] * 2
+        await harness.ack(0, 0, REJECT)
+        await harness.shares.write_dead_letters()
+        assert harness.letters.written == [], "a letter follows the state that tells of it"
+
+        harness.shares.forget(KEY)
+        assert got(await harness.fetch()) == [(0, 5, 1)]
+        await harness.ack(0, 0, REJECT)
+        await harness.shares.write_dead_letters()
+        assert [letter.value for letter in harness.letters.written] == [b"0"]
+
+    run(scenario)
+
+
+def test_letters_of_an_earlier_leader_are_looked_for_in_every_piece() -> None:
+    async def scenario() -> None:
+        harness = dead_letter_harness()
+        append(harness.partition, *[b"v"] * (4 * DEAD_RUNS_MAX))
+        dead = [StateBatch(Offset(n), Offset(n), 3, 1) for n in range(0, 3 * DEAD_RUNS_MAX, 2)]
+        harness.persister.found = Persisted(NONE, 0, 0, tuple(dead))
+        await harness.fetch()
+        harness.clock.pass_ms(SETTLE_MS)
+        for _ in range(2):
+            await harness.shares.write_dead_letters()
+        await harness.ack(1, 1, REJECT)
+        await harness.shares.write_dead_letters()
+        assert harness.letters.searches == [True, True, False]
+        assert len(harness.letters.written) == len(dead) + 1
 
     run(scenario)
 
@@ -636,6 +683,7 @@ def test_pending_dead_letters_of_a_reloaded_group_are_written_without_a_fetch() 
 
         await harness.shares.refresh("g")
         assert harness.persister.reads == 2, "an operator may have reset the group"
+        harness.clock.pass_ms(SETTLE_MS)
         await harness.shares.write_dead_letters()
         await harness.shares.drop_left()
 
@@ -811,6 +859,7 @@ def test_dead_letters_above_the_high_watermark_wait_for_it() -> None:
         dead = (StateBatch(Offset(1), Offset(1), 3, 2),)
         harness.persister.found = Persisted(NONE, 0, 1, dead)
         await harness.fetch()
+        harness.clock.pass_ms(SETTLE_MS)
 
         await harness.shares.write_dead_letters()
 

@@ -352,8 +352,11 @@ class Acquisition:
 
     # -- dead letters ------------------------------------------------------------
 
-    def dead(self) -> list[DeadRecords]:
-        """Return the records that wait to be written to the dead-letter topic, in order."""
+    def dead(self, *, is_durable: bool = False) -> list[DeadRecords]:
+        """Return the records that wait to be written to the dead-letter topic, in order.
+
+        ``is_durable``: only those whose state was written, or is being written.
+        """
         return [
             DeadRecords(
                 span.first,
@@ -362,7 +365,7 @@ class Acquisition:
                 span.deliveries >= self._limits.deliveries_max,
             )
             for span in self._row
-            if span.state is RecordState.ARCHIVING
+            if span.state is RecordState.ARCHIVING and not (is_durable and span.is_dirty)
         ]
 
     def archive_dead(self, first: Offset, last: Offset) -> None:

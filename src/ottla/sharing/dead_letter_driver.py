@@ -2,6 +2,10 @@
 
 A record stays in the window until its letter is durable. A failed write is retried after a pause;
 the window never fills up with waiting records, and one that is given up is reported.
+
+No letter is there twice. It is written only once it is durable that the record waits for it, so
+that every later leader knows of it and searches the topic first. A leader that takes over waits for
+`SETTLE_MS` before it searches: a write of its predecessor may still be on the way.
 """
 
 import asyncio
@@ -31,6 +35,10 @@ DEAD_BACKOFF_MS: Final = 1000
 DEAD_BACKOFF_MS_MAX: Final = 30_000
 """The pause after a failed write of dead letters, which doubles with each failure."""
 
+SETTLE_MS: Final = 10_000
+"""How long a write of the leader before may be on the way. A broker that leaves a request unread
+for longer than its session (``broker.session.timeout.ms``, 9 s) no longer leads the topic."""
+
 # A write that failed so may have been made all the same.
 _UNCERTAIN: Final = frozenset(
     {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
@@ -54,6 +62,12 @@ class DeadLetterDriver:
         self._present = present
         self._persist = persist
 
+    def loaded(self, cell: LoadedPartition) -> None:
+        """Prepare a window that was loaded: the leader before may have written its letters."""
+        if cell.window.acquisition.dead():
+            _doubt(cell)
+            cell.dead_retry_at = Millis(self._parts.clock.monotonic() + SETTLE_MS)
+
     async def write(self, cells: Iterable[LoadedPartition]) -> None:
         """Write dead records to their topic, a piece of every window.
 
@@ -71,7 +85,7 @@ class DeadLetterDriver:
             if isinstance(error, Exception)
         ]
         for cell, _ in errors:
-            cell.may_have_letters = True
+            _doubt(cell)
             self._pause_dead(cell)
         if errors:
             cell, error = errors[0]
@@ -85,9 +99,11 @@ class DeadLetterDriver:
 
     async def _write_window(self, cell: LoadedPartition) -> None:
         """Write a piece of the dead records, and archive it once it is durable."""
-        window, dead = cell.window, cell.window.acquisition.dead()[:DEAD_RUNS_MAX]
-        if not dead:
-            return  # a fetch has dropped them in the meantime
+        await self._persist(cell)
+        window = cell.window
+        dead = window.acquisition.dead(is_durable=True)[:DEAD_RUNS_MAX]
+        if not dead or self._present(window.key) is not cell:
+            return  # dropped in the meantime, or not durable yet
         terms = self._parts.terms_of(window.key.group_id).dead_letters
         until = dead[-1].last
         if terms is not None:
@@ -95,7 +111,8 @@ class DeadLetterDriver:
             try:
                 until, code = await self._write_piece(cell, dead, terms)
             except (Fault, OSError) as error:
-                cell.may_have_letters, code = True, ErrorCode.KAFKA_STORAGE_ERROR
+                _doubt(cell)
+                code = ErrorCode.KAFKA_STORAGE_ERROR
                 if isinstance(error, Fault):
                     code = error.code
                 else:
@@ -103,10 +120,12 @@ class DeadLetterDriver:
             finally:
                 cell.is_writing_letters = False
             if code is not ErrorCode.NONE:
-                cell.may_have_letters = cell.may_have_letters or code in _UNCERTAIN
+                if code in _UNCERTAIN:
+                    _doubt(cell)
                 await self._postpone(cell, dead, terms.topic)
                 return
-        cell.dead_failures, cell.dead_retry_at, cell.may_have_letters = 0, Millis(0), False
+        cell.dead_failures, cell.dead_retry_at = 0, Millis(0)
+        cell.may_have_letters = until < cell.unsure_until
         await self._archive_dead(cell, dead, until)
 
     async def _write_piece(
@@ -137,7 +156,7 @@ class DeadLetterDriver:
                 topic, _origin(cell.window), batch, may_exist=may_exist
             )
             if code is ErrorCode.NONE:
-                cell.may_have_letters = True  # until all of them are written and archived
+                _doubt(cell)  # until all of them are written and archived
             elif code not in _TOO_LARGE or letters is bare:
                 return code
             elif len(letters) == 1:
@@ -231,6 +250,11 @@ class DeadLetterDriver:
         if not found.data and first < partition.log.log_end_offset:
             raise NotLeader(f"{partition}: remote storage has no records at offset {first} yet")
         return window.dead_in(found.data, dead)
+
+
+def _doubt(cell: LoadedPartition) -> None:
+    dead = cell.window.acquisition.dead()
+    cell.doubt_letters(dead[-1].last if dead else Offset(-1))
 
 
 def _origin(window: SharePartition) -> Origin:

@@ -30,8 +30,15 @@ class LoadedPartition(msgspec.Struct, eq=False):
     dead_retry_at: Millis = Millis(0)
     may_have_letters: bool = False
     """Whether dead letters of this window may be in the topic although they are not archived."""
+    unsure_until: Offset = Offset(-1)
+    """The last record of which that was so when it was noted."""
     waiting: dict[asyncio.Event, str] = msgspec.field(default_factory=dict)
     reading: RemoteRead | None = None
+
+    def doubt_letters(self, until: Offset) -> None:
+        """Note that letters of records up to ``until`` may be in the topic."""
+        self.may_have_letters = True
+        self.unsure_until = max(self.unsure_until, until)
 
     def wake(self) -> None:
         """Wake waiting fetches: records may be available."""

@@ -201,7 +201,7 @@ class SharePartitions:
                 acquisition = Acquisition.load(Offset(found.start), found.batches, parts.limits)
             window = SharePartition(key, partition, acquisition, found.state_epoch)
             cell = self._cells[key] = LoadedPartition(window)
-            cell.may_have_letters = bool(acquisition.dead())
+            self._dead_letters.loaded(cell)
             self._note_terms(cell)
         return cell
 

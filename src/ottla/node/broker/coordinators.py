@@ -126,9 +126,13 @@ class Coordinators:
         return consumer_lag.ConsumerLag(sources, interval_ms)
 
     def collect(self) -> Iterable[Family | None]:
-        """Yield the lag of groups, once a coordinator exists."""
-        lag = self.get().lag if self._built.is_made else None
-        return () if lag is None else lag.collect()
+        """Yield the lag and the dead letters of groups, once a coordinator exists."""
+        if not self._built.is_made:
+            return
+        built = self.get()
+        if built.lag is not None:
+            yield from built.lag.collect()
+        yield from built.shares.collect()
 
     def _on_led(self, topic: str, index: int, epoch: LeaderEpoch) -> None:
         """Construct the coordinators; each one looks up which partitions this broker leads."""

@@ -7,17 +7,15 @@ settings. A topic that cannot be used is named in the log once per reason, not o
 """
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
-
-import msgspec
 
 from ottla.config.generated import BrokerConfig
 from ottla.coordinators.broker_links import UNREACHABLE, BrokerLinks
 from ottla.metadata.configs import ConfigResource, ConfigResourceType
 from ottla.metadata.image import Image
 from ottla.metadata.topics import Topic
+from ottla.node.broker.dead_letter_metrics import DeadLetterCounts
 from ottla.node.broker.dead_letter_search import find_written
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import NotLeader
@@ -35,7 +33,7 @@ from ottla.protocol.messages.produce import (
 from ottla.protocol.records.reader import Record
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Offset
-from ottla.sharing.dead_letters import MESSAGE, without
+from ottla.sharing.dead_letters import without
 from ottla.sharing.ports import Origin
 
 log = logging.getLogger(__name__)
@@ -49,27 +47,7 @@ EARLIER_ENABLE: Final = "ottla.errors.deadletterqueue.group.enable"
 
 _ALL: Final = -1
 _INTERNAL: Final = "__"
-_LABELS_MAX: Final = 1000
-"""Groups, topics and reasons that are counted apart; what exceeds them is counted together."""
 _NOTED_MAX: Final = 1000
-
-
-class DeadLetterCounts(msgspec.Struct):
-    """Dead letters by group, topic of origin and reason, and records archived without one."""
-
-    written: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
-    lost: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-    failed: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-    """Failed writes, by group and dead-letter topic."""
-
-    def add_written(self, origin: Origin, letters: Sequence[Record]) -> None:
-        """Count letters that are durable."""
-        for letter in letters:
-            reason = next((h.value for h in letter.headers if h.key == MESSAGE), None) or b""
-            label = (origin.group_id, origin.topic, reason.decode(errors="replace"))
-            if label not in self.written and len(self.written) >= _LABELS_MAX:
-                label = ("other", "other", "other")
-            self.written[label] += 1
 
 
 class DeadLetterWriter:
@@ -95,7 +73,7 @@ class DeadLetterWriter:
         reason = self._objection(image, topic)
         if reason is not None:
             self._note(origin.group_id, topic, reason)
-            self.counts.failed[origin.group_id, topic] += 1
+            self.counts.add_failed(origin, topic)
             return ErrorCode.INVALID_CONFIG
         found = image.topics.named(topic)
         if found is None:
@@ -110,18 +88,18 @@ class DeadLetterWriter:
                 letters = await self._unwritten(place, origin, letters)
             code = await self._produce(found, index, leader, letters)
         except UNREACHABLE as error:
-            self.counts.failed[origin.group_id, topic] += 1
+            self.counts.add_failed(origin, topic)
             raise NotLeader(f"broker {leader}: {error}") from error
         if code is ErrorCode.NONE:
             self.counts.add_written(origin, letters)
         else:
             self._note(origin.group_id, topic, f"the topic answered {code.name}")
-            self.counts.failed[origin.group_id, topic] += 1
+            self.counts.add_failed(origin, topic)
         return code
 
     def lost(self, origin: Origin, topic: str, offsets: tuple[Offset, Offset], count: int) -> None:
         """Count and log records that are archived without a dead letter."""
-        self.counts.lost[origin.group_id, topic] += count
+        self.counts.lost += count
         log.error(
             "records archived without dead letters group=%s topic=%s partition=%d offsets=%d-%d "
             "count=%d dead_letter_topic=%s",

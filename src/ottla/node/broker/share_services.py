@@ -1,6 +1,6 @@
 """The share groups of a broker: their coordinator, its state, and the share partitions led here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -28,10 +28,12 @@ from ottla.coordinators.topics import SHARE_GROUP_STATE
 from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import Publisher
 from ottla.node.broker.coordinators import CoordinatorDependencies
+from ottla.node.broker.dead_letter_metrics import DeadLetterCounts
 from ottla.node.broker.dead_letter_terms import DeadLetterTerms
-from ottla.node.broker.dead_letters import DeadLetterCounts, DeadLetterWriter
+from ottla.node.broker.dead_letters import DeadLetterWriter
 from ottla.node.broker.leaderships import follow_leaderships
 from ottla.node.broker.partition_ends import LeaderHighWatermarks
+from ottla.observability.exposition import Family
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.internal.share_state_records import decode_share_state_record
 from ottla.protocol.records.batch import Compression
@@ -57,6 +59,11 @@ class ShareServices(msgspec.Struct, frozen=True):
     services: tuple[Service, ...]
     publishers: tuple[Publisher, ...]
     dead_letters: DeadLetterCounts
+    led: SharePartitions
+
+    def collect(self) -> Iterable[Family | None]:
+        """Yield the metrics of dead letters."""
+        return self.dead_letters.families(self.led.windows())
 
 
 def build_share_services(
@@ -115,6 +122,7 @@ def build_share_services(
         (coordinator.runtime, led, _pruning(dependencies, coordinator)),
         (coordinator,),
         letters.counts,
+        led,
     )
 
 
