@@ -389,3 +389,43 @@ def test_subject_with_a_control_character_is_rejected() -> None:
             assert (reply[0], reply[1]["error_code"]) == (422, 42208)
 
     run(main())
+
+
+# -- heads without end --------------------------------------------------------------------
+
+
+def test_head_or_trailer_without_end_ends_the_connection() -> None:
+    async def main() -> None:
+        starts = (
+            b"GET /subjects HTTP/1.1\r\nX: ",
+            b"GET /",
+            b"POST /subjects/s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nX: ",
+        )
+        for start in starts:
+            connection, transport = connect(ServerState(), Application())
+            connection.data_received(start)
+            for _ in range(64):
+                if not transport.is_over:
+                    connection.data_received(b"x" * 16_384)
+                    await asyncio.sleep(0)
+            assert transport.is_over
+
+    run(main())
+
+
+def test_body_is_no_head() -> None:
+    async def main() -> None:
+        connection, transport = connect(ServerState(), Application())
+        text = json.dumps({"schema": '"int"', "padding": "x" * 2_000_000}).encode()
+        head = (
+            f"POST /subjects/s/versions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}\r\n\r\n"
+        )
+        connection.data_received(head.encode())
+        for start in range(0, len(text), 65_536):
+            connection.data_received(text[start : start + 65_536])
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+        assert not transport.is_over
+        assert b"200 OK" in transport.sent
+
+    run(main())

@@ -15,7 +15,7 @@ import hmac
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 from ottla.metadata.image import Image
@@ -24,11 +24,13 @@ from ottla.registry.client_hosts import named_host
 from ottla.registry.http_app import Unauthenticated, is_forwarded
 from ottla.registry.http_call import PRINCIPAL_HEADER, Identity
 from ottla.runtime.ports import Clock, Random, Worker
-from ottla.security.certificate_login import LoginByCertificate
 from ottla.security.principal import ANONYMOUS, CertificateRefused
 from ottla.security.sasl import oauthbearer, plain
 from ottla.security.sasl.exchange import Challenge, Exchange, Login, Mechanisms, Step
 from ottla.security.sasl.scram import ScramClient, ScramFailed, ScramMechanism
+
+if TYPE_CHECKING:  # it loads the library of certificates: 5 MB
+    from ottla.security.certificate_login import LoginByCertificate
 
 KEPT_MS: Final = 60_000
 KEPT_MAX: Final = 1_000
@@ -41,7 +43,7 @@ class OpenAuthentication:
 
     def __init__(
         self,
-        by_certificate: LoginByCertificate | None,
+        by_certificate: "LoginByCertificate | None",
         may_act_for_cluster: Callable[[Identity], bool],
     ) -> None:
         self._by_certificate = by_certificate

@@ -7,12 +7,11 @@ Replies are JSON in the content type that the client prefers. Errors have the bo
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 from urllib.parse import quote
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ottla.registry.client_hosts import named_host
@@ -102,22 +101,25 @@ class RegistryApp:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
+        headers = _headers(scope)
         try:
-            reply = await self._answer(request)
+            reply = await self._answer(request, headers)
         except ClientDisconnect:
             return
         self.counts.add(reply.status)
-        content_type = pick_content_type(request.headers.get("accept", "")) or "application/json"
-        response = Response(reply.body, reply.status, media_type=content_type)
-        for name, value in reply.headers:
-            response.headers[name] = value
-        if request.method == "HEAD":
-            response.body = b""  # its length stays in the header
-        await response(scope, receive, send)
+        content_type = pick_content_type(headers.get("accept", "")) or "application/json"
+        raw = [
+            (b"content-length", str(len(reply.body)).encode()),
+            (b"content-type", content_type.encode()),
+            *((name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers),
+        ]
+        await send({"type": "http.response.start", "status": reply.status, "headers": raw})
+        body = b"" if scope["method"] == "HEAD" else reply.body
+        await send({"type": "http.response.body", "body": body})
 
-    async def _answer(self, request: Request) -> Reply:
+    async def _answer(self, request: Request, headers: Mapping[str, str]) -> Reply:
         try:
-            return await self._handle(request)
+            return await self._handle(request, headers)
         except Rejection as rejection:
             return error_reply(rejection)
         except BadContext as error:
@@ -132,7 +134,7 @@ class RegistryApp:
             log.exception("request failed method=%s path=%.200s", request.method, request.url.path)
             return error_reply(_FAILED)
 
-    async def _handle(self, request: Request) -> Reply:
+    async def _handle(self, request: Request, headers: Mapping[str, str]) -> Reply:
         path, query = _raw_target(request.scope)
         if len(path) + len(query) > PATH_LENGTH_MAX:
             raise Rejection(414, "HTTP 414 URI Too Long")
@@ -142,11 +144,10 @@ class RegistryApp:
             raise
         except ValueError:  # more parameters than anybody needs
             raise Rejection(400, "HTTP 400 Bad Request") from None
-        identity = await self._identify(request)
+        identity = await self._identify(request.scope, headers)
         handler, names = _route(request.method, target)
         if target.segments and not await self._registry.store.wait_loaded(LOADING_S):
             raise Rejection(50301, "The registry is loading its schemas")
-        headers = request.headers
         if pick_content_type(headers.get("accept", "")) is None:
             raise Rejection(406, "HTTP 406 Not Acceptable")
         body = b""
@@ -172,11 +173,11 @@ class RegistryApp:
         )
         return await handler(self._registry, Call(raw, target, names, identity))
 
-    async def _identify(self, request: Request) -> Identity:
-        host = request.client.host if request.client is not None else ""
-        certificate: bytes | None = request.scope.get(CERTIFICATE)
-        identity = await self._authentication.identify(request.headers, certificate, host)
-        client = named_host(request.headers) if is_forwarded(request.headers) else None
+    async def _identify(self, scope: Scope, headers: Mapping[str, str]) -> Identity:
+        host = scope["client"][0] if scope["client"] else ""
+        certificate: bytes | None = scope.get(CERTIFICATE)
+        identity = await self._authentication.identify(headers, certificate, host)
+        client = named_host(headers) if is_forwarded(headers) else None
         if client is not None and await self._nodes.has(host):
             return msgspec.structs.replace(identity, host=client)
         return identity
@@ -202,36 +203,49 @@ def is_forwarded(headers: Mapping[str, str]) -> bool:
     return headers.get(FORWARD_HEADER, "").lower() == "true"
 
 
+def _headers(scope: Scope) -> dict[str, str]:
+    """Return the headers by lower-case name; of one that is repeated, the first."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+    return headers
+
+
 def _raw_target(scope: Scope) -> tuple[str, str]:
     raw: Any = scope.get("raw_path")
     path = scope["path"].encode() if raw is None else raw
     return path.partition(b"?")[0].decode("latin-1"), scope["query_string"].decode("latin-1")
 
 
+_Pattern: TypeAlias = tuple[tuple[tuple[int, str], ...], tuple[int, ...], dict[str, Handler]]
+"""Literal segments with their places, places of variable segments, handlers by method."""
+
+
+def _patterns() -> dict[int, list[_Pattern]]:
+    """Return the patterns of `ROUTES` by their number of segments; those with literals first."""
+    patterns: dict[int, list[_Pattern]] = {}
+    for route, methods in sorted(ROUTES.items(), key=lambda item: item[0].count("*")):
+        parts = route.split("/") if route else []
+        literals = tuple((place, part) for place, part in enumerate(parts) if part != "*")
+        places = tuple(place for place, part in enumerate(parts) if part == "*")
+        patterns.setdefault(len(parts), []).append((literals, places, methods))
+    return patterns
+
+
+_PATTERNS: Final = _patterns()
+
+
 def _route(method: str, target: Target) -> tuple[Handler, tuple[str, ...]]:
     """Return the handler of a path, and its variable segments. Raises a Rejection."""
     looked_up = "GET" if method == "HEAD" else method
-    is_known = False
-    for pattern, methods in _candidates(target.segments):
+    segments, is_known = target.segments, False
+    for literals, places, methods in _PATTERNS.get(len(segments), ()):
+        if any(segments[place] != literal for place, literal in literals):
+            continue
         is_known = True
         handler = methods.get(looked_up)
         if handler is not None:
-            parts = pattern.split("/")
-            names = [segment for part, segment in zip(parts, target.segments, strict=True)
-                     if part == "*"] if pattern else []  # fmt: skip
-            return handler, tuple(names)
+            return handler, tuple(segments[place] for place in places)
     if is_known:
         raise Rejection(405, "HTTP 405 Method Not Allowed")
     raise Rejection(404, "HTTP 404 Not Found")
-
-
-def _candidates(segments: tuple[str, ...]) -> list[tuple[str, dict[str, Handler]]]:
-    """Return the patterns that match a path; literal ones first."""
-    found = []
-    for pattern, methods in ROUTES.items():
-        parts = pattern.split("/") if pattern else []
-        if len(parts) == len(segments) and all(
-            part in ("*", segment) for part, segment in zip(parts, segments, strict=True)
-        ):
-            found.append((pattern, methods))
-    return sorted(found, key=lambda match: match[0].count("*"))

@@ -6,13 +6,20 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ottla.runtime.ports import Address
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.h11_impl import H11Protocol as HttpProtocol
+else:
+    try:
+        from ottla.registry.http_parsing import BoundedHttpTools as HttpProtocol
+    except ImportError:  # slower, and does the same
+        from uvicorn.protocols.http.h11_impl import H11Protocol as HttpProtocol
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +37,7 @@ Tls = Callable[[], ssl.SSLContext]
 """Returns the context of a handshake that begins now."""
 
 
-class _Connection(H11Protocol):
+class _Connection(HttpProtocol):
     """Tells the application which certificate the client has shown, and bounds connections.
 
     uvicorn limits requests and idle time between them, not connections that send nothing, heads
