@@ -179,7 +179,7 @@ def produce_route(partition: Partition) -> Route:
     partitions = Partitions(lambda: EMPTY)
     partitions.add(partition)
     handler = ProduceHandler(partitions, lambda: EMPTY, SystemClock(), events=TopicMeter())
-    (route,) = bind_routes(Listener.BROKER, handlers_of(handler))
+    (route,) = bind_routes(Listener.BROKER, handlers_of(produce=handler))
     return route
 
 
@@ -210,7 +210,7 @@ def commit_route(partition: Partition) -> Route:
         runtime._load_some()
     groups = GroupCoordinator(runtime, GroupSettings(), SystemRandom())
     offsets = OffsetHandlers(groups, lambda: image)
-    routes = bind_routes(Listener.BROKER, handlers_of(offsets))
+    routes = bind_routes(Listener.BROKER, handlers_of(offsets=offsets))
     return next(each for each in routes if each.api_key is ApiKey.OFFSET_COMMIT)
 
 

@@ -129,7 +129,8 @@ def _context(led: Partition, image: Image) -> ListenerContext:
     sources = ReadSources(partitions, lambda: image)
     sessions = Sessions(100, lambda: next(ids))
     handler = FetchHandlers(sources, sessions, SystemClock(), 1 << 26, TopicMeter())
-    return context_of(Routes(Listener.BROKER, bind_routes(Listener.BROKER, handlers_of(handler))))
+    routes = bind_routes(Listener.BROKER, handlers_of(fetch=handler))
+    return context_of(Routes(Listener.BROKER, routes))
 
 
 async def measure(folder: Path, records: int, pace: float) -> list[tuple[float, ...]]:

@@ -209,9 +209,9 @@ def make_server(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs
     )
     handlers = handlers_of(
-        RaftHandlers(quorum.driver, CONTROLLER),
-        deciding_handlers,
-        ControllerConfigChanges(machine.key.node_id, decide_configs),
+        raft=RaftHandlers(quorum.driver, CONTROLLER),
+        controller=deciding_handlers,
+        controller_config_changes=ControllerConfigChanges(machine.key.node_id, decide_configs),
     )
     routes = with_envelope(Routes(Listener.CONTROLLER, bind_routes(Listener.CONTROLLER, handlers)))
     spec = ListenerSpec(

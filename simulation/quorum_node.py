@@ -290,7 +290,9 @@ async def run_replica(
         spec = ListenerSpec(
             CONTROLLER,
             Address(machine.name, PORT),
-            Routes(Listener.CONTROLLER, bind_routes(Listener.CONTROLLER, handlers_of(handlers))),
+            Routes(
+                Listener.CONTROLLER, bind_routes(Listener.CONTROLLER, handlers_of(raft=handlers))
+            ),
             features=lambda: FEATURES,
         )
         server = Server(ports.network, ports.clock, [spec])

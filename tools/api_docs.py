@@ -1,12 +1,19 @@
 """Writes docs/apis.md from the API surface: ``python -m tools.api_docs``."""
 
+import ast
+import inspect
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+from ottla.api.surface import constructors
+from ottla.api.surface.constructors import Constructors
 from ottla.api.surface.row import Api, Handler
 from ottla.api.surface.table import SURFACE, UNSUPPORTED
 from ottla.protocol.api_keys import APIS
 from ottla.protocol.messages import response_class
+from ottla.server.api_versions import ApiVersions
 
 PAGE = Path(__file__).parents[1] / "docs" / "apis.md"
 INTRODUCTION = """# APIs
@@ -61,8 +68,35 @@ def _line(row: Api) -> str:
 def _handler(handler: Handler | None) -> str:
     if handler is None:
         return ""
-    module, _, name = handler.name.partition(":")
-    return f"`{module.removeprefix('ottla.')}` {name}"
+    function = function_of(handler)
+    module, name = function.__module__.removeprefix("ottla."), function.__qualname__
+    return f"`{module}` {name}"
+
+
+def function_of(handler: Handler) -> Any:  # noqa: ANN401 - of any signature
+    """Return the method that serves a row, unbound, or the function that decides it.
+
+    Raises:
+        AttributeError: the class has no such method.
+    """
+    if handler.decision is not None:
+        return handler.decision
+    if handler.method.construct is Constructors.api_versions:
+        return ApiVersions.handle
+    name = handler.method.construct.__annotations__["return"]
+    owner = name if isinstance(name, type) else getattr(import_module(_modules()[name]), name)
+    return handler.method.bind(owner)
+
+
+def _modules() -> dict[str, str]:
+    """Return where each handler class is imported from; the constructors import none of them."""
+    tree = ast.parse(inspect.getsource(constructors))
+    return {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        for alias in node.names
+    }
 
 
 def _permissions(row: Api) -> Iterator[str]:
@@ -81,7 +115,7 @@ def _notes(row: Api) -> Iterator[str]:
         yield f"hidden while `{row.feature}` is 0"
     if row.broker is not None and row.broker.waits_until_unfenced:
         yield "held until the broker is unfenced"
-    if row.broker is not None and row.broker.fast_path is not None:
+    if row.broker is not None and row.broker.method.fast_path is not None:
         yield "has a fast path"
 
 

@@ -69,7 +69,9 @@ class Cluster:
             machine.driver = driver
             routes = Routes(
                 Listener.CONTROLLER,
-                bind_routes(Listener.CONTROLLER, handlers_of(RaftHandlers(driver, CONTROLLER))),
+                bind_routes(
+                    Listener.CONTROLLER, handlers_of(raft=RaftHandlers(driver, CONTROLLER))
+                ),
             )
             spec = ListenerSpec(
                 CONTROLLER, Address(machine.name, PORT), routes, features=lambda: FEATURES

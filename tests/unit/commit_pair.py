@@ -96,7 +96,8 @@ class Broker:
         self.load()
         groups = GroupCoordinator(self.runtime, self.settings, SimRandom(1))
         handlers = handlers_of(
-            OffsetHandlers(groups, lambda: self.image, self.access), GroupHandlers(groups)
+            offsets=OffsetHandlers(groups, lambda: self.image, self.access),
+            classic_groups=GroupHandlers(groups),
         )
         served = bind_routes(Listener.BROKER, handlers)
         commits = next(route for route in served if route.api_key is ApiKey.OFFSET_COMMIT)

@@ -141,7 +141,7 @@ class Broker:
             partitions, lambda: IMAGE, clock, events=self.topics, access=self.access
         )
         self.handler = handler
-        (route,) = bind_routes(Listener.BROKER, handlers_of(handler))
+        (route,) = bind_routes(Listener.BROKER, handlers_of(produce=handler))
         self.fast_path = route.fast_path
         routes = Routes(
             Listener.BROKER,

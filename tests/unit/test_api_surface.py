@@ -10,21 +10,21 @@ from tools import api_docs
 
 from ottla.api.security.authorization_rules import NOT_NEEDED, RULES
 from ottla.api.surface.binding import (
-    DECIDER,
     Handlers,
     MissingRule,
     bind_routes,
     handlers_of,
-    load_name,
 )
+from ottla.api.surface.constructors import Constructors, NotServed, served_by
 from ottla.api.surface.routes import Route
-from ottla.api.surface.row import Api, Handler
+from ottla.api.surface.row import Api, Handler, Method, method
 from ottla.api.surface.table import SURFACE, UNSUPPORTED
 from ottla.metadata.features import supported_features
-from ottla.node.broker import broker_handlers
-from ottla.node.controller import controller_handlers
+from ottla.node.broker.broker_handlers import BrokerConstructors
+from ottla.node.controller.controller_handlers import ControllerConstructors
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.messages import request_class
+from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.schema import covers
 
 KINDS = list(Listener)
@@ -63,19 +63,17 @@ def test_versions_and_features_of_a_row_exist(row: Api) -> None:
 def problem_with(key: ApiKey, handler: Handler) -> str | None:
     """Return what is wrong with a row's handler, None if nothing is."""
     try:
-        function = load_name(handler.name)
-    except (ImportError, AttributeError) as error:
+        function = api_docs.function_of(handler)
+    except AttributeError as error:
         return str(error)
     names = list(inspect.signature(function).parameters)
-    if handler.is_decision:
+    if handler.decision is not None:
         wanted = ["call"]
     else:
         wanted = ["self", "caller", "request", "body" if handler.raw else "version"]
     if names != wanted:
         return f"parameters {names}, not {wanted}"
-    if handler.fast_path is not None and not hasattr(load_name(handler.owner), handler.fast_path):
-        return f"no {handler.fast_path}"
-    if handler.raw or handler.is_decision:
+    if handler.raw or handler.decision is not None:
         return None
     annotation, name = str(function.__annotations__["request"]), request_class(key).__name__
     return None if name in annotation else f"takes {annotation}, not {name}"
@@ -89,14 +87,13 @@ def test_every_handler_resolves_and_has_the_right_signature(row: Api, handler: H
 @pytest.mark.parametrize(
     "changed",
     [
-        {"name": "ottla.api.groups.classic_groups:GroupHandlers.on_nothing"},
-        {"name": "ottla.api.nothing:GroupHandlers.on_list"},
-        {"name": "ottla.api.groups.classic_groups:GroupHandlers.on_join"},
+        {"method": Method(Constructors.classic_groups, lambda groups: groups.on_nothing)},
+        {"method": Method(Constructors.consumer_groups, lambda groups: groups.on_list)},
+        {"method": method(Constructors.classic_groups, lambda groups: groups.on_join)},
         {"raw": True},
-        {"is_decision": True},
-        {"fast_path": "nothing"},
+        {"decision": ListGroupsRequest},
     ],
-    ids=str,
+    ids=["no_method", "other_class", "other_request", "raw", "decision"],
 )
 def test_wrong_handler_is_noticed(changed: dict[str, Any]) -> None:
     handler = SURFACE[ApiKey.LIST_GROUPS].broker
@@ -108,26 +105,32 @@ def test_wrong_handler_is_noticed(changed: dict[str, Any]) -> None:
 # -- constructors -------------------------------------------------------------------
 
 # Constructed apart: by the dispatcher, and around the other routes of the listener.
-APART = {"ottla.server.api_versions:ApiVersions", "ottla.api.cluster.envelope:EnvelopeHandler"}
-
-
-def owners(kind: Listener) -> set[str]:
-    found = {row.on(kind) for row in SURFACE.values()} - {None}
-    return {DECIDER if each.is_decision else each.owner for each in found} - APART  # type: ignore[union-attr]
+APART = {"api_versions", "envelope"}
 
 
 @pytest.mark.parametrize(
     ("kind", "constructors"),
-    [
-        (Listener.BROKER, broker_handlers.CONSTRUCTORS),
-        (Listener.CONTROLLER, controller_handlers.CONSTRUCTORS),
-    ],
+    [(Listener.BROKER, BrokerConstructors), (Listener.CONTROLLER, ControllerConstructors)],
     ids=["broker", "controller"],
 )
 def test_every_handler_class_has_a_constructor(
-    kind: Listener, constructors: dict[str, Callable[..., object]]
+    kind: Listener, constructors: Callable[[Any], Constructors]
 ) -> None:
-    assert set(constructors) == owners(kind)
+    handlers = {row.on(kind) for row in SURFACE.values()} - {None}
+    owners = {handler.method.owner for handler in handlers if handler is not None}
+    assert set(served_by(constructors(None))) == owners - APART
+
+
+def test_listener_serves_what_it_overrides() -> None:
+    class OnlyProduce(Constructors):
+        def produce(self) -> Any:
+            return "produce"
+
+    assert served_by(Constructors()) == {}
+    served = served_by(OnlyProduce())
+    assert {name: construct() for name, construct in served.items()} == {"produce": "produce"}
+    with pytest.raises(NotServed):
+        OnlyProduce().fetch()
 
 
 # -- forwarding ---------------------------------------------------------------------
@@ -168,18 +171,19 @@ class ListGroups:
         return None
 
 
-OWNER = f"{__name__}:ListGroups"
+OWNER = "classic_groups"
 
 
-def row_of(**columns: Any) -> Api:
-    handler = Handler(f"{OWNER}.on_list", **columns)
+def row_of(fast_path: Any = None, **columns: Any) -> Api:
+    served = Method(Constructors.classic_groups, lambda groups: groups.on_list, fast_path)
+    handler = Handler(served, **columns)
     return Api(key=ApiKey.LIST_GROUPS, broker=handler, authorization=NOT_NEEDED)
 
 
 def test_row_without_an_authorization_rule_cannot_be_bound() -> None:
     row = replace(row_of(), authorization=None)
     with pytest.raises(MissingRule, match="ListGroups"):
-        bind_routes(Listener.BROKER, handlers_of(ListGroups()), rows=[row])
+        bind_routes(Listener.BROKER, handlers_of(classic_groups=ListGroups()), rows=[row])
 
 
 def test_every_row_has_an_authorization_rule_on_every_listener() -> None:
@@ -220,7 +224,7 @@ def test_handler_loaded_at_start_is_constructed_by_binding() -> None:
 
 
 def test_fast_path_of_a_lazy_handler_declines_until_it_is_constructed() -> None:
-    bound = Constructed(row_of(fast_path="path"))
+    bound = Constructed(row_of(fast_path=lambda groups: groups.path()))
     fast_path: Any = bound.route.fast_path
     assert fast_path("caller", b"c", bytearray(), 0, 0) is None
     assert bound.count == 0, "a fast path constructs nothing"
@@ -229,11 +233,16 @@ def test_fast_path_of_a_lazy_handler_declines_until_it_is_constructed() -> None:
 
 
 def test_fast_path_that_does_not_apply_declines_every_request() -> None:
-    bound = Constructed(row_of(fast_path="no_path"))
+    bound = Constructed(row_of(fast_path=lambda groups: groups.no_path()))
     bound.route.handle("caller", "request", 3)
     fast_path: Any = bound.route.fast_path
     assert fast_path("caller", b"c", bytearray(), 0, 0) is None
-    assert Constructed(row_of(fast_path="no_path", is_loaded_at_start=True)).route.fast_path is None
+    assert (
+        Constructed(
+            row_of(fast_path=lambda groups: groups.no_path(), is_loaded_at_start=True)
+        ).route.fast_path
+        is None
+    )
     assert Constructed(row_of()).route.fast_path is None
 
 
@@ -243,7 +252,7 @@ def test_binding_keeps_every_column() -> None:
         versions=(1, 2),
         is_advertised=False,
     )
-    (route,) = bind_routes(Listener.BROKER, handlers_of(ListGroups()), rows=[row])
+    (route,) = bind_routes(Listener.BROKER, handlers_of(classic_groups=ListGroups()), rows=[row])
     assert (route.api_key, route.versions, route.is_advertised) == (
         ApiKey.LIST_GROUPS,
         (1, 2),
@@ -253,9 +262,9 @@ def test_binding_keeps_every_column() -> None:
 
 
 def test_rows_of_other_listeners_and_classes_are_not_bound() -> None:
-    handlers = handlers_of(ListGroups())
+    handlers = handlers_of(classic_groups=ListGroups())
     assert bind_routes(Listener.CONTROLLER, handlers, rows=[row_of()]) == ()
-    assert bind_routes(Listener.BROKER, handlers) == ()
+    assert bind_routes(Listener.BROKER, handlers_of(nothing=ListGroups())) == ()
 
 
 def test_only_requests_about_the_cluster_wait_until_the_broker_is_unfenced() -> None:
@@ -276,7 +285,7 @@ def test_gate_holds_the_rows_that_wait() -> None:
             return lambda *call: ("held", handle(*call))
 
     gate: Any = Gate()
-    handlers = handlers_of(ListGroups())
+    handlers = handlers_of(classic_groups=ListGroups())
     for waits, expected in ((True, ("held", (1, 2, 3))), (False, (1, 2, 3))):
         rows = [row_of(waits_until_unfenced=waits)]
         (route,) = bind_routes(Listener.BROKER, handlers, gate, rows)

@@ -9,9 +9,9 @@ from ottla.controller.bootstrap import (
     BadBootstrap,
     bootstrap_records,
     feature_levels,
-    parse_scram,
     records_for_empty_log,
 )
+from ottla.controller.bootstrap_users import parse_scram
 from ottla.controller.scram import credential_record
 from ottla.metadata.access import ScramUser
 from ottla.metadata.features import (

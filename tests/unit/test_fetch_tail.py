@@ -301,8 +301,8 @@ def serving(broker: Broker, order: list[str]) -> ListenerContext:
         Listener.BROKER,
         tuple(
             route
-            for handlers in (produce, broker.handlers)
-            for route in bind_routes(Listener.BROKER, handlers_of(handlers))
+            for handlers in (handlers_of(produce=produce), handlers_of(fetch=broker.handlers))
+            for route in bind_routes(Listener.BROKER, handlers)
         ),
     )
     meter = Meter(order)

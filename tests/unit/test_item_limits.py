@@ -7,11 +7,12 @@ from msgspec.structs import replace
 
 from ottla.api.groups.streams_groups import TOPOLOGY_MAX, StreamsGroupHandlers
 from ottla.api.surface.binding import bind_routes, handlers_of
+from ottla.api.surface.constructors import Constructors
 from ottla.api.surface.error_reply import error_reply_steps
 from ottla.api.surface.item_limits import NUMBERS_PER_ITEM, TooManyItems, has_long_list, limited
 from ottla.api.surface.replies import ITEMS_PER_STEP, Steps
 from ottla.api.surface.routes import Caller
-from ottla.api.surface.row import ITEMS_MAX, Handler
+from ottla.api.surface.row import ITEMS_MAX, Handler, method
 from ottla.api.surface.table import SURFACE
 from ottla.controller.decision import RECORDS_MAX
 from ottla.protocol.api_keys import ApiKey, Listener
@@ -102,12 +103,15 @@ class Groups:
 
 
 def test_limit_of_a_row_holds_for_its_route() -> None:
-    name = f"{Groups.__module__}:Groups.on_heartbeat"
     key = ApiKey.CONSUMER_GROUP_HEARTBEAT
     for is_loaded_at_start in (True, False):
-        handler = Handler(name, items_max=MAX, is_loaded_at_start=is_loaded_at_start)
+        handler = Handler(
+            method(Constructors.consumer_groups, lambda groups: groups.on_heartbeat),
+            items_max=MAX,
+            is_loaded_at_start=is_loaded_at_start,
+        )
         row = replace(SURFACE[key], broker=handler)
-        (route,) = bind_routes(Listener.BROKER, handlers_of(Groups()), rows=[row])
+        (route,) = bind_routes(Listener.BROKER, handlers_of(consumer_groups=Groups()), rows=[row])
         assert route.handle(CALLER, heartbeat(MAX), 1) == "served"
         with pytest.raises(TooManyItems):
             route.handle(CALLER, heartbeat(MAX + 1), 1)
@@ -132,7 +136,7 @@ _IN_STEPS = {
 
 
 def _is_bounded(handler: Handler) -> bool:
-    is_forwarder = handler.name.endswith((":Forwarder.forward", ":QuorumDescriptions.on_describe"))
+    is_forwarder = handler.method.owner in ("forwarder", "quorum")
     return bool(handler.lists) or handler.items_max is not None or is_forwarder
 
 

@@ -76,7 +76,7 @@ class Node:
             api_keys.Listener.CONTROLLER,
             bind_routes(
                 api_keys.Listener.CONTROLLER,
-                handlers_of(RaftHandlers(self.driver, "CONTROLLER")),
+                handlers_of(raft=RaftHandlers(self.driver, "CONTROLLER")),
             ),
         )
         spec = ListenerSpec("CONTROLLER", Address(at.host, at.port), routes)

@@ -444,7 +444,7 @@ def test_routes_are_those_of_a_controller_listener() -> None:
     async def scenario(driver: RaftDriver) -> None:
         routes = Routes(
             Listener.CONTROLLER,
-            bind_routes(Listener.CONTROLLER, handlers_of(RaftHandlers(driver, "CONTROLLER"))),
+            bind_routes(Listener.CONTROLLER, handlers_of(raft=RaftHandlers(driver, "CONTROLLER"))),
         )
         assert [int(key) for key, _ in routes] == [1, 52, 53, 54, 55, 59, 80, 81, 82]
 

@@ -128,7 +128,7 @@ def test_produce_is_advertised_from_0_and_served_from_3() -> None:
 
 
 def test_unstable_version_is_served_only_on_request() -> None:
-    route = Route(ApiKey.INIT_PRODUCER_ID, nothing)
+    route = Route(ApiKey.INIT_PRODUCER_ID, nothing, unstable_from=6)
     assert advertised(table(route))[ApiKey.INIT_PRODUCER_ID] == (0, 5)
     assert advertised(table(route, unstable=True))[ApiKey.INIT_PRODUCER_ID] == (0, 6)
 

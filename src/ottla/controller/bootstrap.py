@@ -1,23 +1,11 @@
-"""The first records of a new cluster's metadata log, and the text format of its SCRAM users.
+"""The first records of a new cluster's metadata log.
 
 The records of a new cluster are its features, metadata.version first, then SCRAM users and ACLs.
 ``ottla format`` writes them to a file; the first active controller appends them to the empty log,
 all or none (`records_for_empty_log`).
-
-A SCRAM user is given as Kafka's storage tool takes it:
-
-    SCRAM-SHA-256=[name=alice,password=secret,iterations=8192,salt="base64"]
-    SCRAM-SHA-512=[name=alice,saltedpassword="base64",salt="base64"]
-
-Commas always separate, so no value can contain one; quotes around a value are dropped. An error
-says what is wrong, and never contains a value: it may be the password, or part of it.
 """
 
-import base64
-import binascii
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ottla.controller.config_alterations import config_record
 from ottla.controller.config_rules import ALL_BROKERS, MIN_INSYNC_REPLICAS
@@ -38,24 +26,10 @@ from ottla.protocol.internal.metadata_cluster import (
     FeatureLevelRecord,
 )
 from ottla.protocol.internal.metadata_security import UserScramCredentialRecord
-from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Random
 from ottla.security.acl import Acl
 
-# Needed to format a cluster with users or ACLs, not to start a node.
-if TYPE_CHECKING:
-    from ottla.controller import acls as acl_rules
-    from ottla.controller import scram as scram_rules
-    from ottla.security.sasl import scram as scram_keys
-else:
-    acl_rules = LazyModule("ottla.controller.acls")
-    scram_rules = LazyModule("ottla.controller.scram")
-    scram_keys = LazyModule("ottla.security.sasl.scram")
-
-SALT_BYTES = 24
 TRANSACTION_NAME = "Bootstrap records"
-
-_SCRAM_KEYS = frozenset({"name", "salt", "iterations", "password", "saltedpassword"})
 
 
 class BadBootstrap(Exception):
@@ -119,12 +93,17 @@ def bootstrap_records(
         raise BadBootstrap("a SCRAM user occurs twice for one mechanism")
     records = feature_records(levels)
     records += [Versioned(record, 0) for record in scram]
-    for acl in dict.fromkeys(acls):
-        refusal = acl_rules.refuse_acl(acl)
-        if refusal is not None:
-            raise BadBootstrap(f"invalid ACL: {refusal.message}")
-        records.append(acl_rules.acl_record(random.uuid(), acl))
+    records += [_acl_record(acl, random) for acl in dict.fromkeys(acls)]
     return records
+
+
+def _acl_record(acl: Acl, random: Random) -> Versioned:
+    from ottla.controller.acls import acl_record, refuse_acl  # few clusters begin with ACLs
+
+    refusal = refuse_acl(acl)
+    if refusal is not None:
+        raise BadBootstrap(f"invalid ACL: {refusal.message}")
+    return acl_record(random.uuid(), acl)
 
 
 def records_for_empty_log(
@@ -154,79 +133,3 @@ def records_for_empty_log(
         begin.append(Versioned(AbortTransactionRecord(reason="Controller failover"), 0))
     begin.append(Versioned(BeginTransactionRecord(name=TRANSACTION_NAME), 0))
     return [*begin, *middle, Versioned(EndTransactionRecord(), 0)]
-
-
-# -- SCRAM users as text -------------------------------------------------------------------------
-
-
-def parse_scram(text: str, random: Random) -> UserScramCredentialRecord:
-    """Parse one SCRAM user. Raises `BadBootstrap`, without any value of the text."""
-    mechanism, inner = _split_mechanism(text.strip())
-    values = _values(inner)
-    name = values.get("name", "")
-    if not name:
-        raise BadBootstrap("a SCRAM user needs a name")
-    iterations = _iterations(values.get("iterations"))
-    given = _decoded("salt", values["salt"]) if "salt" in values else None
-    salt = random.bytes(SALT_BYTES) if given is None else given
-    if "password" in values:
-        if not values["password"]:
-            raise BadBootstrap("the password of a SCRAM user is empty")
-        salted = scram_keys.salted_password(mechanism, values["password"], salt, iterations)
-    elif "saltedpassword" not in values:
-        raise BadBootstrap("a SCRAM user needs a password or a saltedpassword")
-    elif given is None:
-        raise BadBootstrap("a saltedpassword needs the salt it was derived with")
-    else:
-        salted = _decoded("saltedpassword", values["saltedpassword"])
-    return scram_rules.credential_record(ScramUser(mechanism, name), salt, salted, iterations)
-
-
-def _split_mechanism(text: str) -> "tuple[scram_keys.ScramMechanism, str]":
-    name, equals, rest = text.partition("=")
-    if not equals:
-        raise BadBootstrap("a SCRAM user must be written as MECHANISM=[name=...,password=...]")
-    mechanism = next((known for known in scram_keys.ScramMechanism if str(known) == name), None)
-    if mechanism is None:
-        known = " and ".join(map(str, scram_keys.ScramMechanism))
-        raise BadBootstrap(f"unknown SCRAM mechanism; known are {known}")
-    if not (rest.startswith("[") and rest.endswith("]") and len(rest) > 1):
-        raise BadBootstrap("the part after the SCRAM mechanism must be enclosed in [ and ]")
-    return mechanism, rest[1:-1]
-
-
-def _values(inner: str) -> dict[str, str]:
-    values = {}
-    for component in inner.rstrip(",").split(","):
-        key, equals, value = component.partition("=")
-        if not equals:
-            raise BadBootstrap("a SCRAM user consists of key=value parts without further commas")
-        if key not in _SCRAM_KEYS:
-            raise BadBootstrap(f"the keys of a SCRAM user are {', '.join(sorted(_SCRAM_KEYS))}")
-        if len(value) > 1 and value.startswith('"') and value.endswith('"'):
-            value = value[1:-1]
-        values[key] = value
-    return values
-
-
-def _iterations(text: str | None) -> int:
-    if text is None:
-        return scram_keys.ITERATIONS_MIN
-    if not re.fullmatch(r"[+-]?[0-9]{1,10}", text):
-        raise BadBootstrap("the iterations of a SCRAM user must be a number")
-    least, most = scram_keys.ITERATIONS_MIN, scram_keys.ITERATIONS_MAX
-    if not least <= int(text) <= most:
-        raise BadBootstrap(f"iterations must be between {least} and {most}")
-    return int(text)
-
-
-def _decoded(key: str, text: str) -> bytes:
-    try:
-        value = base64.b64decode(
-            text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), validate=True
-        )
-    except binascii.Error:
-        value = b""
-    if not value:
-        raise BadBootstrap(f"the {key} of a SCRAM user must be base64")
-    return value

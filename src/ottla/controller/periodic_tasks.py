@@ -5,7 +5,7 @@ long as one leadership.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -15,13 +15,6 @@ from ottla.controller.brokers import decide_fence
 from ottla.controller.decision import Decision
 from ottla.controller.decision_settings import DecisionSettings
 from ottla.controller.rebalance import decide_rebalance
-from ottla.runtime.lazy import LazyModule
-
-if TYPE_CHECKING:
-    from ottla.controller import tokens
-else:
-    # First used an hour after the start.
-    tokens = LazyModule("ottla.controller.tokens")
 
 # Kafka checks for expired sessions as often.
 TICK_MS: Final = 1_000
@@ -92,4 +85,6 @@ class RemoveExpiredTokens(msgspec.Struct, frozen=True):
 
     def decide(self, moment: Moment) -> Decision[None]:
         """Remove some expired tokens."""
+        from ottla.controller import tokens  # first needed an hour after the start
+
         return tokens.decide_sweep_delegation_tokens(moment.image, moment.expiry)

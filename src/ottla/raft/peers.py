@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -18,14 +18,7 @@ from ottla.client.connection import Connection, Options, send_over
 from ottla.protocol.faults import Fault
 from ottla.raft.core.messages import Reply, Request
 from ottla.raft.core.voters import Endpoint
-from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address, Network
-
-if TYPE_CHECKING:
-    from ottla.raft import rpc_codec
-else:
-    # A quorum with a single voter sends no requests.
-    rpc_codec = LazyModule("ottla.raft.rpc_codec")
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +73,8 @@ class WirePeers:
         Raises:
             ConnectionRefusedError: as `Peers.ask`.
         """
+        from ottla.raft import rpc_codec  # a quorum with a single voter sends no requests
+
         address = Address(endpoint.host, endpoint.port)
         peer = self._peers.setdefault(address, _Peer(asyncio.Lock()))
         try:

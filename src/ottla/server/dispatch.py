@@ -49,17 +49,13 @@ from ottla.protocol.headers import response_header_version
 from ottla.protocol.messages import request_class
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.schema import Message, covers
-from ottla.runtime.lazy import LazyModule
 from ottla.server.api_versions import ApiVersions, is_software, unsupported
 from ottla.server.authenticator import SASL_KEYS, Authenticator, Treatment
 from ottla.server.error_mapping import is_planned, to_error_code
 from ottla.server.events import ServerEvents
 
 if TYPE_CHECKING:
-    from ottla.api.surface import error_reply as error_replies
     from ottla.observability.request_traces import RequestTrace
-else:
-    error_replies = LazyModule("ottla.api.surface.error_reply")
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +214,8 @@ class Dispatcher(msgspec.Struct, frozen=True):
 
     def failure_steps(self, caller: Caller, call: Call, error: BaseException) -> Steps[Result]:
         """Return what `failure` does, in steps: the reply may repeat all names of the request."""
+        from ottla.api.surface.error_reply import error_reply_steps  # few requests fail
+
         request, code = call.request, to_error_code(error)
         self.events.request_failed(self.listener, request.key, code)
         call.is_denied = code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -231,7 +229,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         message = call.message
         if message is None:
             message = yield from self._decoded_steps(request)
-        steps = error_replies.error_reply_steps(request.key, request.version, message, code)
+        steps = error_reply_steps(request.key, request.version, message, code)
         body = yield from steps
         return Answer(NoReply.NO_REPLY, close=True) if body is None else body
 
@@ -284,9 +282,11 @@ class Dispatcher(msgspec.Struct, frozen=True):
 
     def _disabled(self, request: Request) -> Outgoing:
         """Return the error reply of an API whose feature is off."""
+        from ottla.api.surface.error_reply import error_reply
+
         message, _ = decode_prefix(request_class(request.key), request.version, request.body)
         code = ErrorCode.UNSUPPORTED_VERSION
-        body = error_replies.error_reply(request.key, request.version, message, code)
+        body = error_reply(request.key, request.version, message, code)
         if body is None:
             raise UnsupportedVersion(f"{request.key.title}: its feature is off")
         return self._outgoing(request, body)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ottla.api.surface.replies import NO_REPLY, Answer, Body, Reply, Result, Work, paced
 from ottla.api.surface.routes import Caller
@@ -19,17 +19,11 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ottla.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.protocol.schema import Message
-from ottla.runtime.lazy import LazyModule
 from ottla.runtime.pending import Pending
 from ottla.security.sasl.exchange import Login
 from ottla.security.sasl.session import SaslReply, SaslSession, SaslState
 from ottla.server.authenticator import Treatment
 from ottla.server.events import ServerEvents
-
-if TYPE_CHECKING:
-    from ottla.api.surface import error_reply as error_replies
-else:
-    error_replies = LazyModule("ottla.api.surface.error_reply")
 
 log = logging.getLogger(__name__)
 
@@ -119,10 +113,12 @@ class SaslAuthenticator:
         self, caller: Caller, key: ApiKey, request: Message | None, version: int
     ) -> Result:
         """Answer a request that is out of order by ILLEGAL_SASL_STATE, and close."""
+        from ottla.api.surface.error_reply import error_reply_steps  # few requests fail
+
         self._fail(caller, f"{key.title} during SASL authentication")
         code = ErrorCode.ILLEGAL_SASL_STATE
         text = _ILLEGAL_STATE if key is ApiKey.FIND_COORDINATOR else None
-        steps = error_replies.error_reply_steps(key, version, request, code, text)
+        steps = error_reply_steps(key, version, request, code, text)
         body: Message | None = await paced(steps)
         await self._hold_back()
         return Answer(NO_REPLY if body is None else body, close=True)

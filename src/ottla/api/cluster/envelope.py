@@ -20,7 +20,7 @@ new controller. An error of the request is in the response inside.
 import ipaddress
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -59,13 +59,7 @@ from ottla.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from ottla.protocol.schema import Message, covers
 from ottla.protocol.types import ZERO_UUID
 from ottla.runtime.host_address import canonical_host, without_scope
-from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address, Random
-
-if TYPE_CHECKING:
-    from ottla.api.surface import error_reply as error_replies
-else:
-    error_replies = LazyModule("ottla.api.surface.error_reply")
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +150,7 @@ def with_envelope(
 
     Only nodes may send one; the request inside is authorized as its client's.
     """
-    handlers = handlers_of(EnvelopeHandler(routes, request_time))
+    handlers = handlers_of(envelope=EnvelopeHandler(routes, request_time))
     envelope = bind_routes(routes.kind, handlers, access=access)
     return Routes(routes.kind, (*routes.routes, *envelope))
 
@@ -217,9 +211,9 @@ async def _serve(route: Route, inner: Request, sender: Caller) -> Message | Enve
     except NotController:
         return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
     except Fault as fault:
-        refusal = error_replies.error_reply_steps(
-            *(inner.key, inner.version, message, fault.code, str(fault))
-        )
+        from ottla.api.surface.error_reply import error_reply_steps  # few requests fail
+
+        refusal = error_reply_steps(inner.key, inner.version, message, fault.code, str(fault))
         body = await paced(refusal) or NO_REPLY
     if not isinstance(body, Message):
         return EnvelopeResponse(None, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -373,8 +367,10 @@ def _packed(host: str) -> bytes:
 
 async def _refused(request: Request, message: Message, code: ErrorCode) -> Result:
     """Return the error reply, made in steps: it may repeat all names of the request."""
+    from ottla.api.surface.error_reply import error_reply_steps
+
     key, version = request.key, request.version
-    reply = await paced(error_replies.error_reply_steps(key, version, message, code))
+    reply = await paced(error_reply_steps(key, version, message, code))
     if reply is None:
         raise ProtocolFault(f"{key.title} v{version} has no field for the error {code.name}")
     data = bytearray()

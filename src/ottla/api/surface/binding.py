@@ -7,8 +7,7 @@ declines every request. All rows of one class share one object per listener kind
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
-from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -26,34 +25,24 @@ from ottla.runtime.lazy import Lazy
 from ottla.runtime.pending import Pending
 
 Handle = Callable[..., Handled]
-DECIDER: Final = "ottla.api.cluster.controller_handlers:ControllerHandlers"
-"""The class that turns the functions of decision rows into handlers."""
 
 
 class MissingRule(Exception):
     """An API without an authorization rule: its row does not say who may use it."""
 
 
-class Decider(Protocol):
-    """Makes handlers of decision functions; `ControllerHandlers` implements it."""
-
-    def handler_of(self, key: ApiKey, decide: Callable[..., Any]) -> Handle:
-        """Return the handler that submits a decision to the active controller."""
-        ...
-
-
 class Handlers:
     """The handler objects of one kind of listener, each constructed on first use.
 
-    ``constructors`` has the constructor of each class, by ``module:Class`` as the surface
-    names it.
+    ``constructors`` are those that the kind of listener has, by their names in
+    `ottla.api.surface.constructors`.
     """
 
     def __init__(self, constructors: Mapping[str, Callable[[], object]]) -> None:
-        self._objects = {name: Lazy(make) for name, make in constructors.items()}
+        self._objects = {name: Lazy(construct) for name, construct in constructors.items()}
 
-    def get(self, owner: str) -> Any:  # noqa: ANN401 - the class that the name says
-        """Return the handler object of a class.
+    def get(self, owner: str) -> Any:  # noqa: ANN401 - what the constructor makes
+        """Return the handler object of a constructor.
 
         Raises:
             KeyError: this kind of listener has no constructor for it.
@@ -69,40 +58,25 @@ class Handlers:
 
     def resolve(self, key: ApiKey, handler: Handler) -> Handle:
         """Return the handler of a row: a bound method, or the handler of a decision."""
-        if handler.is_decision:
-            decider: Decider = self.get(DECIDER)
-            return decider.handler_of(key, load_name(handler.name))
-        method: Handle = getattr(self.get(handler.owner), handler.attribute)
-        return method
+        handle = handler.method.bind(self.get(handler.method.owner))
+        if handler.decision is None:
+            return handle
+        decided: Handle = handle(key, handler.decision)
+        return decided
 
     def fast_path(self, handler: Handler) -> FastPath | None:
         """Return the fast path of a row, None where it has none or it does not apply."""
-        if handler.fast_path is None:
+        if handler.method.fast_path is None:
             return None
-        found: FastPath | None = getattr(self.get(handler.owner), handler.fast_path)()
-        return found
+        return handler.method.fast_path(self.get(handler.method.owner))
 
 
-def handlers_of(*objects: object) -> Handlers:
-    """Return `Handlers` of objects that exist already."""
-    existing = {f"{type(each).__module__}:{type(each).__qualname__}": each for each in objects}
-    handlers = Handlers({name: partial(existing.__getitem__, name) for name in existing})
-    for name in existing:
+def handlers_of(**objects: object) -> Handlers:
+    """Return `Handlers` of objects that exist already, by the names of their constructors."""
+    handlers = Handlers({name: partial(objects.__getitem__, name) for name in objects})
+    for name in objects:
         handlers.get(name)
     return handlers
-
-
-def load_name(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    """Import ``module:attribute`` or ``module:Class.attribute``.
-
-    Raises:
-        ImportError, AttributeError: nothing has that name.
-    """
-    module, _, path = name.partition(":")
-    found: Any = import_module(module)
-    for attribute in path.split("."):
-        found = getattr(found, attribute)
-    return found
 
 
 def bind_routes(
@@ -125,16 +99,12 @@ def bind_routes(
     routes = tuple(
         _bind(row, handler, handlers, gate, _guard(kind, row, handler, access))
         for row in rows
-        if (handler := row.on(kind)) is not None and _has(handlers, handler)
+        if (handler := row.on(kind)) is not None and handler.method.owner in handlers
     )
     return tuple(
         replace(route, is_advertised=True) if route.api_key in also_advertised else route
         for route in routes
     )
-
-
-def _has(handlers: Handlers, handler: Handler) -> bool:
-    return (DECIDER if handler.is_decision else handler.owner) in handlers
 
 
 Guard = Callable[[Handle], Handle]
@@ -173,10 +143,13 @@ def _bind(
         handle, fast_path = handlers.resolve(row.key, handler), handlers.fast_path(handler)
     else:
         lazy = LazyHandler(row.key, handler, handlers)
-        handle, fast_path = lazy.handle, None if handler.fast_path is None else lazy.fast_path
+        handle, fast_path = (
+            lazy.handle,
+            None if handler.method.fast_path is None else lazy.fast_path,
+        )
     if handler.items_max is not None:
         handle = limited(handle, handler.items_max)
-    if handler.lists and not handler.is_decision:
+    if handler.lists and handler.decision is None:
         handle = in_pieces(handle, handler.lists)
     if gate is not None and handler.waits_until_unfenced:
         handle = gate.hold(handle)
@@ -184,6 +157,7 @@ def _bind(
         row.key,
         guard(handle),
         versions=row.versions,
+        unstable_from=row.unstable_from,
         raw=handler.raw,
         keeps_body=handler.keeps_body,
         cancel_when_gone=handler.cancel_when_gone,
@@ -219,7 +193,7 @@ class LazyHandler:
         self, caller: Caller, client: bytes, data: bytearray, start: int, end: int
     ) -> bytearray | Pending[Result] | None:
         """Serve one frame, or decline it: always while the handler is not constructed."""
-        if not self._handlers.is_constructed(self._handler.owner):
+        if not self._handlers.is_constructed(self._handler.method.owner):
             return None
         path = self._fast_path.get()
         return None if path is None else path(caller, client, data, start, end)

@@ -2,7 +2,17 @@
 
 from typing import Final
 
-from ottla.api.surface.row import ITEMS_MAX, KAFKA_4_4, Api, Handler, Lists, Throttle, one_turn
+from ottla.api.surface.constructors import Constructors
+from ottla.api.surface.row import (
+    ITEMS_MAX,
+    KAFKA_4_4,
+    Api,
+    Handler,
+    Lists,
+    Throttle,
+    method,
+    one_turn,
+)
 from ottla.metadata.features import SHARE_VERSION
 from ottla.protocol.api_keys import ApiKey
 
@@ -10,38 +20,38 @@ GROUPS: Final = (
     Api(
         key=ApiKey.FIND_COORDINATOR,
         broker=Handler(
-            "ottla.api.groups.find_coordinator:FindCoordinatorHandler.find_coordinator_steps",
+            method(Constructors.find_coordinator, lambda handler: handler.find_coordinator_steps),
             waits_until_unfenced=True,
         ),
     ),
     Api(
         key=ApiKey.JOIN_GROUP,
-        broker=one_turn("ottla.api.groups.classic_groups:GroupHandlers.on_join"),
+        broker=one_turn(Constructors.classic_groups, lambda handler: handler.on_join),
     ),
     Api(
         key=ApiKey.HEARTBEAT,
-        broker=Handler("ottla.api.groups.classic_groups:GroupHandlers.on_heartbeat"),
+        broker=Handler(method(Constructors.classic_groups, lambda handler: handler.on_heartbeat)),
     ),
     Api(
         key=ApiKey.LEAVE_GROUP,
-        broker=one_turn("ottla.api.groups.classic_groups:GroupHandlers.on_leave"),
+        broker=one_turn(Constructors.classic_groups, lambda handler: handler.on_leave),
     ),
     Api(
         key=ApiKey.SYNC_GROUP,
-        broker=one_turn("ottla.api.groups.classic_groups:GroupHandlers.on_sync"),
+        broker=one_turn(Constructors.classic_groups, lambda handler: handler.on_sync),
     ),
     Api(
         key=ApiKey.DESCRIBE_GROUPS,
-        broker=Handler("ottla.api.groups.classic_groups:GroupHandlers.describe_steps"),
+        broker=Handler(method(Constructors.classic_groups, lambda handler: handler.describe_steps)),
     ),
     Api(
         key=ApiKey.LIST_GROUPS,
-        broker=one_turn("ottla.api.groups.classic_groups:GroupHandlers.on_list"),
+        broker=one_turn(Constructors.classic_groups, lambda handler: handler.on_list),
     ),
     Api(
         key=ApiKey.DELETE_GROUPS,
         broker=Handler(
-            "ottla.api.groups.classic_groups:GroupHandlers.on_delete",
+            method(Constructors.classic_groups, lambda handler: handler.on_delete),
             lists=(Lists("groups_names", "results"),),
         ),
         newest_at=(3, KAFKA_4_4),
@@ -49,43 +59,47 @@ GROUPS: Final = (
     Api(
         key=ApiKey.OFFSET_COMMIT,
         broker=Handler(
-            "ottla.api.groups.committed_offsets:OffsetHandlers.on_commit", fast_path="fast_path"
+            method(
+                Constructors.offsets,
+                lambda offsets: offsets.on_commit,
+                fast_path=lambda offsets: offsets.fast_path(),
+            ),
         ),
     ),
     Api(
         key=ApiKey.OFFSET_FETCH,
         broker=Handler(
-            "ottla.api.groups.committed_offsets:OffsetHandlers.on_fetch",
+            method(Constructors.offsets, lambda offsets: offsets.on_fetch),
             lists=(Lists("groups", "groups", "topics", "topics"),),
         ),
     ),
     Api(
         key=ApiKey.OFFSET_DELETE,
         broker=Handler(
-            "ottla.api.groups.committed_offsets:OffsetHandlers.on_delete",
+            method(Constructors.offsets, lambda offsets: offsets.on_delete),
             lists=(Lists("topics", "topics", "partitions", "partitions"),),
         ),
     ),
     Api(
         key=ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        broker=one_turn("ottla.api.groups.consumer_groups:ConsumerGroupHandlers.on_heartbeat"),
+        broker=one_turn(Constructors.consumer_groups, lambda handler: handler.on_heartbeat),
     ),
     Api(
         key=ApiKey.CONSUMER_GROUP_DESCRIBE,
         broker=Handler(
-            "ottla.api.groups.consumer_groups:ConsumerGroupHandlers.on_describe",
+            method(Constructors.consumer_groups, lambda handler: handler.on_describe),
             lists=(Lists("group_ids", "groups", is_one_by_one=True),),
         ),
     ),
     Api(
         key=ApiKey.STREAMS_GROUP_HEARTBEAT,
-        broker=one_turn("ottla.api.groups.streams_groups:StreamsGroupHandlers.on_heartbeat"),
+        broker=one_turn(Constructors.streams_groups, lambda handler: handler.on_heartbeat),
         newest_at=(1, KAFKA_4_4),
     ),
     Api(
         key=ApiKey.STREAMS_GROUP_DESCRIBE,
         broker=Handler(
-            "ottla.api.groups.streams_groups:StreamsGroupHandlers.on_describe",
+            method(Constructors.streams_groups, lambda handler: handler.on_describe),
             lists=(Lists("group_ids", "groups", is_one_by_one=True),),
         ),
         newest_at=(1, KAFKA_4_4),
@@ -93,7 +107,7 @@ GROUPS: Final = (
     Api(
         key=ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
         broker=one_turn(
-            "ottla.api.groups.streams_groups:StreamsGroupHandlers.on_topology_description"
+            Constructors.streams_groups, lambda handler: handler.on_topology_description
         ),
         newest_at=(0, KAFKA_4_4),
     ),
@@ -102,30 +116,30 @@ GROUPS: Final = (
 TRANSACTIONS: Final = (
     Api(
         key=ApiKey.INIT_PRODUCER_ID,
-        broker=Handler("ottla.api.transactions.producer_ids:InitProducerIdHandler.handle"),
+        broker=Handler(method(Constructors.init_producer_id, lambda handler: handler.handle)),
         unstable_from=6,
     ),
     Api(
         key=ApiKey.ADD_PARTITIONS_TO_TXN,
         broker=Handler(
-            "ottla.api.transactions.transaction_requests:TransactionHandlers.on_add_partitions",
+            method(Constructors.transactions, lambda transactions: transactions.on_add_partitions),
             lists=(Lists("transactions", "results_by_transaction"),),
         ),
     ),
     Api(
         key=ApiKey.ADD_OFFSETS_TO_TXN,
         broker=Handler(
-            "ottla.api.transactions.transaction_requests:TransactionHandlers.on_add_offsets"
+            method(Constructors.transactions, lambda transactions: transactions.on_add_offsets)
         ),
     ),
     Api(
         key=ApiKey.END_TXN,
-        broker=Handler("ottla.api.transactions.transaction_requests:TransactionHandlers.on_end"),
+        broker=Handler(method(Constructors.transactions, lambda transactions: transactions.on_end)),
     ),
     Api(
         key=ApiKey.TXN_OFFSET_COMMIT,
         broker=Handler(
-            "ottla.api.transactions.txn_offsets:TxnOffsetHandler.on_commit",
+            method(Constructors.txn_offsets, lambda handler: handler.on_commit),
             lists=(Lists("topics", "topics", "partitions", "partitions"),),
         ),
         newest_at=(6, KAFKA_4_4),
@@ -133,15 +147,13 @@ TRANSACTIONS: Final = (
     Api(
         key=ApiKey.DESCRIBE_TRANSACTIONS,
         broker=Handler(
-            "ottla.api.transactions.describe_transactions:DescribeTransactionsHandlers.on_describe",
+            method(Constructors.describe_transactions, lambda handler: handler.on_describe),
             lists=(Lists("transactional_ids", "transaction_states", is_one_by_one=True),),
         ),
     ),
     Api(
         key=ApiKey.LIST_TRANSACTIONS,
-        broker=one_turn(
-            "ottla.api.transactions.describe_transactions:DescribeTransactionsHandlers.on_list"
-        ),
+        broker=one_turn(Constructors.describe_transactions, lambda handler: handler.on_list),
     ),
 )
 
@@ -149,7 +161,7 @@ SHARE_GROUPS: Final = (
     Api(
         key=ApiKey.SHARE_FETCH,
         broker=Handler(
-            "ottla.api.share.share_fetch:ShareHandlers.on_fetch",
+            method(Constructors.shares, lambda shares: shares.on_fetch),
             cancel_when_gone=True,
             items_max=ITEMS_MAX,
         ),
@@ -158,18 +170,18 @@ SHARE_GROUPS: Final = (
     ),
     Api(
         key=ApiKey.SHARE_ACKNOWLEDGE,
-        broker=one_turn("ottla.api.share.share_fetch:ShareHandlers.on_acknowledge"),
+        broker=one_turn(Constructors.shares, lambda shares: shares.on_acknowledge),
         feature=SHARE_VERSION,
     ),
     Api(
         key=ApiKey.SHARE_GROUP_HEARTBEAT,
-        broker=one_turn("ottla.api.groups.share_groups:ShareGroupHandlers.on_heartbeat"),
+        broker=one_turn(Constructors.share_groups, lambda handler: handler.on_heartbeat),
         feature=SHARE_VERSION,
     ),
     Api(
         key=ApiKey.SHARE_GROUP_DESCRIBE,
         broker=Handler(
-            "ottla.api.groups.share_groups:ShareGroupHandlers.on_describe",
+            method(Constructors.share_groups, lambda handler: handler.on_describe),
             lists=(Lists("group_ids", "groups", is_one_by_one=True),),
         ),
         feature=SHARE_VERSION,
@@ -177,7 +189,7 @@ SHARE_GROUPS: Final = (
     Api(
         key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
         broker=Handler(
-            "ottla.api.share.share_offsets:ShareOffsetHandlers.on_describe",
+            method(Constructors.share_offsets, lambda handler: handler.on_describe),
             lists=(Lists("groups", "groups", "topics", "topics"),),
         ),
         feature=SHARE_VERSION,
@@ -185,7 +197,7 @@ SHARE_GROUPS: Final = (
     Api(
         key=ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         broker=Handler(
-            "ottla.api.share.share_offsets:ShareOffsetHandlers.on_alter",
+            method(Constructors.share_offsets, lambda handler: handler.on_alter),
             lists=(Lists("topics", "responses", "partitions", "partitions"),),
         ),
         feature=SHARE_VERSION,
@@ -193,7 +205,7 @@ SHARE_GROUPS: Final = (
     Api(
         key=ApiKey.DELETE_SHARE_GROUP_OFFSETS,
         broker=Handler(
-            "ottla.api.share.share_offsets:ShareOffsetHandlers.on_delete",
+            method(Constructors.share_offsets, lambda handler: handler.on_delete),
             lists=(Lists("topics", "responses"),),
         ),
         feature=SHARE_VERSION,
@@ -201,7 +213,7 @@ SHARE_GROUPS: Final = (
     Api(
         key=ApiKey.INITIALIZE_SHARE_GROUP_STATE,
         broker=Handler(
-            "ottla.api.share.share_state:ShareStateHandlers.on_initialize",
+            method(Constructors.share_state, lambda handler: handler.on_initialize),
             lists=(Lists("topics", "results", "partitions", "partitions"),),
         ),
         feature=SHARE_VERSION,
@@ -210,7 +222,7 @@ SHARE_GROUPS: Final = (
     Api(
         key=ApiKey.READ_SHARE_GROUP_STATE,
         broker=Handler(
-            "ottla.api.share.share_state:ShareStateHandlers.on_read",
+            method(Constructors.share_state, lambda handler: handler.on_read),
             lists=(Lists("topics", "results", "partitions", "partitions"),),
         ),
         feature=SHARE_VERSION,
@@ -219,7 +231,7 @@ SHARE_GROUPS: Final = (
     Api(
         key=ApiKey.WRITE_SHARE_GROUP_STATE,
         broker=Handler(
-            "ottla.api.share.share_state:ShareStateHandlers.on_write",
+            method(Constructors.share_state, lambda handler: handler.on_write),
             lists=(Lists("topics", "results", "partitions", "partitions"),),
         ),
         feature=SHARE_VERSION,
@@ -228,7 +240,7 @@ SHARE_GROUPS: Final = (
     Api(
         key=ApiKey.DELETE_SHARE_GROUP_STATE,
         broker=Handler(
-            "ottla.api.share.share_state:ShareStateHandlers.on_delete",
+            method(Constructors.share_state, lambda handler: handler.on_delete),
             lists=(Lists("topics", "results", "partitions", "partitions"),),
         ),
         feature=SHARE_VERSION,
@@ -237,7 +249,7 @@ SHARE_GROUPS: Final = (
     Api(
         key=ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
         broker=Handler(
-            "ottla.api.share.share_state:ShareStateHandlers.on_summary",
+            method(Constructors.share_state, lambda handler: handler.on_summary),
             lists=(Lists("topics", "results", "partitions", "partitions"),),
         ),
         feature=SHARE_VERSION,

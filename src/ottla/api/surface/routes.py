@@ -44,7 +44,6 @@ from typing import Final
 import msgspec
 
 from ottla.api.surface.replies import Handled, Result
-from ottla.api.surface.table import SURFACE
 from ottla.metadata.answered_requests import RequestIdentity
 from ottla.protocol.api_keys import APIS, ApiKey, Listener
 from ottla.protocol.schema import Versions, covers
@@ -84,6 +83,8 @@ class Route(msgspec.Struct, frozen=True):
     # Each handler has its own request class, so the parameters cannot be annotated here.
     handle: Callable[..., Handled]
     versions: Versions | None = None
+    unstable_from: int | None = None
+    """The first version whose layout Kafka may still change."""
     raw: bool = False
     keeps_body: bool = True
     cancel_when_gone: bool = False
@@ -160,7 +161,6 @@ def _versions(route: Route, unstable: bool) -> Versions | None:
     first, last = route.versions or spoken
     if not (covers(spoken, first) and covers(spoken, last) and first <= last):
         raise ValueError(f"{route.api_key.name}: {first}-{last} is not within {spoken}")
-    unstable_from = SURFACE[route.api_key].unstable_from
-    if not unstable and unstable_from is not None:
-        last = min(last, unstable_from - 1)
+    if not unstable and route.unstable_from is not None:
+        last = min(last, route.unstable_from - 1)
     return (first, last) if first <= last else None

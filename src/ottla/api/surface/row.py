@@ -1,10 +1,13 @@
 """The columns of the API surface: what one row of `ottla.api.surface.table` can say."""
 
 import enum
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from ottla.api.surface.constructors import Constructors
+from ottla.api.surface.routes import FastPath
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.api_keys import ApiKey, Listener
 from ottla.protocol.schema import Versions
@@ -27,14 +30,42 @@ class Lists(NamedTuple):
     """Whether each row is a piece: its result may be long, such as a group with its members."""
 
 
+Owner = TypeVar("Owner")
+
+
+class Method(msgspec.Struct, frozen=True):
+    """A method of a class that is constructed with the first request; made by `method`."""
+
+    construct: Callable[[Constructors], object]
+    """The constructor of the class, which imports it."""
+    # Each handler has its own class and request class, so neither can be annotated here.
+    bind: Callable[[Any], Callable[..., Any]]
+    """Returns the bound method of an object."""
+    fast_path: Callable[[Any], FastPath | None] | None = None
+    """Returns the fast path of an object, or None where it does not apply."""
+
+    @property
+    def owner(self) -> str:
+        """The name of the constructor; methods with the same one share an object."""
+        return self.construct.__name__
+
+
+def method(
+    construct: Callable[[Constructors], Owner],
+    bind: Callable[[Owner], Callable[..., Any]],
+    fast_path: Callable[[Owner], FastPath | None] | None = None,
+) -> Method:
+    """Return a method; a type checker knows its class by the constructor."""
+    return Method(construct, bind, fast_path)
+
+
 class Handler(msgspec.Struct, frozen=True):
     """How one kind of listener serves an API; `ottla.api.surface.routes` says what a handler is."""
 
-    name: str
-    """``module:Class.method``; of a decision ``module:function``."""
-    is_decision: bool = False
-    """Whether the name is a function from a `DecisionCall` to a `Decision`, made by the active
-    controller in its turn (`ottla.api.cluster.controller_handlers`)."""
+    method: Method
+    decision: Callable[..., object] | None = None
+    """The function from a `DecisionCall` to a `Decision` that the method makes a handler of: the
+    active controller makes it in its turn (`ottla.api.cluster.controller_handlers`)."""
     raw: bool = False
     """Whether the handler gets the undecoded body."""
     keeps_body: bool = True
@@ -45,8 +76,6 @@ class Handler(msgspec.Struct, frozen=True):
     """Whether it is constructed at start rather than with its first request."""
     waits_until_unfenced: bool = False
     """Whether a broker holds the request until it has been unfenced once (`StartGate`)."""
-    fast_path: str | None = None
-    """The method of the class that returns the fast path, or None where it does not apply."""
     lists: tuple[Lists, ...] = ()
     """The lists by which a long request is served in pieces (`ottla.api.surface.pieces`); of a
     decision, those whose length is limited (`ottla.api.cluster.long_changes`)."""
@@ -54,20 +83,12 @@ class Handler(msgspec.Struct, frozen=True):
     """The longest list of a request that is served in one turn
     (`ottla.api.surface.item_limits`)."""
 
-    @property
-    def owner(self) -> str:
-        """The class that has to be constructed: ``module:Class``."""
-        return self.name.rpartition(".")[0]
 
-    @property
-    def attribute(self) -> str:
-        """The method, or for a decision the function."""
-        return self.name.rpartition(":")[2].rpartition(".")[2]
-
-
-def one_turn(name: str) -> Handler:
+def one_turn(
+    construct: Callable[[Constructors], Owner], bind: Callable[[Owner], Callable[..., Any]]
+) -> Handler:
     """Return a handler that serves a whole request in one turn, so its lists are limited."""
-    return Handler(name, items_max=ITEMS_MAX)
+    return Handler(method(construct, bind), items_max=ITEMS_MAX)
 
 
 class Forwarding(msgspec.Struct, frozen=True):

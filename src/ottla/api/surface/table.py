@@ -8,11 +8,10 @@
     authorization  which permissions a client needs (`ottla.api.security.authorization_rules`)
     docs/apis.md   written by ``make docs``
 
-To add an API, add one row here and one handler. Handlers are named, not imported, so that a node
-loads at start only what its first clients need; tests resolve every name and check every signature.
-`ottla.api.surface.binding` turns rows into the routes of a listener, and
-`ottla.node.broker.broker_handlers` and `ottla.node.controller.controller_handlers` say how each
-handler class is constructed. The columns are explained in `ottla.api.surface.row`.
+To add an API, add one row here and one handler. A row has the constructor of the handler's class
+(`ottla.api.surface.constructors`), which imports it when it is called, and the method that serves
+the API: so a node loads at start only what its first clients need. `ottla.api.surface.binding`
+turns rows into the routes of a listener. The columns are explained in `ottla.api.surface.row`.
 """
 
 from collections.abc import Mapping
@@ -21,7 +20,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from ottla.api.cluster import controller_decisions as decisions
 from ottla.api.security.authorization_rules import CONTROLLER_RULES, RULES
+from ottla.api.surface.constructors import Constructors
 from ottla.api.surface.group_rows import GROUPS, SHARE_GROUPS, TRANSACTIONS
 from ottla.api.surface.row import (
     ITEMS_MAX,
@@ -31,16 +32,23 @@ from ottla.api.surface.row import (
     Handler,
     Lists,
     Throttle,
+    method,
     one_turn,
 )
 from ottla.metadata.metadata_versions import MetadataVersion
 from ottla.protocol.api_keys import ApiKey
 
 
-def _decision(name: str, *lists: Lists, items_max: int | None = None) -> Handler:
-    name = f"ottla.api.cluster.controller_decisions:{name}"
+def _decision(
+    decide: decisions.DecisionFunction, *lists: Lists, items_max: int | None = None
+) -> Handler:
+    """Return the handler of a decision that the active controller makes in its turn."""
     return Handler(
-        name, is_decision=True, is_loaded_at_start=True, lists=lists, items_max=items_max
+        method(Constructors.controller, lambda controller: controller.handler_of),
+        decision=decide,
+        is_loaded_at_start=True,
+        lists=lists,
+        items_max=items_max,
     )
 
 
@@ -49,82 +57,92 @@ _NODES_MAX: Final = 1000
 
 
 _FORWARD: Final = Handler(
-    "ottla.api.cluster.envelope:Forwarder.forward", raw=True, is_loaded_at_start=True
+    method(Constructors.forwarder, lambda forwarder: forwarder.forward),
+    raw=True,
+    is_loaded_at_start=True,
 )
 _CHANGE: Final = Forwarding()
 _TIMED_CHANGE: Final = Forwarding(timeout_field="timeout_ms")
 _READ: Final = Forwarding(is_change=False)
 
 # Answered by every dispatcher from its own routes, so it is never bound.
-_API_VERSIONS: Final = Handler("ottla.server.api_versions:ApiVersions.handle")
-_SASL_HANDSHAKE: Final = Handler("ottla.api.surface.unconfigured:SaslHandlers.on_handshake")
-_SASL_AUTHENTICATE: Final = Handler("ottla.api.surface.unconfigured:SaslHandlers.on_authenticate")
+_API_VERSIONS: Final = Handler(
+    method(Constructors.api_versions, lambda api_versions: api_versions.handle)
+)
+_SASL_HANDSHAKE: Final = Handler(method(Constructors.sasl, lambda sasl: sasl.on_handshake))
+_SASL_AUTHENTICATE: Final = Handler(method(Constructors.sasl, lambda sasl: sasl.on_authenticate))
 _DESCRIBE_ACLS: Final = Handler(
-    "ottla.api.cluster.describe_settings:DescribeHandlers.on_describe_acls"
+    method(Constructors.settings, lambda settings: settings.on_describe_acls)
 )
 _DESCRIBE_SCRAM: Final = one_turn(
-    "ottla.api.cluster.describe_settings:DescribeHandlers.on_describe_scram"
+    Constructors.settings, lambda settings: settings.on_describe_scram
 )
 _DESCRIBE_TOKENS: Final = one_turn(
-    "ottla.api.security.delegation_tokens:TokenDescriptions.on_describe"
+    Constructors.token_descriptions, lambda handler: handler.on_describe
 )
-_DESCRIBE_CLUSTER: Final = "ottla.api.cluster.metadata:ClusterHandlers.on_describe_cluster"
 
 _RECORDS: Final = (
     Api(
         key=ApiKey.PRODUCE,
         broker=Handler(
-            "ottla.api.produce.handler:ProduceHandler.handle",
+            method(
+                Constructors.produce,
+                lambda produce: produce.handle,
+                fast_path=lambda produce: produce.fast_path(),
+            ),
             raw=True,
             keeps_body=False,
             is_loaded_at_start=True,
-            fast_path="fast_path",
         ),
         throttle=Throttle.PRODUCE,
     ),
     Api(
         key=ApiKey.FETCH,
         broker=Handler(
-            "ottla.api.fetch.handler:FetchHandlers.on_fetch",
+            method(Constructors.fetch, lambda fetch: fetch.on_fetch),
             raw=True,
             keeps_body=False,
             cancel_when_gone=True,
             is_loaded_at_start=True,
         ),
         controller=Handler(
-            "ottla.api.cluster.quorum_requests:RaftHandlers.on_fetch", cancel_when_gone=True
+            method(Constructors.raft, lambda raft: raft.on_fetch), cancel_when_gone=True
         ),
         throttle=Throttle.FETCH,
     ),
     Api(
         key=ApiKey.LIST_OFFSETS,
-        broker=Handler("ottla.api.partitions.list_offsets:ListOffsetsHandlers.list_offsets_steps"),
+        broker=Handler(
+            method(Constructors.list_offsets, lambda handler: handler.list_offsets_steps)
+        ),
     ),
     Api(
         key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
         broker=Handler(
-            "ottla.api.partitions.offset_for_leader_epoch:EpochHandlers.offset_for_leader_epoch_steps"
+            method(Constructors.epochs, lambda epochs: epochs.offset_for_leader_epoch_steps)
         ),
     ),
     Api(
         key=ApiKey.DELETE_RECORDS,
-        broker=Handler("ottla.api.partitions.delete_records:DeleteRecordsHandler.delete_steps"),
+        broker=Handler(method(Constructors.delete_records, lambda handler: handler.delete_steps)),
     ),
     Api(
         key=ApiKey.DESCRIBE_PRODUCERS,
         broker=Handler(
-            "ottla.api.transactions.describe_producers:DescribeProducersHandler.describe_steps"
+            method(Constructors.describe_producers, lambda handler: handler.describe_steps)
         ),
     ),
     Api(
         key=ApiKey.DESCRIBE_LOG_DIRS,
-        broker=Handler("ottla.api.partitions.log_dirs:LogDirsHandler.describe_log_dirs_steps"),
+        broker=Handler(
+            method(Constructors.log_dirs, lambda handler: handler.describe_log_dirs_steps)
+        ),
         newest_at=(5, MetadataVersion.IBP_4_3_IV0),
     ),
     Api(
         key=ApiKey.ALTER_REPLICA_LOG_DIRS,
         broker=Handler(
-            "ottla.api.partitions.log_dirs:AlterLogDirsHandler.on_alter_replica_log_dirs",
+            method(Constructors.alter_log_dirs, lambda handler: handler.on_alter_replica_log_dirs),
             lists=(Lists("dirs", "results", "topics"),),
             items_max=ITEMS_MAX,
         ),
@@ -136,52 +154,58 @@ _CLUSTER: Final = (
     Api(
         key=ApiKey.METADATA,
         broker=Handler(
-            "ottla.api.cluster.metadata:ClusterHandlers.answer_metadata_steps",
+            method(Constructors.cluster, lambda cluster: cluster.answer_metadata_steps),
             is_loaded_at_start=True,
             waits_until_unfenced=True,
         ),
     ),
     Api(
         key=ApiKey.DESCRIBE_CLUSTER,
-        broker=Handler(_DESCRIBE_CLUSTER, is_loaded_at_start=True, waits_until_unfenced=True),
-        controller=Handler(_DESCRIBE_CLUSTER, is_loaded_at_start=True),
+        broker=Handler(
+            method(Constructors.cluster, lambda cluster: cluster.on_describe_cluster),
+            is_loaded_at_start=True,
+            waits_until_unfenced=True,
+        ),
+        controller=Handler(
+            method(Constructors.cluster, lambda cluster: cluster.on_describe_cluster),
+            is_loaded_at_start=True,
+        ),
     ),
     Api(
         key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         broker=Handler(
-            "ottla.api.cluster.topic_partitions:TopicPartitionsHandlers.describe_topic_partitions_steps",
+            method(
+                Constructors.topic_partitions,
+                lambda handler: handler.describe_topic_partitions_steps,
+            ),
             waits_until_unfenced=True,
         ),
     ),
     Api(
         key=ApiKey.DESCRIBE_CONFIGS,
         broker=Handler(
-            "ottla.api.cluster.describe_settings:DescribeHandlers.describe_configs_steps"
+            method(Constructors.settings, lambda settings: settings.describe_configs_steps)
         ),
         controller=Handler(
-            "ottla.api.cluster.describe_settings:DescribeHandlers.describe_configs_steps"
+            method(Constructors.settings, lambda settings: settings.describe_configs_steps)
         ),
     ),
     Api(
         key=ApiKey.LIST_CONFIG_RESOURCES,
-        broker=one_turn(
-            "ottla.api.cluster.describe_settings:DescribeHandlers.on_list_config_resources"
-        ),
+        broker=one_turn(Constructors.settings, lambda settings: settings.on_list_config_resources),
     ),
     Api(
         key=ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        broker=one_turn(
-            "ottla.api.cluster.describe_settings:DescribeHandlers.on_describe_client_quotas"
-        ),
+        broker=one_turn(Constructors.settings, lambda settings: settings.on_describe_client_quotas),
     ),
     Api(
         key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
-        broker=Handler("ottla.api.cluster.telemetry:TelemetryHandlers.on_get"),
+        broker=Handler(method(Constructors.telemetry, lambda telemetry: telemetry.on_get)),
         is_advertised=False,
     ),
     Api(
         key=ApiKey.PUSH_TELEMETRY,
-        broker=one_turn("ottla.api.cluster.telemetry:TelemetryHandlers.on_push"),
+        broker=one_turn(Constructors.telemetry, lambda telemetry: telemetry.on_push),
         is_advertised=False,
     ),
 )
@@ -191,7 +215,7 @@ _CHANGES: Final = (
     Api(
         key=ApiKey.CREATE_TOPICS,
         broker=_FORWARD,
-        controller=_decision("create_topics", Lists("topics", "topics")),
+        controller=_decision(decisions.create_topics, Lists("topics", "topics")),
         forwarding=_TIMED_CHANGE,
         throttle=Throttle.CONTROLLER_MUTATION,
     ),
@@ -199,7 +223,7 @@ _CHANGES: Final = (
         key=ApiKey.DELETE_TOPICS,
         broker=_FORWARD,
         controller=_decision(
-            "delete_topics", Lists("topics", "responses"), Lists("topic_names", "responses")
+            decisions.delete_topics, Lists("topics", "responses"), Lists("topic_names", "responses")
         ),
         forwarding=_TIMED_CHANGE,
         throttle=Throttle.CONTROLLER_MUTATION,
@@ -207,7 +231,7 @@ _CHANGES: Final = (
     Api(
         key=ApiKey.CREATE_PARTITIONS,
         broker=_FORWARD,
-        controller=_decision("create_partitions", Lists("topics", "results")),
+        controller=_decision(decisions.create_partitions, Lists("topics", "results")),
         forwarding=_TIMED_CHANGE,
         throttle=Throttle.CONTROLLER_MUTATION,
     ),
@@ -215,7 +239,7 @@ _CHANGES: Final = (
         key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         broker=_FORWARD,
         controller=_decision(
-            "alter_partition_reassignments",
+            decisions.alter_partition_reassignments,
             Lists("topics", "responses", "partitions", "partitions"),
         ),
         forwarding=_CHANGE,
@@ -224,14 +248,14 @@ _CHANGES: Final = (
     Api(
         key=ApiKey.LIST_PARTITION_REASSIGNMENTS,
         broker=_FORWARD,
-        controller=_decision("list_partition_reassignments", items_max=ITEMS_MAX),
+        controller=_decision(decisions.list_partition_reassignments, items_max=ITEMS_MAX),
         forwarding=_READ,
     ),
     Api(
         key=ApiKey.ELECT_LEADERS,
         broker=_FORWARD,
         controller=Handler(
-            "ottla.api.cluster.controller_handlers:ControllerHandlers.on_elect_leaders",
+            method(Constructors.controller, lambda controller: controller.on_elect_leaders),
             is_loaded_at_start=True,
         ),
         forwarding=_TIMED_CHANGE,
@@ -239,31 +263,38 @@ _CHANGES: Final = (
     # A broker settles log levels and its own settings itself and forwards the rest.
     Api(
         key=ApiKey.ALTER_CONFIGS,
-        broker=Handler("ottla.api.cluster.config_changes:ConfigChangeHandlers.on_alter_configs"),
-        controller=_decision("alter_configs", Lists("resources", "responses")),
+        broker=Handler(
+            method(Constructors.config_changes, lambda handler: handler.on_alter_configs)
+        ),
+        controller=_decision(decisions.alter_configs, Lists("resources", "responses")),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
         broker=Handler(
-            "ottla.api.cluster.config_changes:ConfigChangeHandlers.on_incremental_alter_configs"
+            method(
+                Constructors.config_changes, lambda handler: handler.on_incremental_alter_configs
+            )
         ),
         controller=Handler(
-            "ottla.api.cluster.config_changes:ControllerConfigChanges.on_incremental_alter_configs"
+            method(
+                Constructors.controller_config_changes,
+                lambda handler: handler.on_incremental_alter_configs,
+            ),
         ),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.ALTER_CLIENT_QUOTAS,
         broker=_FORWARD,
-        controller=_decision("alter_client_quotas", Lists("entries", "entries")),
+        controller=_decision(decisions.alter_client_quotas, Lists("entries", "entries")),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.UPDATE_FEATURES,
         broker=_FORWARD,
         controller=Handler(
-            "ottla.api.cluster.controller_handlers:ControllerHandlers.on_update_features",
+            method(Constructors.controller, lambda controller: controller.on_update_features),
             is_loaded_at_start=True,
             items_max=_NODES_MAX,
         ),
@@ -272,13 +303,13 @@ _CHANGES: Final = (
     Api(
         key=ApiKey.UNREGISTER_BROKER,
         broker=_FORWARD,
-        controller=_decision("unregister_broker"),
+        controller=_decision(decisions.unregister_broker),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.UNREGISTER_CONTROLLER,
         broker=_FORWARD,
-        controller=_decision("unregister_controller"),
+        controller=_decision(decisions.unregister_controller),
         forwarding=_CHANGE,
         newest_at=(0, KAFKA_4_4),
     ),
@@ -291,13 +322,13 @@ _ACCESS: Final = (
     Api(
         key=ApiKey.CREATE_ACLS,
         broker=_FORWARD,
-        controller=_decision("create_acls", Lists("creations", "results")),
+        controller=_decision(decisions.create_acls, Lists("creations", "results")),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.DELETE_ACLS,
         broker=_FORWARD,
-        controller=_decision("delete_acls", Lists("filters", "filter_results")),
+        controller=_decision(decisions.delete_acls, Lists("filters", "filter_results")),
         forwarding=_CHANGE,
     ),
     Api(
@@ -309,7 +340,7 @@ _ACCESS: Final = (
         key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         broker=_FORWARD,
         controller=_decision(
-            "alter_user_scram_credentials",
+            decisions.alter_user_scram_credentials,
             Lists("deletions", "results"),
             Lists("upsertions", "results"),
         ),
@@ -318,20 +349,20 @@ _ACCESS: Final = (
     # Forwarded only for authenticated clients; a broker refuses others itself.
     Api(
         key=ApiKey.CREATE_DELEGATION_TOKEN,
-        broker=one_turn("ottla.api.security.delegation_tokens:TokenChanges.on_create"),
-        controller=_decision("create_delegation_token", items_max=ITEMS_MAX),
+        broker=one_turn(Constructors.token_changes, lambda handler: handler.on_create),
+        controller=_decision(decisions.create_delegation_token, items_max=ITEMS_MAX),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.RENEW_DELEGATION_TOKEN,
-        broker=Handler("ottla.api.security.delegation_tokens:TokenChanges.on_renew"),
-        controller=_decision("renew_delegation_token"),
+        broker=Handler(method(Constructors.token_changes, lambda handler: handler.on_renew)),
+        controller=_decision(decisions.renew_delegation_token),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.EXPIRE_DELEGATION_TOKEN,
-        broker=Handler("ottla.api.security.delegation_tokens:TokenChanges.on_expire"),
-        controller=_decision("expire_delegation_token"),
+        broker=Handler(method(Constructors.token_changes, lambda handler: handler.on_expire)),
+        controller=_decision(decisions.expire_delegation_token),
         forwarding=_CHANGE,
     ),
     Api(
@@ -345,38 +376,38 @@ _ACCESS: Final = (
 _NODES: Final = (
     Api(
         key=ApiKey.BROKER_REGISTRATION,
-        controller=_decision("register_broker"),
+        controller=_decision(decisions.register_broker),
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.BROKER_HEARTBEAT,
-        controller=_decision("heartbeat"),
+        controller=_decision(decisions.heartbeat),
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.CONTROLLER_REGISTRATION,
-        controller=_decision("register_controller"),
+        controller=_decision(decisions.register_controller),
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.ALLOCATE_PRODUCER_IDS,
-        controller=_decision("allocate_producer_ids"),
+        controller=_decision(decisions.allocate_producer_ids),
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-        controller=_decision("assign_replicas_to_dirs"),
+        controller=_decision(decisions.assign_replicas_to_dirs),
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.ALTER_PARTITION,
-        controller=_decision("alter_partition"),
+        controller=_decision(decisions.alter_partition),
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.ENVELOPE,
         controller=Handler(
-            "ottla.api.cluster.envelope:EnvelopeHandler.open",
+            method(Constructors.envelope, lambda envelope: envelope.open),
             raw=True,  # the codec does not know the id of `IdentifiedEnvelope`
             is_loaded_at_start=True,
         ),
@@ -385,7 +416,7 @@ _NODES: Final = (
     Api(
         key=ApiKey.WRITE_TXN_MARKERS,
         broker=Handler(
-            "ottla.api.transactions.txn_markers:TxnMarkersHandler.on_write",
+            method(Constructors.txn_markers, lambda handler: handler.on_write),
             lists=(Lists("markers", "markers", "topics", "topics"),),
         ),
         throttle=Throttle.EXEMPT,
@@ -396,36 +427,34 @@ _NODES: Final = (
 _QUORUM: Final = (
     Api(
         key=ApiKey.VOTE,
-        controller=Handler("ottla.api.cluster.quorum_requests:RaftHandlers.on_vote"),
+        controller=Handler(method(Constructors.raft, lambda raft: raft.on_vote)),
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.BEGIN_QUORUM_EPOCH,
-        controller=Handler("ottla.api.cluster.quorum_requests:RaftHandlers.on_begin_epoch"),
+        controller=Handler(method(Constructors.raft, lambda raft: raft.on_begin_epoch)),
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.END_QUORUM_EPOCH,
-        controller=Handler("ottla.api.cluster.quorum_requests:RaftHandlers.on_end_epoch"),
+        controller=Handler(method(Constructors.raft, lambda raft: raft.on_end_epoch)),
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.FETCH_SNAPSHOT,
-        controller=Handler("ottla.api.cluster.quorum_requests:RaftHandlers.on_fetch_snapshot"),
+        controller=Handler(method(Constructors.raft, lambda raft: raft.on_fetch_snapshot)),
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.UPDATE_RAFT_VOTER,
-        controller=Handler("ottla.api.cluster.quorum_requests:RaftHandlers.on_update_voter"),
+        controller=Handler(method(Constructors.raft, lambda raft: raft.on_update_voter)),
         throttle=Throttle.EXEMPT,
     ),
     Api(
         key=ApiKey.DESCRIBE_QUORUM,
-        broker=Handler(
-            "ottla.api.cluster.describe_quorum:QuorumDescriptions.on_describe", raw=True
-        ),
+        broker=Handler(method(Constructors.quorum, lambda quorum: quorum.on_describe), raw=True),
         controller=Handler(
-            "ottla.api.cluster.quorum_requests:RaftHandlers.on_describe", items_max=_NODES_MAX
+            method(Constructors.raft, lambda raft: raft.on_describe), items_max=_NODES_MAX
         ),
         forwarding=_READ,
     ),
@@ -433,14 +462,14 @@ _QUORUM: Final = (
         key=ApiKey.ADD_RAFT_VOTER,
         broker=_FORWARD,
         controller=Handler(
-            "ottla.api.cluster.quorum_requests:RaftHandlers.on_add_voter", items_max=_NODES_MAX
+            method(Constructors.raft, lambda raft: raft.on_add_voter), items_max=_NODES_MAX
         ),
         forwarding=_CHANGE,
     ),
     Api(
         key=ApiKey.REMOVE_RAFT_VOTER,
         broker=_FORWARD,
-        controller=Handler("ottla.api.cluster.quorum_requests:RaftHandlers.on_remove_voter"),
+        controller=Handler(method(Constructors.raft, lambda raft: raft.on_remove_voter)),
         forwarding=_CHANGE,
     ),
 )

@@ -8,13 +8,14 @@ import msgspec
 from ottla.api.cluster.auto_create import SCHEMAS, TopicCreation, creatable_topic, schemas_topic
 from ottla.api.cluster.envelope import Forwarder
 from ottla.api.cluster.fenced_brokers import FencedBrokers
-from ottla.api.surface.binding import bind_routes
+from ottla.api.surface.binding import Handlers, bind_routes
+from ottla.api.surface.constructors import served_by
 from ottla.api.surface.routes import ANONYMOUS, Caller, Routes
 from ottla.api.surface.start_gate import StartGate
 from ottla.config.listeners import REGISTRY_LISTENER
 from ottla.metadata.image_watch import ImageWatch
 from ottla.metadata.publishing import Publisher
-from ottla.node.broker.broker_handlers import BrokerDependencies, broker_handlers
+from ottla.node.broker.broker_handlers import BrokerConstructors, BrokerDependencies
 from ottla.node.broker.broker_lifecycle import BrokerLifecycle, Timing
 from ottla.node.broker.coordinators import CoordinatorDependencies, Coordinators
 from ottla.node.broker.cordons import Cordons
@@ -123,7 +124,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     open_listeners = OpenListeners(loaded.listeners)
     telemetry = Telemetry(context, watch.current, inputs.otlp)
     fenced_brokers = FencedBrokers(ports.clock)
-    handlers = broker_handlers(
+    constructors = BrokerConstructors(
         BrokerDependencies(
             context=context,
             watch=watch,
@@ -143,7 +144,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
         Listener.BROKER,
         bind_routes(
             Listener.BROKER,
-            handlers,
+            Handlers(served_by(constructors)),
             gate,
             access=context.access,
             also_advertised=TELEMETRY_APIS if telemetry.has_receiver else frozenset(),

@@ -8,7 +8,8 @@ import msgspec
 
 from ottla.api.cluster.controller_decisions import ControllerContext
 from ottla.api.cluster.envelope import with_envelope
-from ottla.api.surface.binding import bind_routes
+from ottla.api.surface.binding import Handlers, bind_routes
+from ottla.api.surface.constructors import served_by
 from ottla.api.surface.routes import Routes
 from ottla.controller.active_controller import (
     Controller,
@@ -30,7 +31,7 @@ from ottla.node.broker.registrations import controller_registration
 from ottla.node.context import NodeContext
 from ottla.node.controller.broker_probing import build_probes
 from ottla.node.controller.controller_channel import ControllerChannel
-from ottla.node.controller.controller_handlers import ControllerDependencies, controller_handlers
+from ottla.node.controller.controller_handlers import ControllerConstructors, ControllerDependencies
 from ottla.node.controller.controller_registration import ControllerRegistrar
 from ottla.node.controller.image_loader import ImageLoader
 from ottla.node.controller.metered_quorum import MeteredQuorum
@@ -106,7 +107,7 @@ def build_controller_parts(inputs: ControllerInputs) -> NodeControllerParts:
         )
     )
     recovery = build_recovery(context, watch, controller, configs)
-    handlers = controller_handlers(
+    constructors = ControllerConstructors(
         ControllerDependencies(
             context=context,
             watch=watch,
@@ -117,6 +118,7 @@ def build_controller_parts(inputs: ControllerInputs) -> NodeControllerParts:
         )
     )
     access = context.access
+    handlers = Handlers(served_by(constructors))
     bound = bind_routes(Listener.CONTROLLER, handlers, access=access)
     routes = with_envelope(Routes(Listener.CONTROLLER, bound), access, inputs.shared.throttling)
     spec_of = SpecInputs(

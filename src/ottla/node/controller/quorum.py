@@ -22,13 +22,10 @@ from ottla.raft.metadata_log import DIRECTORY_NAME, MetadataLog
 from ottla.raft.peers import WirePeers
 from ottla.raft.quorum_state_file import QuorumStateFile
 from ottla.raft.repair import RejoinMark, repair_log
-from ottla.runtime.lazy import LazyModule
 from ottla.runtime.ports import Address
 
 if TYPE_CHECKING:
-    from ottla.raft import auto_join
-else:
-    auto_join = LazyModule("ottla.raft.auto_join")
+    from ottla.raft.auto_join import AutoJoin
 
 
 class NodeQuorum(msgspec.Struct, frozen=True):
@@ -124,16 +121,18 @@ def build_quorum(context: NodeContext, listener: MetadataListener) -> NodeQuorum
     return NodeQuorum(driver, log, settings)
 
 
-def build_auto_join(context: NodeContext, quorum: NodeQuorum) -> "auto_join.AutoJoin | None":
+def build_auto_join(context: NodeContext, quorum: NodeQuorum) -> "AutoJoin | None":
     """Return the service that adds this controller to the voters; None where that is off."""
     config = context.loaded.broker
     if not config.controller_quorum_auto_join_enable or not context.has_role("controller"):
         return None
     servers = map(parse_host_port, config.controller_quorum_bootstrap_servers)
-    return auto_join.AutoJoin(
+    from ottla.raft.auto_join import AutoJoin, AutoJoinedFile  # few controllers join by themselves
+
+    return AutoJoin(
         quorum.settings,
         quorum.driver,
-        auto_join.AutoJoinedFile(context.ports.disk, _log_path(context), quorum.settings),
+        AutoJoinedFile(context.ports.disk, _log_path(context), quorum.settings),
         context.ports.network,
         [Address(server.host, server.port) for server in servers],
         lambda address: _options(context),

@@ -8,8 +8,8 @@ from ottla.controller.bootstrap import (
     BadBootstrap,
     bootstrap_records,
     feature_levels,
-    parse_scram,
 )
+from ottla.controller.bootstrap_users import parse_scram
 from ottla.metadata.features import KRAFT_VERSION
 from ottla.metadata.metadata_versions import (
     DEFAULT_VERSION,

@@ -1,12 +1,16 @@
 """Delegation tokens of a node: its settings, and the handler that describes tokens."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ottla.api.cluster.controller_decisions import TokenSettings
 from ottla.config.generated import BrokerConfig
 from ottla.metadata.image import Image
 from ottla.node.context import NodeContext
 from ottla.security.acl import AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from ottla.api.security.delegation_tokens import TokenDescriptions
 
 
 def token_settings(config: BrokerConfig) -> TokenSettings:
@@ -18,7 +22,7 @@ def token_settings(config: BrokerConfig) -> TokenSettings:
     )
 
 
-def token_descriptions(context: NodeContext, image: Callable[[], Image]) -> object:
+def token_descriptions(context: NodeContext, image: Callable[[], Image]) -> "TokenDescriptions":
     """Return the handler of DescribeDelegationToken, imported by its first request."""
     from ottla.api.security.delegation_tokens import TokenDescriptions
 
