@@ -17,17 +17,15 @@ from registry_server import RegistryServer, basic, run_registry
 
 from ottla.formats.registry_client import (
     SCHEMAS_MAX,
-    BadFrame,
     BadRegistrySettings,
     Registry,
     RegistryFailed,
     RegistrySettings,
     UnknownSchema,
-    framed,
-    schema_id,
 )
 from ottla.formats.registry_values import RegistryValues, subject_values
 from ottla.formats.schema_bounds import BadSchema
+from ottla.formats.wire_format import BadFrame, framed, split_frame
 
 V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 V2 = {
@@ -86,7 +84,7 @@ class TestClient:
         client = Registry(settings(registry))
         first = client.register("a/b-value", "AVRO", '"long"')
         assert client.register("a/b-value", "AVRO", '"long"') == first
-        assert registry.subjects == {"a/b-value": [first]}
+        assert registry.subjects == {"a/b-value": [first.id]}
         assert len(registry.requests) == 1
 
     def test_incompatible_schema_is_reported_with_the_reason(
@@ -168,12 +166,12 @@ class TestClient:
 class TestFrame:
     def test_frame_is_a_zero_and_a_big_endian_id(self) -> None:
         assert framed(258, b"x") == b"\x00\x00\x00\x01\x02x"
-        assert schema_id(b"\x00\x00\x00\x01\x02x") == 258
+        assert split_frame(b"\x00\x00\x00\x01\x02x") == (258, 5)
 
     @pytest.mark.parametrize("data", [b"", b"\x00\x00\x00\x01", b"\x01\x00\x00\x00\x01x"])
     def test_other_bytes_are_rejected(self, data: bytes) -> None:
         with pytest.raises(BadFrame):
-            schema_id(data)
+            split_frame(data)
 
 
 class TestAvro:
@@ -372,8 +370,8 @@ class TestProtobuf:
             (b"\x02\x02", "the message is shop.Other, not shop.Item"),
             (b"\x04\x02\x00", "the message is shop.Other.Inner"),
             (b"\x02\x0e", "no message at"),
-            (b"\x01", "too long"),
-            (b"\x04\x02", "incomplete"),
+            (b"\x01", "malformed"),
+            (b"\x04\x02", "cut off"),
             (b"\x00\xff", "not a Item"),
         ],
     )

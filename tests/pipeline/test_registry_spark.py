@@ -18,8 +18,8 @@ from source_cluster import SourceCluster, read_all
 from tests.patience import SECONDS_MAX
 
 from ottla.formats.protobuf_writer import declared_name, message_encoder, message_of
-from ottla.formats.registry_client import framed
 from ottla.formats.schema_bounds import BadSchema
+from ottla.formats.wire_format import framed
 from ottla.spark.option_values import OptionError
 from ottla.spark.options import SinkOptions, SourceOptions
 from ottla.spark.rows import BadRow

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
 from ottla.formats.protobuf_writer import message_of
-from ottla.formats.registry_client import framed
+from ottla.formats.wire_format import framed
 from ottla.testing import Cluster
 
 V1 = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}

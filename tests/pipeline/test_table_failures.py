@@ -18,7 +18,7 @@ from source_cluster import SourceCluster, wait_until
 from test_table_values import descriptors, order
 from tests.patience import SECONDS_MAX
 
-from ottla.formats.registry_client import framed
+from ottla.formats.wire_format import framed
 from ottla.spark.runner import cause_of
 from ottla.tables.job import parse_job
 from ottla.tables.table_writer import run_table, start_table

@@ -19,7 +19,7 @@ from tests.patience import SECONDS_MAX
 from typer.testing import CliRunner, Result
 
 from ottla.cli.app import app
-from ottla.formats.registry_client import framed
+from ottla.formats.wire_format import framed
 from ottla.spark.runner import cause_of
 from ottla.tables.compaction import Compaction
 from ottla.tables.hadoop_files import SparkFiles, spark_merge

@@ -28,8 +28,8 @@ RegistryOption = Annotated[
         "--registry",
         envvar="OTTLA_REGISTRY",
         metavar="URL",
-        help="Schema registry that speaks Confluent's API. Its login: -X with Confluent's client "
-        "settings.",
+        help="Schema registry that speaks Confluent's API, or auto: the one that the brokers "
+        "publish. Its login: -X with Confluent's client settings.",
     ),
 ]
 BytesOption = Annotated[

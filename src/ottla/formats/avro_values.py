@@ -30,6 +30,7 @@ from fastavro.read import LOGICAL_READERS
 
 from ottla.formats.schema_bounds import BadSchema as BadSchema
 from ottla.formats.schema_bounds import check_avro
+from ottla.formats.wire_format import split_frame
 
 Json: TypeAlias = Any
 
@@ -51,7 +52,6 @@ _LOGICAL: Final = {
 }
 # Logical types that are read as their underlying type (a string or a number).
 _PLAIN: Final = frozenset({"uuid", "time-millis", "time-micros", "duration"})
-FRAME_BYTES: Final = 5
 DECIMAL_BYTES_MAX: Final = 4096
 """A column has 38 digits in 16 bytes; the time to convert a decimal grows with its square."""
 _DECIMAL: Final = "bytes-decimal"
@@ -80,7 +80,7 @@ class AvroValues:
             raise
         except Exception as error:  # fastavro raises nearly anything for an invalid schema
             raise BadSchema(f"not an Avro schema: {error!r}") from error
-        self._framed = framed
+        self.is_framed = framed
         kind = avro_type(declared)
         if not pa.types.is_struct(kind):
             raise BadSchema("the outermost type of an Avro schema must be a record")
@@ -92,11 +92,7 @@ class AvroValues:
         Raises:
             ValueError: the bytes are not exactly one datum of this schema.
         """
-        start = 0
-        if self._framed:
-            if len(value) < FRAME_BYTES or value[0] != 0:
-                raise ValueError("the value does not begin with a schema id")
-            start = FRAME_BYTES
+        start = split_frame(value)[1] if self.is_framed else 0
         stream = io.BytesIO(value)
         stream.seek(start)
         try:

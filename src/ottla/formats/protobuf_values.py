@@ -30,8 +30,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from ottla.formats.avro_values import FRAME_BYTES
 from ottla.formats.schema_bounds import BadSchema, FieldCount
+from ottla.formats.wire_format import split_frame, split_indexes
 
 Datum: TypeAlias = Any
 """The value of a field, of any Protobuf type."""
@@ -51,7 +51,6 @@ _SCALAR: Final = {
 }
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _INT64_MAX: Final = 2**63 - 1
-_INDEXES_MAX: Final = 64
 _GOOGLE_FILE: Final = re.compile(r"google/protobuf/(compiler/)?[a-z_]+\.proto")
 
 
@@ -71,7 +70,7 @@ class ProtobufValues:
         except (DecodeError, TypeError) as error:
             raise BadSchema(f"not a set of Protobuf descriptors: {error}") from error
         self._class = message_factory.GetMessageClass(self._descriptor)
-        self._framed = framed
+        self.is_framed = framed
         self.columns = pa.schema(list(_Columns().struct(self._descriptor, ())))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -86,7 +85,7 @@ class ProtobufValues:
         """
         found = self._class()
         try:
-            found.ParseFromString(_unframed(value) if self._framed else value)
+            found.ParseFromString(_unframed(value) if self.is_framed else value)
         except DecodeError as error:
             raise ValueError(f"not a {self._descriptor.name}: {error}") from error
         return _fields(found)
@@ -97,25 +96,8 @@ def _made_of(descriptors: bytes, message: str, framed: bool) -> ProtobufValues:
 
 
 def _unframed(value: bytes) -> bytes:
-    return value[split_indexes(value)[1] :]
-
-
-def split_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the path of the message in its file, and where the message begins.
-
-    Raises:
-        ValueError: there is no frame of a schema registry before it.
-    """
-    if len(value) <= FRAME_BYTES or value[0] != 0:
-        raise ValueError("the value does not begin with a schema id")
-    count, position = _varint(value, FRAME_BYTES)
-    if not 0 <= count <= _INDEXES_MAX:
-        raise ValueError("the list of indexes before the value is too long")
-    indexes = []
-    for _ in range(count):
-        index, position = _varint(value, position)
-        indexes.append(index)
-    return tuple(indexes) or (0,), position
+    _, start = split_frame(value)
+    return value[split_indexes(value, start)[1] :]
 
 
 # -- descriptors of a registry -----------------------------------------------
@@ -175,19 +157,6 @@ def first_message(descriptors: bytes) -> str:
         return message_at(descriptors, (0,))
     except ValueError as error:
         raise BadSchema(str(error)) from error
-
-
-def _varint(value: bytes, position: int) -> tuple[int, int]:
-    raw = 0
-    for shift in range(0, 35, 7):
-        if position >= len(value):
-            break
-        byte = value[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (raw >> 1) ^ -(raw & 1), position
-    raise ValueError("the list of indexes before the value is incomplete")
 
 
 # -- columns -----------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from ottla.formats.schema_bounds import BadSchema
+from ottla.formats.wire_format import HEADERS, framed_part
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,11 +49,19 @@ class PartOptions(msgspec.Struct, frozen=True):
     schema_file: str | None = None
     message: str | None = None
     is_framed: bool = False
-    """Each begins with the five bytes of a schema registry, which are skipped."""
+    """Each begins with the id or guid of a schema registry, which is skipped."""
 
 
 class Values(Protocol):
-    """Decodes the keys or values of one schema."""
+    """Decodes the keys or values of one schema.
+
+    ``is_framed``: each begins with what names its schema, which may be in a header of the record.
+    """
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether `framed_column` is applied before `decode`."""
+        ...
 
     @property
     def columns(self) -> "pa.Schema":
@@ -102,6 +111,26 @@ def libraries_for(what: str) -> Iterator[None]:
         raise BadFormatOption(
             f"{what} need the module {error.name}, which is not installed: pip install 'ottla[sql]'"
         ) from error
+
+
+def framed_column(part: str, data: "pa.Array", headers: "pa.Array | None") -> list[bytes | None]:
+    """Return keys or values, each after the bytes of the record header that names its schema.
+
+    ``headers`` are lists of structs of key and value, a list per record. Without such a header the
+    data is returned as it is.
+    """
+    plain: list[bytes | None] = data.to_pylist()
+    if headers is None:
+        return plain
+    import pyarrow.compute as pc
+
+    names = headers.flatten().field("key")
+    if not pc.any(pc.equal(names, HEADERS[part])).as_py():
+        return plain
+    return [
+        framed_part(part, datum, ((each["key"], each["value"]) for each in own or ()))
+        for datum, own in zip(plain, headers.to_pylist(), strict=True)
+    ]
 
 
 def decode_all(

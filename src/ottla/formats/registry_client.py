@@ -1,20 +1,14 @@
-"""A client of schema registries that speak Confluent's HTTP API, and the frame of their records.
+"""A client of schema registries that speak Confluent's HTTP API.
 
-A key or value in the registry's wire format begins with five bytes:
-
-    0x00                   the magic byte
-    4 bytes, big endian    the id of its schema
-
-In Protobuf, the path of the message within the schema's file follows: zigzag varints, the count and
-each index; a single 0 stands for the first message.
-
-An id always means the same schema, so schemas are cached, at most `SCHEMAS_MAX` of them. Settings
-have Confluent's names, with the prefix ``schema.registry.``; see `RegistrySettings`.
+An id or guid (`wire_format.py`) always means the same schema, so schemas are cached, at most
+`SCHEMAS_MAX` of them. Settings have Confluent's names, with the prefix ``schema.registry.``; see
+`RegistrySettings`.
 """
 
 import base64
 import http.client
 import json
+import logging
 import ssl
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -23,12 +17,19 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from ottla.client.blocking.broker_client import ClientSettings, client_for
+from ottla.client.client_security import BadClientSecurity
+from ottla.client.failures import NoBroker
+from ottla.config.addresses import BadAddress
+from ottla.formats.registry_discovery import RegistryNotFound, find_registry
+from ottla.formats.wire_format import SchemaRef
 from ottla.runtime.blocking import process_id
 from ottla.runtime.clock import SystemClock
+from ottla.security.sasl.credentials import LoginFailed
+
+log = logging.getLogger(__name__)
 
 PREFIX: Final = "schema.registry."
-MAGIC: Final = 0
-FRAME_BYTES: Final = 5
 SCHEMAS_MAX: Final = 1000
 _REPLY_BYTES_MAX: Final = 16 << 20
 _REFERENCES_MAX: Final = 100
@@ -64,18 +65,35 @@ class UnknownSchema(ValueError):
     """The registry has no such schema or subject."""
 
 
-class BadFrame(ValueError):
-    """A key or value that does not begin with the id of a schema."""
+class ClusterAddress(msgspec.Struct, frozen=True):
+    """The cluster whose brokers say where its registry is."""
+
+    bootstrap: tuple[str, ...]
+    client_id: str
+    properties: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        return f"ClusterAddress({','.join(self.bootstrap)})"  # properties may be secret
 
 
 class RegistrySettings(msgspec.Struct, frozen=True):
-    """Where the registry is, and how to log in. Addresses are tried in order."""
+    """Where the registry is, and how to log in. Addresses are tried in order.
+
+    Without addresses the brokers of ``cluster`` are asked for some, and no login is used.
+    """
 
     urls: tuple[str, ...]
     user_info: str | None = None
     token: str | None = None
     ca_file: str | None = None
     timeout_ms: int = 10_000
+    cluster: ClusterAddress | None = None
+
+    @classmethod
+    def of_cluster(cls, client: ClientSettings) -> "RegistrySettings":
+        """Return the settings of the registry that the brokers of a cluster publish."""
+        properties = tuple(sorted(client.properties.items()))
+        return cls((), cluster=ClusterAddress(client.bootstrap, client.client_id, properties))
 
     def __repr__(self) -> str:
         return f"RegistrySettings({', '.join(map(_shown, self.urls))})"
@@ -117,12 +135,21 @@ class RegistrySettings(msgspec.Struct, frozen=True):
 
 
 class RegisteredSchema(msgspec.Struct, frozen=True):
-    """A schema as the registry has it. ``kind`` is AVRO, JSON or PROTOBUF."""
+    """A schema as the registry has it. ``kind`` is AVRO, JSON or PROTOBUF.
+
+    ``id`` is 0 where it is known by its guid only; old registries have no guids.
+    """
 
     id: int
     kind: str
     text: str
     references: "tuple[Reference, ...]" = ()
+    guid: str | None = None
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return f"schema id {self.id}" if self.id else f"schema guid {self.guid}"
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -133,50 +160,42 @@ class Reference(msgspec.Struct, frozen=True):
     version: int
 
 
-def schema_id(data: bytes) -> int:
-    """Return the id before a key or value. Raises BadFrame."""
-    if len(data) < FRAME_BYTES or data[0] != MAGIC:
-        raise BadFrame("not in the registry's format: it does not begin with a schema id")
-    return int.from_bytes(data[1:FRAME_BYTES], "big")
-
-
-def framed(number: int, data: bytes) -> bytes:
-    """Return a value behind the id of its schema."""
-    return bytes([MAGIC]) + number.to_bytes(4, "big") + data
-
-
 class Registry:
     """Schemas by id and subject. Safe to pickle: each process opens its own connections."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings
         self._clock = SystemClock()
-        self._schemas: OrderedDict[tuple[int, bool], RegisteredSchema] = OrderedDict()
-        self._unknown: OrderedDict[tuple[int, bool], int] = OrderedDict()
-        self._ids: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._schemas: OrderedDict[tuple[SchemaRef, bool], RegisteredSchema] = OrderedDict()
+        self._unknown: OrderedDict[tuple[SchemaRef, bool], int] = OrderedDict()
+        self._registered: OrderedDict[tuple[str, str], RegisteredSchema] = OrderedDict()
+        self._urls: tuple[str, ...] = settings.urls
 
     def __reduce__(self) -> tuple[object, ...]:
         return Registry, (self._settings,)
 
-    def schema(self, number: int, *, serialized: bool = False) -> RegisteredSchema:
-        """Return the schema with an id; ``serialized``: Protobuf as a descriptor, in base64.
+    def schema(self, ref: SchemaRef, *, serialized: bool = False) -> RegisteredSchema:
+        """Return the schema with an id or a guid.
+
+        ``serialized``: Protobuf as a descriptor, in base64.
 
         Raises:
             UnknownSchema: there is none. RegistryFailed: the registry cannot be asked.
         """
-        key = (number, serialized)
-        if (known := self._schemas.get(key)) is not None:
+        key = (ref, serialized)
+        if (schema := self._schemas.get(key)) is not None:
             self._schemas.move_to_end(key)
-            return known
+            return schema
+        what, kind = (f"id {ref}", "ids") if isinstance(ref, int) else (f"guid {ref}", "guids")
         if self._clock.monotonic() < self._unknown.get(key, 0):
-            raise UnknownSchema(f"schema id {number} is unknown to the registry")
+            raise UnknownSchema(f"schema {what} is unknown to the registry")
         query = "?format=serialized" if serialized else ""
         try:
-            found = self._request("GET", f"/schemas/ids/{number}{query}")
+            reply = self._request("GET", f"/schemas/{kind}/{ref}{query}")
         except UnknownSchema:
             _put(self._unknown, key, self._clock.monotonic() + _UNKNOWN_MS)
-            raise UnknownSchema(f"schema id {number} is unknown to the registry") from None
-        schema = _read_schema(found, number)
+            raise UnknownSchema(f"schema {what} is unknown to the registry") from None
+        schema = _read_schema(reply, ref)
         _put(self._schemas, key, schema)
         return schema
 
@@ -196,24 +215,26 @@ class Registry:
             raise UnknownSchema(f"subject {subject!r} is unknown to the registry") from None
         return _read_schema(found, int(found.get("id", 0)))
 
-    def register(self, subject: str, kind: str, text: str) -> int:
-        """Register a schema, unless the subject has it already; return its id.
+    def register(self, subject: str, kind: str, text: str) -> RegisteredSchema:
+        """Register a schema, unless the subject has it already; return it.
 
         Raises:
             RegistryFailed: it is incompatible with an earlier one, or cannot be registered.
         """
-        if (known := self._ids.get((subject, text))) is not None:
+        if (known := self._registered.get((subject, text))) is not None:
             return known
         body: dict[str, str] = {"schema": text}
         if kind != "AVRO":
             body["schemaType"] = kind
         try:
-            found = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
+            reply = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
         except UnknownSchema as error:
-            raise RegistryFailed(f"{_shown(self._settings.urls[0])}: {error}") from error
-        number = int(found["id"])
-        _put(self._ids, (subject, text), number)
-        return number
+            raise RegistryFailed(f"{_shown(self.urls[0])}: {error}") from error
+        # Old registries answer the id alone.
+        guid = None if reply.get("guid") is None else str(reply["guid"])
+        schema = RegisteredSchema(int(reply["id"]), kind, text, (), guid)
+        _put(self._registered, (subject, text), schema)
+        return schema
 
     def referenced(self, schema: RegisteredSchema, *, serialized: bool = False) -> dict[str, str]:
         """Return the texts of all schemas that a schema uses, by name; used ones come first."""
@@ -228,10 +249,35 @@ class Registry:
             if each.name in found:
                 continue
             if len(found) >= _REFERENCES_MAX or depth >= _REFERENCES_MAX:
-                raise UnknownSchema(f"schema id {schema.id} uses too many other schemas")
+                raise UnknownSchema(f"{schema.label} uses too many other schemas")
             used = self.version(each.subject, each.version, serialized=serialized)
             self._collect(used, found, serialized, depth + 1)
             found[each.name] = used.text
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses; the brokers are asked for them once if the settings have none.
+
+        Raises:
+            RegistryFailed: the brokers publish none, or do not answer.
+        """
+        cluster = self._settings.cluster
+        if not self._urls and cluster is not None:
+            client = ClientSettings(cluster.bootstrap, cluster.client_id, dict(cluster.properties))
+            try:
+                registry = find_registry(client_for(client))
+            except (
+                RegistryNotFound,
+                NoBroker,
+                LoginFailed,
+                BadClientSecurity,
+                BadAddress,
+            ) as error:
+                raise RegistryFailed(str(error)) from error
+            self._urls = registry.urls
+            level = logging.INFO if registry.is_local else logging.WARNING
+            log.log(level, "schema registry found by the brokers url=%s", ",".join(registry.urls))
+        return self._urls
 
     # -- HTTP --------------------------------------------------------------------
 
@@ -247,13 +293,13 @@ class Registry:
     def _request(self, method: str, path: str, body: Json = None) -> dict[str, Json]:
         found = self._any_request(method, path, body)
         if not isinstance(found, dict):
-            where = _shown(self._settings.urls[0])
+            where = _shown(self.urls[0])
             raise RegistryFailed(f"schema registry {where}: the reply is not an object of JSON")
         return found
 
     def _any_request(self, method: str, path: str, body: Json) -> Json:
         failures = []
-        for url in self._settings.urls:
+        for url in self.urls:
             try:
                 status, reply = self._exchange(url, method, path, body)
             except (OSError, http.client.HTTPException) as error:
@@ -324,8 +370,8 @@ def _checked(url: str, status: int, reply: bytes) -> Json:
         raise UnknownSchema(_message(reply))
     if status in (401, 403):
         raise RegistryFailed(
-            f"{where} rejects the credentials (status {status}); set {PREFIX}basic.auth.user.info "
-            f"or {PREFIX}bearer.auth.token"
+            f"{where} rejects the credentials (status {status}); set {PREFIX}url and "
+            f"{PREFIX}basic.auth.user.info or {PREFIX}bearer.auth.token"
         )
     if status != 200:
         raise RegistryFailed(f"{where}: status {status}: {_message(reply)}")
@@ -345,13 +391,17 @@ def _message(reply: bytes) -> str:
     return reply[:200].decode("utf-8", "replace") or "no message"
 
 
-def _read_schema(found: Mapping[str, Json], number: int) -> RegisteredSchema:
+def _read_schema(reply: Mapping[str, Json], ref: SchemaRef) -> RegisteredSchema:
     references = tuple(
         Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
-        for each in found.get("references") or ()
+        for each in reply.get("references") or ()
     )
-    kind = str(found.get("schemaType") or "AVRO").upper()
-    return RegisteredSchema(number, kind, str(found["schema"]), references)
+    kind = str(reply.get("schemaType") or "AVRO").upper()
+    guid = ref if isinstance(ref, str) else reply.get("guid")
+    number = ref if isinstance(ref, int) else 0
+    return RegisteredSchema(
+        number, kind, str(reply["schema"]), references, None if guid is None else str(guid)
+    )
 
 
 def _shown(url: str) -> str:

@@ -1,6 +1,7 @@
 """Decodes keys and values in a registry's wire format into the columns of one reader's schema.
 
-Every value names the schema that it was written with. It is decoded with that one and then read as
+Every value names the schema that it was written with, by an id or a guid (`wire_format.py`); a guid
+in a record header has been put before the value. It is decoded with that one and then read as
 the reader's schema, by the rules of its format: Avro resolves the schemas of writer and reader,
 Protobuf goes by field numbers, JSON by names. So all values of a topic have the same columns,
 whatever versions of its schema they were written with, also within one micro-batch.
@@ -23,17 +24,18 @@ import pyarrow as pa
 from ottla.formats.avro_values import avro_type, without_plain
 from ottla.formats.json_schema import json_columns, json_fields
 from ottla.formats.registry_client import (
-    FRAME_BYTES,
     RegisteredSchema,
     Registry,
     RegistrySettings,
     UnknownSchema,
     registry_for,
-    schema_id,
 )
 from ottla.formats.schema_bounds import BadSchema, check_avro
+from ottla.formats.wire_format import SchemaRef, split_frame, split_indexes
 
 Json: TypeAlias = Any
+Decode: TypeAlias = Callable[[bytes, int], dict[str, Any]]
+"""Returns the columns of a value whose payload begins at a position."""
 WRITERS_MAX: Final = 200
 """Parsed schemas of writers that are kept."""
 SINGLE: Final = "value"
@@ -43,12 +45,14 @@ SINGLE: Final = "value"
 class RegistryValues:
     """Decodes values of any version of one schema. Pickled by its settings and reader's schema."""
 
+    is_framed = True
+
     def __init__(self, settings: RegistrySettings, reader: RegisteredSchema) -> None:
         self._made_of = settings, reader
         self._registry = registry_for(settings)
         self.kind = reader.kind
         self._reader = _reader_of(reader, self._registry)
-        self._writers: dict[int, Callable[[bytes], dict[str, Any]]] = {}
+        self._writers: dict[SchemaRef, Decode] = {}
         self.columns: pa.Schema = self._reader.columns
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -61,23 +65,23 @@ class RegistryValues:
             ValueError: the value cannot be decoded, or its schema is unknown or of another format.
             RegistryFailed: the registry does not answer.
         """
-        number = schema_id(value)
-        writer = self._writers.get(number)
+        ref, start = split_frame(value)
+        writer = self._writers.get(ref)
         if writer is None:
-            writer = self._writer(number)
+            writer = self._writer(ref)
             if len(self._writers) >= WRITERS_MAX:
                 self._writers.pop(next(iter(self._writers)))
-            self._writers[number] = writer
-        return writer(value)
+            self._writers[ref] = writer
+        return writer(value, start)
 
-    def _writer(self, number: int) -> Callable[[bytes], dict[str, Any]]:
-        found = self._registry.schema(number, serialized=self.kind == "PROTOBUF")
-        if found.kind != self.kind:
-            raise ValueError(f"schema id {number} is {found.kind}, not {self.kind}")
+    def _writer(self, ref: SchemaRef) -> Decode:
+        schema = self._registry.schema(ref, serialized=self.kind == "PROTOBUF")
+        if schema.kind != self.kind:
+            raise ValueError(f"{schema.label} is {schema.kind}, not {self.kind}")
         try:
-            return self._reader.writer(found, self._registry)
+            return self._reader.writer(schema, self._registry)
         except BadSchema as error:
-            raise ValueError(f"schema id {number}: {error}") from error
+            raise ValueError(f"{schema.label}: {error}") from error
 
 
 def subject_values(
@@ -95,9 +99,9 @@ def subject_values(
     except UnknownSchema:
         if sample is None:
             raise
-        found = registry.schema(schema_id(sample))
+        found = registry.schema(split_frame(sample)[0])
     if found.kind == "PROTOBUF":
-        found = registry.schema(found.id, serialized=True)
+        found = registry.schema(found.id or found.guid or 0, serialized=True)
     return RegistryValues(settings, found)
 
 
@@ -126,24 +130,22 @@ class _Avro:
     """Avro: fastavro resolves the schemas."""
 
     def __init__(self, schema: RegisteredSchema, registry: Registry) -> None:
-        self._schema, declared = _avro_schema(schema, registry)
+        self._schema, declared = avro_schema(schema, registry)
         kind = avro_type(declared)
         self._is_record = pa.types.is_struct(kind)
         self.columns = pa.schema(list(kind) if self._is_record else [(SINGLE, kind)])
 
-    def writer(
-        self, schema: RegisteredSchema, registry: Registry
-    ) -> Callable[[bytes], dict[str, Any]]:
-        written, _ = _avro_schema(schema, registry)
+    def writer(self, schema: RegisteredSchema, registry: Registry) -> Decode:
+        written, _ = avro_schema(schema, registry)
         reader = None if schema.text == self._schema else self._schema
 
-        def decode(value: bytes) -> dict[str, Any]:
+        def decode(value: bytes, start: int) -> dict[str, Any]:
             stream = io.BytesIO(value)
-            stream.seek(FRAME_BYTES)
+            stream.seek(start)
             try:
                 found = fastavro.schemaless_reader(stream, written, reader)
             except Exception as error:  # fastavro raises nearly anything
-                raise ValueError(f"not Avro of schema id {schema.id}: {error!r}") from error
+                raise ValueError(f"not Avro of {schema.label}: {error!r}") from error
             if stream.tell() != len(value):
                 raise ValueError(f"{len(value) - stream.tell()} bytes remain after the value")
             return found if self._is_record else {SINGLE: found}  # type: ignore[return-value]
@@ -151,8 +153,12 @@ class _Avro:
         return decode
 
 
-def _avro_schema(schema: RegisteredSchema, registry: Registry) -> tuple[Json, Json]:
-    """Return a schema as fastavro parses it, and as JSON with its references inlined."""
+def avro_schema(schema: RegisteredSchema, registry: Registry) -> tuple[Json, Json]:
+    """Return a schema as fastavro parses it, and as JSON with its references inlined.
+
+    Raises:
+        BadSchema, UnknownSchema, RegistryFailed
+    """
     named: dict[str, Any] = {}
     try:
         for text in registry.referenced(schema).values():
@@ -175,14 +181,12 @@ class _Json:
         self._declared = _loaded(schema.text)
         self.columns = json_columns(self._declared)
 
-    def writer(
-        self, schema: RegisteredSchema, registry: Registry
-    ) -> Callable[[bytes], dict[str, Any]]:
+    def writer(self, schema: RegisteredSchema, registry: Registry) -> Decode:
         return self._decode
 
-    def _decode(self, value: bytes) -> dict[str, Any]:
+    def _decode(self, value: bytes, start: int) -> dict[str, Any]:
         try:
-            found = json.loads(value[FRAME_BYTES:])
+            found = json.loads(value[start:])
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not JSON: {error}") from error
         if not isinstance(found, dict):
@@ -208,15 +212,13 @@ class _Protobuf:
         self._values = ProtobufValues(files, self._message)
         self.columns = self._values.columns
 
-    def writer(
-        self, schema: RegisteredSchema, registry: Registry
-    ) -> Callable[[bytes], dict[str, Any]]:
-        from ottla.formats.protobuf_values import message_at, split_indexes
+    def writer(self, schema: RegisteredSchema, registry: Registry) -> Decode:
+        from ottla.formats.protobuf_values import message_at
 
         files = protobuf_descriptors(schema, registry)
 
-        def decode(value: bytes) -> dict[str, Any]:
-            indexes, start = split_indexes(value)
+        def decode(value: bytes, start: int) -> dict[str, Any]:
+            indexes, start = split_indexes(value, start)
             name = message_at(files, indexes)
             if name != self._message:
                 raise ValueError(f"the message is {name}, not {self._message}")
@@ -242,7 +244,7 @@ def protobuf_descriptors(schema: RegisteredSchema, registry: Registry) -> bytes:
             found[name] = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
             raise BadSchema(
-                f"schema id {schema.id}: the registry does not return Protobuf schemas in "
+                f"{schema.label}: the registry does not return Protobuf schemas in "
                 "serialized form (format=serialized); use a descriptor set in a file instead"
             ) from None
     return descriptor_set(found)
@@ -259,5 +261,5 @@ _READERS: Final[dict[str, type[_Avro] | type[_Json] | type[_Protobuf]]] = {
 def _reader_of(schema: RegisteredSchema, registry: Registry) -> _Reader:
     made = _READERS.get(schema.kind)
     if made is None:
-        raise BadSchema(f"schema id {schema.id} is of the unknown type {schema.kind}")
+        raise BadSchema(f"{schema.label} is of the unknown type {schema.kind}")
     return made(schema, registry)

@@ -11,21 +11,52 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import fastavro
 import pyarrow as pa
 
 from ottla.formats.json_schema import json_columns, json_fields
-from ottla.formats.registry_client import RegistrySettings, framed, registry_for
-from ottla.formats.registry_values import protobuf_descriptors
+from ottla.formats.registry_client import (
+    RegisteredSchema,
+    Registry,
+    RegistryFailed,
+    RegistrySettings,
+    UnknownSchema,
+    registry_for,
+)
+from ottla.formats.registry_values import avro_schema, protobuf_descriptors
 from ottla.formats.schema_bounds import BadSchema
 from ottla.formats.subjects import Encoding, SubjectStrategy
+from ottla.formats.wire_format import framed, guid_frame
 
 Json: TypeAlias = Any
 Encode: TypeAlias = Callable[[object], bytes]
 FIRST_MESSAGE: Final = b"\0"
 """The path of a message that is the first of its schema, before the message."""
+
+
+class EncodedPart(NamedTuple):
+    """A key or value in the registry's format. ``path`` is that of a Protobuf message."""
+
+    schema: RegisteredSchema
+    path: bytes
+    payload: bytes
+
+    @property
+    def with_id(self) -> bytes:
+        """The payload after the id of its schema."""
+        return framed(self.schema.id, self.path + self.payload)
+
+    @property
+    def header(self) -> bytes:
+        """The header that names the schema of the payload by its guid. Raises RegistryFailed."""
+        if self.schema.guid is None:
+            raise RegistryFailed(
+                "the schema registry has no guids, so none can be put into headers: it is older "
+                "than Confluent's version 8; write the id before the payload instead"
+            )
+        return guid_frame(self.schema.guid) + self.path
 
 
 class RegistryWriter:
@@ -60,8 +91,8 @@ class RegistryWriter:
     def __reduce__(self) -> tuple[object, ...]:
         return RegistryWriter, self._made_of
 
-    def prepare(self, topic: str) -> int:
-        """Register the schema for a topic; return its id. Raises RegistryFailed."""
+    def prepare(self, topic: str) -> RegisteredSchema:
+        """Register the schema for a topic; return it. Raises RegistryFailed."""
         subject = self._strategy.subject(topic, self._part, self._record)
         return self._registry.register(subject, self._encoding.name, self._text)
 
@@ -71,20 +102,62 @@ class RegistryWriter:
         Raises:
             ValueError: it does not fit the schema. RegistryFailed: as `prepare`.
         """
-        number = self.prepare(topic)
+        return self.encode_part(topic, datum).with_id
+
+    def encode_part(self, topic: str, datum: object) -> EncodedPart:
+        """Return a key or value and its schema. Raises as `encode`."""
+        schema = self.prepare(topic)
         if self._encode is None:
             # A .proto file: the registry compiles it.
-            schema = self._registry.schema(number, serialized=True)
-            self._encode = _protobuf_encoder(protobuf_descriptors(schema, self._registry))
-        return framed(number, self._encode(datum))
+            compiled = self._registry.schema(schema.id, serialized=True)
+            self._encode = _protobuf_encoder(protobuf_descriptors(compiled, self._registry))
+        return EncodedPart(schema, _path(self._encoding), self._encode(datum))
+
+
+class SubjectWriter:
+    """Encodes keys or values with the newest schema of a subject, which is not registered again."""
+
+    def __init__(self, settings: RegistrySettings, encoding: Encoding, subject: str) -> None:
+        """Raises: BadSchema: there is none of this format. RegistryFailed."""
+        registry = registry_for(settings)
+        try:
+            schema = registry.latest(subject)
+            if schema.kind != encoding.name:
+                raise BadSchema(
+                    f"the newest schema of subject {subject} is {schema.kind}, not {encoding.name}"
+                )
+            self._encode = _registered_encoder(registry, encoding, schema)
+        except UnknownSchema as error:
+            raise BadSchema(
+                f"{error}; register a schema first (ottla schema register {subject} FILE), or give "
+                "a schema file"
+            ) from error
+        self._schema = schema
+        self._path = _path(encoding)
+
+    def encode_part(self, topic: str, datum: object) -> EncodedPart:
+        """Return a key or value and its schema. Raises ValueError: it does not fit the schema."""
+        return EncodedPart(self._schema, self._path, self._encode(datum))
+
+
+def _registered_encoder(registry: Registry, encoding: Encoding, schema: RegisteredSchema) -> Encode:
+    if encoding is Encoding.PROTOBUF:
+        compiled = registry.schema(schema.id, serialized=True)
+        return _protobuf_encoder(protobuf_descriptors(compiled, registry))
+    if encoding is Encoding.AVRO:
+        return _avro_encoder(avro_schema(schema, registry)[0])
+    return encoder_of(encoding, schema.text)
+
+
+def _path(encoding: Encoding) -> bytes:
+    return FIRST_MESSAGE if encoding is Encoding.PROTOBUF else b""
 
 
 def _protobuf_encoder(descriptors: bytes) -> Encode:
-    """Return a function that writes the path of the first message, and the message."""
+    """Return a function that encodes the first message."""
     from ottla.formats.protobuf_writer import message_encoder
 
-    encode = message_encoder(descriptors)
-    return lambda datum: FIRST_MESSAGE + encode(datum)
+    return message_encoder(descriptors)
 
 
 def encoder_of(encoding: Encoding, text: str) -> Encode:
@@ -104,7 +177,10 @@ def encoder_of(encoding: Encoding, text: str) -> Encode:
         schema = fastavro.parse_schema(_loaded(text))
     except Exception as error:  # fastavro raises nearly anything for an invalid schema
         raise BadSchema(f"not an Avro schema: {error!r}") from error
+    return _avro_encoder(schema)
 
+
+def _avro_encoder(schema: Json) -> Encode:
     def encode_avro(datum: object) -> bytes:
         out = io.BytesIO()
         try:

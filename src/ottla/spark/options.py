@@ -199,8 +199,9 @@ class SourceOptions(msgspec.Struct, frozen=True):
             raise OptionError(
                 "tier=direct needs tierPath: a directory of segments, or s3://bucket/prefix"
             )
+        client = _client(properties)
         return cls(
-            client=_client(properties),
+            client=client,
             choice=_choice(values),
             starting=_starting(values, is_stream),
             ending=_ending(values, is_stream),
@@ -214,7 +215,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
             tier=tier,
             tier_path=tier_path,
             tier_places=_tier_places(values, tier_path),
-            decoding=_decoding(values),
+            decoding=_decoding(values, client),
             prefetch_records=_prefetch_records(values),
         )
 
@@ -261,7 +262,8 @@ class SinkOptions(msgspec.Struct, frozen=True):
             OptionError: an option is unknown, invalid, missing, or contradicts another.
         """
         values = OptionValues(options, SINK_NAMES, _SPARK_SINK_NAMES)
-        encoding = _encoding(values)
+        client = _client(values.properties(setting_names.CLIENT | setting_names.PRODUCER))
+        encoding = _encoding(values, client)
         delivery = values.one_of("delivery", Delivery, Delivery.AT_LEAST_ONCE)
         atomic = values.flag("atomicBatches", False)
         if atomic and delivery is not Delivery.EXACTLY_ONCE:
@@ -269,7 +271,7 @@ class SinkOptions(msgspec.Struct, frozen=True):
         if atomic and values.flag("keepTimestamps", False):
             raise OptionError("keepTimestamps cannot be combined with atomicBatches")
         return cls(
-            client=_client(values.properties(setting_names.CLIENT | setting_names.PRODUCER)),
+            client=client,
             topic=values.text("topic"),
             include_headers=values.flag("includeHeaders", True),
             delivery=delivery,
@@ -301,7 +303,7 @@ def include_headers(options: Mapping[str, str]) -> bool:
 # -- parsing of options ------------------------------------------------------
 
 
-def _decoding(values: OptionValues) -> Decoding | None:
+def _decoding(values: OptionValues, client: ClientSettings) -> Decoding | None:
     registry, parts = values.registry(), {}
     for part in ("key", "value"):
         if values.one_of(f"{part}Format", PartFormat, PartFormat.RAW) is PartFormat.REGISTRY:
@@ -311,12 +313,10 @@ def _decoding(values: OptionValues) -> Decoding | None:
     bad = values.one_of("badValues", BadValues, BadValues.FAIL)
     if not parts:
         return None
-    if registry is None:
-        raise OptionError(f"{min(parts)}Format=registry needs schema.registry.url")
-    return Decoding(registry, parts, bad is BadValues.NULL)
+    return Decoding(registry or RegistrySettings.of_cluster(client), parts, bad is BadValues.NULL)
 
 
-def _encoding(values: OptionValues) -> SinkEncoding | None:
+def _encoding(values: OptionValues, client: ClientSettings) -> SinkEncoding | None:
     registry, parts = values.registry(), {}
     for part in ("key", "value"):
         name = (values.text(f"{part}Format") or "raw").lower()
@@ -333,9 +333,7 @@ def _encoding(values: OptionValues) -> SinkEncoding | None:
         raise OptionError(f"option 'subjectNameStrategy': {error}") from error
     if not parts:
         return None
-    if registry is None:
-        raise OptionError(f"option '{min(parts)}Format' needs schema.registry.url")
-    return SinkEncoding(registry, strategy, parts)
+    return SinkEncoding(registry or RegistrySettings.of_cluster(client), strategy, parts)
 
 
 def _client(properties: dict[str, str]) -> ClientSettings:

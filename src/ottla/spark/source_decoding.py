@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from ottla.formats.record_values import as_column, decode_all
+from ottla.formats.record_values import as_column, decode_all, framed_column
 from ottla.formats.registry_client import UnknownSchema
 from ottla.formats.registry_values import SINGLE, RegistryValues, SubjectValues, subject_values
 from ottla.formats.schema_bounds import BadSchema
 from ottla.protocol.types import TopicPartition
-from ottla.spark.columns import full_schema
+from ottla.spark.columns import HEADERS, full_schema
 from ottla.spark.option_values import OptionError
 from ottla.spark.options import Decoding, SourceOptions, Subscribe
 
@@ -74,8 +74,12 @@ class SourceDecoder:
         return SourceDecoder, (self._decoding,)
 
     def columns(self, chosen: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the columns to read: the chosen ones, and the offset for messages."""
-        return chosen if "offset" in chosen else (*chosen, "offset")
+        """Return the columns to read: the chosen ones, the offset for messages, and headers.
+
+        A header of a record may name the schema of its key or value.
+        """
+        needed = ("offset", HEADERS) if set(chosen) & set(self._decoding.parts) else ("offset",)
+        return (*chosen, *(name for name in needed if name not in chosen))
 
     def decode(
         self, batch: pa.RecordBatch, at: TopicPartition, schema: pa.Schema
@@ -96,7 +100,8 @@ class SourceDecoder:
 
     def _part(self, batch: pa.RecordBatch, at: TopicPartition, field: pa.Field) -> pa.Array:
         values = self._values_of(at.topic, field.name)
-        decoded, reasons = decode_all(batch.column(field.name).to_pylist(), values.decode)
+        data = framed_column(field.name, batch.column(field.name), batch.column(HEADERS))
+        decoded, reasons = decode_all(data, values.decode)
         is_record = pa.types.is_struct(field.type)
         rows = [row if is_record or row is None else row.get(SINGLE) for row in decoded]
         column = as_column(rows, field.type, reasons, "does not fit the column: ")

@@ -101,15 +101,14 @@ class TopicTable(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         """The columns."""
         return self._schema
 
-    def sample(self, ranges: Sequence[Range], column: str) -> Iterator[object]:
-        """Yield one column of some records, without counting what is fetched for it."""
+    def sample(self, ranges: Sequence[Range], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield columns of some records, without counting what is fetched for it."""
         context = msgspec.structs.replace(
             self._context, stats=ScanStats(), watch=lambda stats: None
         )
         table = TopicTable(context)
         table.ranges = tuple(ranges)
-        for batch in table.scanner([column]).to_reader():
-            yield from batch.column(0).to_pylist()
+        yield from table.scanner(columns).to_reader()
 
     def scanner(
         self,
@@ -198,7 +197,7 @@ class TopicTable(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
         decoders = [each for each in self._decoders if used & {*each.columns.names}]
         source: set[str] = used & {*SOURCE_COLUMNS}
         for decoder in decoders:
-            source |= {decoder.source, "offset"}
+            source |= decoder.needs
         columns = tuple(each for each in SOURCE_COLUMNS if each in source)
         chunks = self._chunks(whole)
         for batch in record_batches(chunks, whole.partition, columns, whole.start, whole.end, ROWS):

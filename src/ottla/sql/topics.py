@@ -1,8 +1,9 @@
 """Decides how the keys and values of each topic of a query are read.
 
 A format is declared for one topic, or for all; otherwise (``auto``) some of the newest records are
-sampled: if there is a schema registry, values that begin with the id of a schema are read by that
-schema; objects of JSON are read as JSON, other UTF-8 as text, anything else as bytes.
+sampled: values that name a schema of the registry (`formats.wire_format`) are read by that schema;
+objects of JSON are read as JSON, other UTF-8 as text, anything else as bytes. The registry is the
+declared one, or that of the cluster; the brokers are asked for it when a sample needs it.
 """
 
 import itertools
@@ -15,6 +16,7 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
+from ottla.client.offset_spec import Range
 from ottla.formats.record_values import (
     BadFormatOption,
     BadValues,
@@ -22,10 +24,17 @@ from ottla.formats.record_values import (
     PartOptions,
     Values,
     file_values,
+    framed_column,
     libraries_for,
 )
-from ottla.formats.registry_client import FRAME_BYTES, MAGIC, RegistrySettings, UnknownSchema
+from ottla.formats.registry_client import (
+    RegistryFailed,
+    RegistrySettings,
+    UnknownSchema,
+    registry_for,
+)
 from ottla.formats.schema_bounds import BadSchema
+from ottla.formats.wire_format import is_framed
 from ottla.sql.scan import TopicTable
 from ottla.sql.value_columns import DecodedColumns, Part, sampled_fields
 
@@ -48,6 +57,9 @@ class TopicFormats(msgspec.Struct, frozen=True):
     values: Mapping[str | None, PartOptions]
     bad: BadValues = BadValues.FAIL
     registry: RegistrySettings | None = None
+    """The registry that the user gave."""
+    cluster: RegistrySettings | None = None
+    """Otherwise: the one that the brokers publish."""
 
     def of(
         self,
@@ -88,19 +100,26 @@ class TopicFormats(msgspec.Struct, frozen=True):
         has_schema = options.schema is not None or options.schema_file is not None
         is_plain = options.format in (Format.RAW, Format.TEXT)
         is_declared = options.format in (Format.AVRO, Format.PROTOBUF)
-        if self.registry is None or has_schema or is_plain:
+        registry = self.registry or self.cluster
+        if registry is None or has_schema or is_plain:
             return file_values(topic, name, options, read_file) if is_declared else None
-        sample = list(itertools.islice(_records(table, name), SAMPLE_RECORDS))
-        framed = [each for each in sample if len(each) >= FRAME_BYTES and each[0] == MAGIC]
+        sample = list(itertools.islice(_framed_records(table, name), SAMPLE_RECORDS))
+        framed = [each for each in sample if is_framed(each)]
         if not is_declared and (not framed or len(framed) < len(sample)):
             return None
         with libraries_for(f"{topic}: {name}s"):
             from ottla.formats.registry_values import subject_values
         try:
-            found = subject_values(self.registry, f"{topic}-{name}", next(iter(framed), None))
+            found = subject_values(registry, f"{topic}-{name}", next(iter(framed), None))
         except (UnknownSchema, BadSchema) as error:
             raise BadFormatOption(f"{topic}: {name}s: {error}") from error
-        note(f"{topic}: {name}s have schemas of the registry; columns are those of the newest")
+        except RegistryFailed as error:
+            if self.registry is not None or is_declared:
+                raise
+            note(f"{topic}: {name}s look like those of a schema registry, but {error}")
+            return None
+        urls = ", ".join(registry_for(registry).urls)
+        note(f"{topic}: {name}s have schemas of {urls}; columns are those of the newest")
         return found
 
 
@@ -148,14 +167,26 @@ def _sampled(
 
 def _records(table: TopicTable, name: str) -> Iterator[bytes]:
     """Yield some of the newest keys or values, from several partitions."""
+    for batch in table.sample(_newest(table), [name]):
+        for each in batch.column(name).to_pylist():
+            if each is not None:
+                yield each
+
+
+def _framed_records(table: TopicTable, name: str) -> Iterator[bytes]:
+    """Yield the same, each after the header of its record that names a schema."""
+    for batch in table.sample(_newest(table), [name, "headers"]):
+        for each in framed_column(name, batch.column(name), batch.column("headers")):
+            if each is not None:
+                yield each
+
+
+def _newest(table: TopicTable) -> list[Range]:
     whole = [each for each in table.ranges if each.size][:_SAMPLE_PARTITIONS]
     share = -(-SAMPLE_RECORDS // max(len(whole), 1))
-    newest = [
+    return [
         msgspec.structs.replace(each, start=max(each.start, each.end - share)) for each in whole
     ]
-    for each in table.sample(newest, name):
-        if isinstance(each, bytes):
-            yield each
 
 
 def _is_text(value: bytes) -> bool:

@@ -23,7 +23,14 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from ottla.formats.record_values import BadValues, Format, Values, as_column, decode_all
+from ottla.formats.record_values import (
+    BadValues,
+    Format,
+    Values,
+    as_column,
+    decode_all,
+    framed_column,
+)
 from ottla.formats.sql_names import duckdb_name, duckdb_text
 from ottla.protocol.types import TopicPartition
 from ottla.sql.json_fields import converted
@@ -208,6 +215,8 @@ class DecodedColumns:
 
     def __init__(self, source: str, values: Values, bad: BadValues) -> None:
         self.source = source
+        self.needs = {source, "offset", *(("headers",) if values.is_framed else ())}
+        """The columns of the source that are read."""
         self._values = values
         self._bad = bad
         self._fields = {column_of(source, each.name): each for each in values.columns}
@@ -220,7 +229,9 @@ class DecodedColumns:
         Raises:
             ValueError: a value is bad, and the query is to fail; names the record.
         """
-        rows, reasons = decode_all(batch.column(self.source).to_pylist(), self._values.decode)
+        headers = batch.column("headers") if self._values.is_framed else None
+        data = framed_column(self.source, batch.column(self.source), headers)
+        rows, reasons = decode_all(data, self._values.decode)
         self._reject(batch, at, reasons)
         arrays = []
         for name, field in self._fields.items():

@@ -111,7 +111,7 @@ class TableFormat(enum.Enum):
 
 
 class ValueSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a value is decoded. ``framed``: it begins with the five bytes of a schema registry."""
+    """How a value is decoded. ``framed``: it begins with the id or guid of a schema registry."""
 
     format: ValueFormat = ValueFormat.RAW
     schema: str | None = None
@@ -119,7 +119,10 @@ class ValueSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: str | None = None
     framed: bool = False
     registry: dict[str, str] | None = None
-    """Settings of a schema registry, without their prefix: ``{url: ...}``. Instead of a file."""
+    """Settings of a schema registry, without their prefix: ``{url: ...}``. Instead of a file.
+
+    ``{}``: the registry that the brokers of the job publish.
+    """
     subject: str | None = None
     """The subject of the reader's schema; default: ``<topic>-value``."""
 
@@ -204,10 +207,17 @@ class TableJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.topic,
             "startingOffsets": "earliest",
-            # Dead letters keep the headers of their records.
-            **({"includeHeaders": "true"} if self.dead_letters is not None else {}),
+            **({"includeHeaders": "true"} if self._needs_headers else {}),
             **self.source,
         }
+
+    @property
+    def _needs_headers(self) -> bool:
+        """Whether headers are read: dead letters keep them, and they may name schemas."""
+        specs = (self.value, self.record_key)
+        return self.dead_letters is not None or any(
+            spec is not None and (spec.registry is not None or spec.framed) for spec in specs
+        )
 
     @property
     def security_options(self) -> dict[str, str]:
@@ -300,16 +310,13 @@ def _check_record_key(key: ValueSpec | None) -> None:
         raise BadJob(str(error).replace("value.", "record_key.")) from None
 
 
-def registry_of(value: ValueSpec) -> RegistrySettings:
-    """Return the settings of the registry. Raises BadJob."""
+def registry_of(value: ValueSpec) -> RegistrySettings | None:
+    """Return the settings of the registry; None: that of the cluster. Raises BadJob."""
     try:
         given = {f"{PREFIX}{key}": each for key, each in (value.registry or {}).items()}
-        found = RegistrySettings.parse(given)
+        return RegistrySettings.parse(given)
     except BadRegistrySettings as error:
         raise BadJob(f"value.registry: {error}") from error
-    if found is None:
-        raise BadJob("value.registry needs url")
-    return found
 
 
 def _check_table(job: TableJob) -> None:

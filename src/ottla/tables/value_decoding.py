@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
+from ottla.client.blocking.broker_client import ClientSettings
 from ottla.formats.record_values import (
     BadFormatOption,
     Format,
@@ -24,8 +25,9 @@ from ottla.formats.record_values import (
     as_column,
     decode_all,
     file_values,
+    framed_column,
 )
-from ottla.formats.registry_client import RegistryFailed, UnknownSchema
+from ottla.formats.registry_client import RegistryFailed, RegistrySettings, UnknownSchema
 from ottla.formats.registry_values import subject_values
 from ottla.formats.schema_bounds import BadSchema
 from ottla.formats.sql_names import spark_name
@@ -182,7 +184,7 @@ def _registry_values(job: TableJob, part: str = VALUE) -> Values:
     assert spec is not None
     subject = spec.subject or f"{job.topic}-{part}"
     try:
-        found = subject_values(registry_of(spec), subject)
+        found = subject_values(registry_of(spec) or _registry_of_cluster(job), subject)
     except (UnknownSchema, BadSchema) as error:
         raise BadJob(f"{name}.registry: {error}") from error
     except RegistryFailed as error:
@@ -190,6 +192,14 @@ def _registry_values(job: TableJob, part: str = VALUE) -> Values:
     if spec.format is not ValueFormat.DEBEZIUM and found.kind != spec.format.name:
         raise BadJob(f"{name}.format is {spec.format.value}, but {subject} is {found.kind}")
     return found
+
+
+def _registry_of_cluster(job: TableJob) -> RegistrySettings:
+    """Return the registry that the brokers of a job publish."""
+    prefix = "kafka."
+    properties = {key.removeprefix(prefix): text for key, text in job.security_options.items()}
+    servers = tuple(each.strip() for each in job.bootstrap.split(",") if each.strip())
+    return RegistrySettings.of_cluster(ClientSettings(servers, "ottla-tables", properties))
 
 
 def _with_key(rows: DataFrame, values: Values) -> DataFrame:
@@ -206,7 +216,7 @@ def _with_key(rows: DataFrame, values: Values) -> DataFrame:
 
 def decode_keys(batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
     """Put the decoded keys and the reasons of bad ones after the existing columns."""
-    decoded, reasons = _decoded(batch.column(KEY), values)
+    decoded, reasons = _decoded(batch, KEY, values)
     shown = [None if each is None else f"the key: {each}" for each in reasons]
     return pa.RecordBatch.from_arrays(
         [*batch.columns, decoded, pa.array(shown, pa.string())],
@@ -231,7 +241,7 @@ def _decode_here(rows: DataFrame, values: Values) -> DataFrame:
 def decode_batch(batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
     """Put the columns of ``value`` before the existing ones, and the reasons after them."""
     column = batch.column(VALUE)
-    decoded, reasons = _decoded(column, values)
+    decoded, reasons = _decoded(batch, VALUE, values)
     for index in range(len(column) if column.null_count else 0):
         if not column[index].is_valid:
             reasons[index] = _NULL
@@ -241,9 +251,13 @@ def decode_batch(batch: pa.RecordBatch, values: Values) -> pa.RecordBatch:
     )
 
 
-def _decoded(column: pa.Array, values: Values) -> tuple[pa.StructArray, list[str | None]]:
+def _decoded(
+    batch: pa.RecordBatch, part: str, values: Values
+) -> tuple[pa.StructArray, list[str | None]]:
     """Return decoded keys or values, and the reason of each that cannot be decoded."""
-    rows, reasons = decode_all(column.to_pylist(), values.decode)
+    names = [each for each in (HEADERS, HEADERS_COLUMN) if each in batch.schema.names]
+    headers = batch.column(names[0]) if names and values.is_framed else None
+    rows, reasons = decode_all(framed_column(part, batch.column(part), headers), values.decode)
     return as_column(rows, pa.struct(list(values.columns)), reasons), reasons
 
 

@@ -149,7 +149,7 @@ def consume(  # noqa: PLR0913 - one per option
             "value": (value_format, schema_file, message),
             "key": (key_format, key_schema_file, None),
         }
-        printer = _decoded(printer, formats, registry)
+        printer = _decoded(printer, formats, registry, bootstrap)
     wanted = _Wanted(
         tuple(topics), tuple(partition or ()), start, count, exit_at_end, not uncommitted, group
     )
@@ -189,6 +189,7 @@ def _decoded(
     printer: Printer,
     formats: Mapping[str, tuple[str, str | None, str | None]],
     registry: str | None,
+    bootstrap: str | None,
 ) -> Printer:
     """Return a printer of records whose keys and values are decoded first."""
     try:
@@ -204,7 +205,9 @@ def _decoded(
             raise
         fail(f"formats need the module {error.name}, which is not installed: {INSTALL}")
     options = [
-        FormatOptions(part, parse_format(kind, f"--{part}-format"), file, message, registry)
+        FormatOptions(
+            part, parse_format(kind, f"--{part}-format"), file, message, registry, bootstrap
+        )
         for part, (kind, file, message) in formats.items()
     ]
     decode = decoders(options)

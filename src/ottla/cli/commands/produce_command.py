@@ -24,7 +24,12 @@ from ottla.cli.commands.message_input import (
     parse_envelope,
     parse_line,
 )
-from ottla.cli.commands.record_options import SchemaFileOption, StrategyOption, ValueFormatOption
+from ottla.cli.commands.record_options import (
+    SchemaFileOption,
+    SchemaIdOption,
+    StrategyOption,
+    ValueFormatOption,
+)
 from ottla.cli.connecting.pairs import parse_pairs
 from ottla.cli.connecting.session import permission_hint, with_cluster
 from ottla.cli.options import (
@@ -69,6 +74,18 @@ class Acks(StrEnum):
     def number(self) -> int:
         """The protocol's value."""
         return ACKS_ALL if self is Acks.ALL else int(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """The options about the schema of values."""
+
+    format: str
+    file: str | None
+    registry: str | None
+    strategy: str
+    place: str
+    bootstrap: str | None
 
 
 class Codec(StrEnum):
@@ -176,6 +193,7 @@ def produce(  # noqa: PLR0913 - one per option
     schema_file: SchemaFileOption = None,
     registry: RegistryOption = None,
     subject_strategy: StrategyOption = "topic",
+    schema_id: SchemaIdOption = "prefix",
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
 ) -> None:
@@ -188,7 +206,8 @@ def produce(  # noqa: PLR0913 - one per option
 
     encode = None
     if value_format != "raw":
-        encode = _encoder(topic, value_format, schema_file, registry, subject_strategy)
+        place = (registry, subject_strategy, schema_id, bootstrap)
+        encode = _encoder(topic, _Schema(value_format, schema_file, *place))
 
     def parse(line: bytes) -> Message:
         if json_input:
@@ -218,10 +237,10 @@ def _fail(tally: _Tally) -> NoReturn:
     fail(tally.text(permission_hint(refused, ApiKey.PRODUCE)), name_of_code(refused.code))
 
 
-def _encoder(
-    topic: str, kind: str, file: str | None, registry: str | None, strategy: str
-) -> Callable[[Message], Message]:
+def _encoder(topic: str, schema: _Schema) -> Callable[[Message], Message]:
     """Return a function that encodes the value of a message by a schema."""
+    if schema.place not in ("prefix", "header"):
+        raise typer.BadParameter("must be prefix or header", param_hint="--schema-id")
     try:
         import_light_arrow()
         from ottla.cli.commands.record_formats import (
@@ -235,9 +254,17 @@ def _encoder(
         if (error.name or "").startswith("ottla"):
             raise
         fail(f"formats need the module {error.name}, which is not installed: {INSTALL}")
-    options = FormatOptions("value", parse_format(kind, "--value-format"), file, None, registry)
+    options = FormatOptions(
+        "value",
+        parse_format(schema.format, "--value-format"),
+        schema.file,
+        None,
+        schema.registry,
+        schema.bootstrap,
+        schema.place == "header",
+    )
     try:
-        encode = encoder_for(topic, options, parse_subject_strategy(strategy))
+        encode = encoder_for(topic, options, parse_subject_strategy(schema.strategy))
     except FAILURES as error:
         fail(str(error))
 
@@ -245,7 +272,8 @@ def _encoder(
         if encode is None or message.value is None:
             return message
         try:
-            return replace(message, value=encode(message.value))
+            value, headers = encode(message.value)
+            return replace(message, value=value, headers=(*message.headers, *headers))
         except ValueError as error:
             raise BadInput(f"{message.value[:60]!r}: {error}") from error
         except FAILURES as error:

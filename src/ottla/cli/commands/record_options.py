@@ -31,3 +31,11 @@ StrategyOption = Annotated[
         help="Subject of the schema in the registry: topic, record or topic-record.",
     ),
 ]
+SchemaIdOption = Annotated[
+    str,
+    typer.Option(
+        "--schema-id",
+        help="Where records name their schema: prefix (its id before the value) or header (its "
+        "guid).",
+    ),
+]

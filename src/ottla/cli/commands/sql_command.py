@@ -129,11 +129,13 @@ def sql(  # noqa: PLR0913 - one per option
         if (error.name or "").startswith("ottla"):
             raise
         fail(f"`ottla sql` needs the module {error.name}, which is not installed: {INSTALL}")
+    client = parse.client_settings(bootstrap)
     formats = parse.topic_formats(
         parse.part_options(key_format, None, key_schema_file, key_message, "key-"),
         parse.part_options(value_format, schema, schema_file, message, ""),
         bad_values,
         registry,
+        client,
     )
     options = parse.sql_options(formats, (start, end), late, memory, is_committed=not uncommitted)
     running = Running(
@@ -143,4 +145,4 @@ def sql(  # noqa: PLR0913 - one per option
         interval_s=interval if follow else None,
         is_counted=stats,
     )
-    sys.exit(run_query(parse.client_settings(bootstrap), options, running))
+    sys.exit(run_query(client, options, running))

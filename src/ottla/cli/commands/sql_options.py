@@ -23,6 +23,7 @@ from ottla.client.client_security import is_security_key
 from ottla.client.offset_spec import AtTime, BadOffset, OffsetSpec, parse_offset
 from ottla.client.setting_names import CLIENT, CONSUMER
 from ottla.formats.record_values import BadValues, Format, PartOptions
+from ottla.formats.registry_client import RegistrySettings
 from ottla.runtime.clock import SystemClock
 from ottla.sql.session import SqlOptions
 from ottla.sql.topics import TopicFormats
@@ -81,9 +82,11 @@ def topic_formats(
     values: Mapping[str | None, PartOptions],
     bad: str,
     registry: str | None,
+    client: ClientSettings,
 ) -> TopicFormats:
-    """Return the formats of all topics."""
-    return TopicFormats(keys, values, bad_values(bad), registry_settings(registry))
+    """Return the formats of all topics; their schemas may be in the registry of the cluster."""
+    cluster = RegistrySettings.of_cluster(client)
+    return TopicFormats(keys, values, bad_values(bad), registry_settings(registry), cluster)
 
 
 def sql_options(

@@ -171,6 +171,15 @@ class BrokerClient:
         """Drop the cached metadata of a topic, because a node contradicted it."""
         self._metadata.forget(topic)
 
+    def node_hosts(self) -> dict[int, str]:
+        """Return the hosts of all brokers, by id, as the cluster advertises them.
+
+        Raises:
+            NoBroker, LoginFailed
+        """
+        self._refresh_nodes()
+        return {int(node): place.host for node, place in sorted(self._metadata.nodes.items())}
+
     def leader(self, partition: TopicPartition) -> Leader:
         """Return the leader of a partition; wait for an election.
 
