@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import H11Protocol as HttpProtocol
 else:
     try:
-        from ottla.registry.http_parsing import BoundedHttpTools as HttpProtocol
+        from ottla.runtime.asgi_parsing import BoundedHttpTools as HttpProtocol
     except ImportError:  # slower, and does the same
         from uvicorn.protocols.http.h11_impl import H11Protocol as HttpProtocol
 
