@@ -133,6 +133,12 @@ AREAS = (
     Area("idle", "At rest", 3, "The CPU time of a node whose clients do nothing."),
     Area("scrape", "A scrape of the metrics", 3, "GET /metrics of a large node."),
     Area("acls", "ACLs", 2, "Decisions of the authorizer, and requests with and without it."),
+    Area(
+        "registry",
+        "The schema registry",
+        1,
+        "Look-ups per second of the node's CPU time, the load of its topic, and its memory.",
+    ),
     Area("quorum", "The metadata quorum", 4, "Voters are processes of their own on one machine."),
     Area("storage", "The log", 3, "Appends and starts, without a broker around them."),
     Area("compaction", "Compaction", 2, "The cleaner's rewrite, against the same in plain Python."),

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
@@ -429,3 +431,15 @@ def test_body_is_no_head() -> None:
         assert b"200 OK" in transport.sent
 
     run(main())
+
+
+def test_node_without_a_registry_loads_nothing_of_it() -> None:
+    program = (
+        "import sys, ottla.node.handle, ottla.node.build, ottla.cli.warming\n"
+        "parts = ('uvicorn', 'starlette', 'httptools', 'h11', 'ottla.registry', 'ottla.schemas')\n"
+        "print([name for name in sys.modules if name.startswith(parts)])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -2,11 +2,9 @@
 
 import http.client
 import json
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
@@ -275,110 +273,3 @@ def test_topic_that_would_lose_schemas_is_not_written_to() -> None:
         status, reply, _ = call(cluster, "POST", "/subjects/s/versions", {"schema": '"int"'})
         assert (status, reply["error_code"]) == (500, 50001)  # type: ignore[index]
         assert "cleanup.policy=compact" in reply["message"]  # type: ignore[index]
-
-
-class Registrations:
-    """Threads that register the same schemas, each in subjects of its own, on all nodes."""
-
-    def __init__(self, urls: list[str], threads: int) -> None:
-        self._urls = urls
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self.answered: list[tuple[str, int]] = []
-        self._threads = [
-            threading.Thread(target=self._register, args=(number,)) for number in range(threads)
-        ]
-
-    def __enter__(self) -> "Registrations":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(SECONDS_MAX)
-
-    def wait_more(self, count: int) -> None:
-        """Wait until so many more registrations were answered."""
-        size = len(self.answered) + count
-        _wait_for(lambda: len(self.answered) >= size)
-
-    def _register(self, worker: int) -> None:
-        settings = {"max.retries": 0, "timeout": 30}
-        with ExitStack() as stack:
-            clients = [
-                stack.enter_context(SchemaRegistryClient({"url": url, **settings}))
-                for url in self._urls
-            ]
-            number = 0
-            while not self._stop.is_set():
-                name, number = f"R{number}", number + 1
-                text = json.dumps({"type": "enum", "name": name, "symbols": ["A"]})
-                for client in clients[worker % 3 :] + clients[: worker % 3]:
-                    try:
-                        schema_id = client.register_schema(
-                            f"s-{worker}-{name}", Schema(text, "AVRO")
-                        )
-                    except Exception:  # the node is down, or does not know the outcome
-                        continue
-                    with self._lock:
-                        self.answered.append((name, schema_id))
-                    break
-
-
-@pytest.mark.slow
-def test_ids_stay_unique_while_the_leader_of_the_topic_is_killed() -> None:
-    """Each schema has one id, no id two schemas, and what was answered stays."""
-    with run_cluster(3, processes=True, schema_registry=True) as cluster:
-        urls = cluster.schema_registry_url.split(",")
-        with SchemaRegistryClient({"url": urls[0]}) as client:
-            client.register_schema("first", Schema('"int"', "AVRO"))
-        with Registrations(urls, threads=4) as load:
-            for _ in range(2):
-                load.wait_more(40)
-                leader = _leader_of_schemas(cluster)
-                cluster.kill(leader)
-                load.wait_more(40)
-                cluster.start(leader)
-        ids: dict[str, set[int]] = {}
-        for name, schema_id in load.answered:
-            ids.setdefault(name, set()).add(schema_id)
-        assert {name: own for name, own in ids.items() if len(own) != 1} == {}
-        owners = [min(own) for own in ids.values()]
-        assert len(set(owners)) == len(owners)
-        for url in urls:
-            _wait_for(lambda url=url: _names(url, owners) == list(ids))
-
-
-def _names(url: str, ids: list[int]) -> list[str] | None:
-    """Return the names of schemas by id; None while a node has not applied all of them."""
-    with SchemaRegistryClient({"url": url}) as client:
-        try:
-            return [json.loads(client.get_schema(number).schema_str)["name"] for number in ids]
-        except SchemaRegistryError:
-            return None
-
-
-def _wait_for(is_true: Callable[[], bool]) -> None:
-    done = threading.Event()
-    for _ in range(int(SECONDS_MAX / 0.05)):
-        if is_true():
-            return
-        done.wait(0.05)
-    raise AssertionError("waited in vain")
-
-
-def _leader_of_schemas(cluster: Cluster) -> int:
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    found: list[int] = []
-
-    def is_led() -> bool:
-        leader = admin.list_topics("_schemas", timeout=10).topics["_schemas"].partitions[0].leader
-        found[:] = [leader]
-        return leader in cluster.running
-
-    _wait_for(is_led)
-    return found[0]
