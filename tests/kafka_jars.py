@@ -14,6 +14,8 @@ POM = ROOT / "tests" / "conformance" / "pom.xml"
 
 CLIENT_JARS = ROOT / "build" / "kafka-clients"
 CLIENT_POM = ROOT / "tests" / "conformance" / "clients-pom.xml"
+REGISTRY_JARS = ROOT / "build" / "registry-clients"
+REGISTRY_POM = ROOT / "tests" / "conformance" / "registry_clients" / "registry-pom.xml"
 
 
 def client_classpath() -> str:
@@ -24,6 +26,11 @@ def client_classpath() -> str:
 def classpath() -> str:
     """Return the class path; skip with a reason where Java, Maven or the jars are missing."""
     return _fetched(JARS, POM, "kafka-streams-*.jar")
+
+
+def registry_classpath() -> str:
+    """Return the class path of Confluent's registry client; skip with a reason without it."""
+    return _fetched(REGISTRY_JARS, REGISTRY_POM, "flink-sql-avro-confluent-registry-*.jar")
 
 
 def _fetched(jars: Path, pom: Path, pattern: str) -> str:

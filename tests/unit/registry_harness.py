@@ -1,16 +1,22 @@
-"""The application of the schema registry over a state in memory: no sockets, topic or threads."""
+"""The rules and the application of the schema registry in memory: no sockets, topic or threads."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+
 from ottla.protocol.types import Offset
 from ottla.registry.access import Decides
 from ottla.registry.http_app import RegistryApp
 from ottla.registry.http_call import Identity, RawRequest, Reply
 from ottla.registry.rules.decision import Decision
+from ottla.registry.rules.entities import RegisterRequest
+from ottla.registry.rules.errors import Rejection
 from ottla.registry.rules.records import decode_record, encode_record
+from ottla.registry.rules.registration import Registration, decide_registration
+from ottla.registry.rules.schema_work import Results, WorkNeeded, parse_schema, perform
 from ottla.registry.rules.settings import Defaults
 from ottla.registry.rules.state import RegistryState
 from ottla.registry.rules.used_ids import with_used_ids
@@ -159,3 +165,56 @@ class Application:
         await self.app(scope, receive, send)  # type: ignore[arg-type]
         names = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return sent[0]["status"], b"".join(part.get("body", b"") for part in sent[1:]), names
+
+
+def record_of(*names: str) -> str:
+    """Return a record schema with string fields of these names."""
+    fields = [{"name": name, "type": "string", "default": ""} for name in names]
+    return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+
+class Registry:
+    """A state whose decisions are replayed through the bytes of their records."""
+
+    def __init__(self) -> None:
+        self.state = RegistryState()
+        self.log: list[tuple[bytes, bytes | None]] = []
+
+    def apply(self, decision: Decision) -> object:
+        for record in with_used_ids(self.state, decision.records):
+            self.log.append(encode_record(record))
+            decoded = decode_record(*self.log[-1])
+            assert decoded is not None
+            self.state.replay(decoded)
+        return decision.reply
+
+    def register(self, subject: str, text: str = "", **members: object) -> dict:
+        normalize = bool(members.pop("normalize", False))
+        body = RegisterRequest(schema=text, **members)  # type: ignore[arg-type]
+        request = Registration(subject, body, normalize)
+        results = Results()
+        while True:
+            try:
+                decision = decide_registration(self.state, request, results)
+            except WorkNeeded as needed:
+                for item in needed.items:
+                    results.add(item, perform(item, parse_schema))
+            else:
+                return self.apply(decision)  # type: ignore[return-value]
+
+    def reloaded(self, *, is_compacted: bool = False) -> "Registry":
+        """Return the registry after a restart, of all records or the last of each key."""
+        fresh = Registry()
+        log = list(dict(self.log).items()) if is_compacted else self.log
+        if is_compacted:
+            log = [(key, value) for key, value in log if value is not None]
+        for key, value in log:
+            record = decode_record(key, value)
+            if record is not None:
+                fresh.state.replay(record)
+        fresh.log = list(log)
+        return fresh
+
+
+def rejected(code: int) -> "pytest.RaisesContext[Rejection]":
+    return pytest.raises(Rejection, check=lambda error: error.code == code)

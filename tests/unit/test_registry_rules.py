@@ -5,10 +5,10 @@ import time
 
 import msgspec
 import pytest
+from tests.unit.registry_harness import Registry, record_of, rejected
 
 from ottla.registry.http_call import is_json, pick_content_type
 from ottla.registry.rules import lookups
-from ottla.registry.rules.decision import Decision
 from ottla.registry.rules.deletion import (
     decide_context_deletion,
     decide_subject_deletion,
@@ -38,7 +38,7 @@ from ottla.registry.rules.records import (
     decode_record,
     encode_record,
 )
-from ottla.registry.rules.registration import Registration, decide_registration, echoed_text
+from ottla.registry.rules.registration import Registration, echoed_text
 from ottla.registry.rules.rule_sets import check_rule_set
 from ottla.registry.rules.schema_work import Results, WorkNeeded, parse_schema, perform
 from ottla.registry.rules.setting_changes import (
@@ -50,60 +50,6 @@ from ottla.registry.rules.setting_changes import (
 from ottla.registry.rules.settings import config_in_scope, mode_in_scope
 from ottla.registry.rules.state import RegistryState
 from ottla.registry.rules.subjects import BadContext, is_valid_subject, normalise_subject
-from ottla.registry.rules.used_ids import with_used_ids
-
-
-def record_of(*names: str) -> str:
-    """Return a record schema with string fields of these names."""
-    fields = [{"name": name, "type": "string", "default": ""} for name in names]
-    return json.dumps({"type": "record", "name": "R", "fields": fields})
-
-
-class Registry:
-    """A state whose decisions are replayed through the bytes of their records."""
-
-    def __init__(self) -> None:
-        self.state = RegistryState()
-        self.log: list[tuple[bytes, bytes | None]] = []
-
-    def apply(self, decision: Decision) -> object:
-        for record in with_used_ids(self.state, decision.records):
-            self.log.append(encode_record(record))
-            decoded = decode_record(*self.log[-1])
-            assert decoded is not None
-            self.state.replay(decoded)
-        return decision.reply
-
-    def register(self, subject: str, text: str = "", **members: object) -> dict:
-        normalize = bool(members.pop("normalize", False))
-        body = RegisterRequest(schema=text, **members)  # type: ignore[arg-type]
-        request = Registration(subject, body, normalize)
-        results = Results()
-        while True:
-            try:
-                decision = decide_registration(self.state, request, results)
-            except WorkNeeded as needed:
-                for item in needed.items:
-                    results.add(item, perform(item, parse_schema))
-            else:
-                return self.apply(decision)  # type: ignore[return-value]
-
-    def reloaded(self, *, is_compacted: bool = False) -> "Registry":
-        """Return the registry after a restart, of all records or the last of each key."""
-        fresh = Registry()
-        log = list(dict(self.log).items()) if is_compacted else self.log
-        if is_compacted:
-            log = [(key, value) for key, value in log if value is not None]
-        for key, value in log:
-            record = decode_record(key, value)
-            if record is not None:
-                fresh.state.replay(record)
-        fresh.log = list(log)
-        return fresh
-
-
-def rejected(code: int) -> "pytest.RaisesContext[Rejection]":
-    return pytest.raises(Rejection, check=lambda error: error.code == code)
 
 
 @pytest.fixture
@@ -357,107 +303,6 @@ def test_content_of_a_deleted_subject_gets_a_new_version_with_the_old_id(
     assert (reply["id"], reply["version"]) == (1, 2)
     # The deleted version with the same id is gone.
     assert [schema.version for schema in again.state.versions("s", deleted=True)] == [2]
-
-
-@pytest.mark.parametrize("is_compacted", [False, True])
-def test_id_of_a_removed_schema_is_never_given_again(
-    registry: Registry, is_compacted: bool
-) -> None:
-    registry.register("s", record_of("x"))
-    registry.register("t", record_of("y"))
-    registry.apply(decide_subject_deletion(registry.state, "t", is_permanent=False))
-    registry.apply(decide_subject_deletion(registry.state, "t", is_permanent=True))
-    assert registry.register("u", record_of("z"))["id"] == 3
-    registry.apply(decide_subject_deletion(registry.state, "u", is_permanent=False))
-    registry.apply(decide_subject_deletion(registry.state, "u", is_permanent=True))
-    again = registry.reloaded(is_compacted=is_compacted)
-    assert again.register("v", record_of("v"))["id"] == 4
-
-
-@pytest.mark.parametrize("is_compacted", [False, True])
-def test_id_of_a_replaced_version_is_never_given_again(
-    registry: Registry, is_compacted: bool
-) -> None:
-    registry.register("s", record_of("x"))
-    registry.register("s", record_of("x", "y"))
-    registry.apply(decide_mode_update(registry.state, "s", "IMPORT", is_forced=True))
-    registry.register("s", record_of("z"), id=1000, version=2)
-    registry.register("s", record_of("w"), id=3, version=2)
-    registry.apply(decide_mode_deletion(registry.state, "s"))
-    again = registry.reloaded(is_compacted=is_compacted)
-    assert again.register("t", record_of("new"))["id"] == 1001
-
-
-def test_id_of_a_subject_cleared_for_an_import_is_never_given_again(registry: Registry) -> None:
-    registry.register(":.c:s", record_of("x"))
-    registry.apply(decide_subject_deletion(registry.state, ":.c:s", is_permanent=False))
-    registry.apply(decide_mode_update(registry.state, ":.c:s", "IMPORT", is_forced=False))
-    registry.apply(decide_mode_deletion(registry.state, ":.c:s"))
-    again = registry.reloaded(is_compacted=True)
-    assert again.register(":.c:t", record_of("y"))["id"] == 2
-
-
-def test_ids_are_kept_again_after_another_registry_has_written_a_noop(registry: Registry) -> None:
-    registry.register("s", record_of("x"))
-    registry.register("t", record_of("y"))
-    registry.apply(decide_subject_deletion(registry.state, "t", is_permanent=False))
-    registry.apply(decide_subject_deletion(registry.state, "t", is_permanent=True))
-    registry.log.append((b'{"keytype":"NOOP","magic":0}', None))
-    registry.state.replay(NoopRecord())
-    assert registry.state.has_unkept_ids
-    registry.apply(decide_config_update(registry.state, "s", {"compatibility": "NONE"}))
-    again = registry.reloaded(is_compacted=True)
-    assert again.register("u", record_of("z"))["id"] == 3
-
-
-def test_ids_that_a_foreign_registry_removed_are_kept_with_the_next_change() -> None:
-    registry = Registry()
-    schema = {"subject": "s", "version": 1, "id": 7, "schema": '"int"'}
-    key = b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
-    for value in (json.dumps(schema).encode(), None):
-        registry.log.append((key, value))
-    taken_over = registry.reloaded()
-    taken_over.apply(decide_config_update(taken_over.state, None, {"compatibility": "NONE"}))
-    again = taken_over.reloaded(is_compacted=True)
-    assert again.register("s", '"long"')["id"] == 8
-
-
-def test_change_that_removes_nothing_writes_no_noop(registry: Registry) -> None:
-    registry.register("s", record_of("x"))
-    registry.apply(decide_version_deletion(registry.state, "s", 1, is_permanent=False))
-    assert b"NOOP" not in b"".join(key for key, _ in registry.log)
-
-
-def test_id_of_a_version_that_cannot_be_read_is_used() -> None:
-    key = b'{"keytype":"SCHEMA","subject":":.c:s","version":1,"magic":1}'
-    for value in (
-        b'{"subject":":.c:s","version":1,"id":9,"schema":{}}',
-        b'{"subject":"other","version":2,"id":9,"schema":"x","references":7}',
-    ):
-        with pytest.raises(PoisonRecord) as caught:
-            decode_record(key, value)
-        assert caught.value.used_id == (".c", 9)
-    for value in (b"{", b'{"id":-4}', b'{"id":4294967296}', b'{"id":"x"}', b"[]"):
-        with pytest.raises(PoisonRecord) as caught:
-            decode_record(key, value)
-        assert caught.value.used_id is None
-    state = RegistryState()
-    state.note_used(".c", 9)
-    assert (state.max_id(".c"), state.has_unkept_ids) == (9, True)
-
-
-def test_noop_with_numbers_out_of_range_is_ignored() -> None:
-    value = b'{"maxIds":{".":99999999999,".a":-1,".b":3}}'
-    assert decode_record(b'{"keytype":"NOOP","magic":0}', value) == NoopRecord({".b": 3})
-
-
-def test_lost_records_do_not_free_their_ids(registry: Registry) -> None:
-    registry.register("s", record_of("x"))
-    registry.register(":.c:s", record_of("x"))
-    fresh = Registry()
-    fresh.state.note_used_in(registry.state)
-    assert fresh.register("s", record_of("y"))["id"] == 2
-    assert fresh.register(":.c:s", record_of("y"))["id"] == 2
 
 
 def test_context_is_deleted_when_it_is_empty(registry: Registry) -> None:

@@ -82,6 +82,7 @@ class SubjectConfig(Entity, frozen=True):
 
     subject: str | None = None
     alias: str | None = None
+    alias_for_deks: str | None = None
     normalize: bool | None = None
     validate_fields: bool | None = None
     validate_new_schemas: bool | None = None
