@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.client.cluster import Refused
+from ottla.client.cluster import NoBroker, Refused
+from ottla.client.connection import ConnectionLost
 from ottla.client.fetched import read_fetched
 from ottla.client.transaction import TransactionalWriter
 from ottla.operations import redrive
@@ -16,6 +17,7 @@ from ottla.operations.dead_letter_headers import read_letter
 from ottla.operations.handled_letters import HandledLetters, TooScattered
 from ottla.operations.redrive import Redrive, handled_letters, read_letters, run_redrive
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -56,6 +58,7 @@ class ScriptedCluster:
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
+        self.forgotten: list[str] = []
         self.options = SimpleNamespace(timeout_ms=1000)
         self.replies: dict[type, Any] = {
             InitProducerIdRequest: InitProducerIdResponse(producer_id=7, producer_epoch=0),
@@ -93,7 +96,7 @@ class ScriptedCluster:
         pass
 
     def forget(self, topic: str) -> None:
-        pass
+        self.forgotten.append(topic)
 
 
 def produced(code: ErrorCode) -> ProduceResponse:
@@ -161,6 +164,29 @@ def test_records_are_written_in_batches_of_limited_size() -> None:
         offsets = [[row.offset for row in read_records(batch)] for batch in batches]
         assert offsets == [[0, 1], [0], [0], [0, 1]]
         assert [read_header(batch).base_sequence for batch in batches] == [0, 2, 3, 4]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("error", [NoBroker("1"), ConnectionLost("1"), RequestTimedOut("1")])
+def test_leader_that_does_not_answer_is_looked_up_again(error: Exception) -> None:
+    """Without this a redrive gave up when the leader of its target was killed."""
+
+    async def scenario() -> None:
+        cluster: Any = ScriptedCluster()
+        writer = TransactionalWriter(cluster, "redrive")
+        await writer.open()
+        send_to = cluster.send_to
+
+        async def fails(node_id: int, request: Any, reply_class: type) -> Any:
+            if isinstance(request, ProduceRequest):
+                raise error
+            return await send_to(node_id, request, reply_class)
+
+        cluster.send_to = fails
+        with pytest.raises(type(error)):
+            await writer.write({BACK: [record(0)]})
+        assert cluster.forgotten == [BACK.topic]
 
     run(scenario)
 

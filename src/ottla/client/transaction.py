@@ -14,9 +14,11 @@ that readers do not wait until the transaction times out.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ottla.client.cluster import ATTEMPTS_MAX, Cluster, Refused
+from ottla.client.cluster import ATTEMPTS_MAX, Cluster, NoBroker, Refused
+from ottla.client.connection import ConnectionLost
 from ottla.client.coordinators import CoordinatorType, ask_coordinator
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.faults import RequestTimedOut
 from ottla.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -104,7 +106,11 @@ class TransactionalWriter:
             topic_data=[TopicProduceData(partition.topic, topic_id, [data])],
         )
         leader = await self._cluster.leader_of(partition)
-        reply = await self._cluster.send_to(leader.node_id, request, ProduceResponse)
+        try:
+            reply = await self._cluster.send_to(leader.node_id, request, ProduceResponse)
+        except (NoBroker, ConnectionLost, RequestTimedOut):
+            self._cluster.forget(partition.topic)  # another broker may lead it by now
+            raise
         (answer,) = reply.responses[0].partition_responses
         if answer.error_code:
             self._cluster.forget(partition.topic)
