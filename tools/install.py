@@ -77,7 +77,7 @@ def requirements(*, with_dev: bool) -> list[str]:
     """Return the requirements of a node or of the tests, without Spark's."""
     project = PROJECT["project"]
     extras = project["optional-dependencies"]
-    found = [*project["dependencies"], *extras["fast"], *extras["registry"]]
+    found = [*project["dependencies"], *extras["fast"], *extras["registry"], *extras["console"]]
     if with_dev:
         found += [
             *PROJECT["dependency-groups"]["dev"],

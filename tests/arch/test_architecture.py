@@ -27,6 +27,7 @@ OUTER_ROOMS = {
     "sql",
     "registry",
     "cli",
+    "console",
     "testing",
 }
 ENVIRONMENT_MODULES = {"os", "pathlib", "random", "socket", "subprocess", "time", "uuid"}

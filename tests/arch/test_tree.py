@@ -38,15 +38,6 @@ def test_tree_in_architecture_md_matches_the_packages() -> None:
     assert drawn() == on_disk()
 
 
-def test_planned_packages_do_not_exist_yet() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    block = re.search(r"```\nto come\n(.*?)```", text, re.S)
-    assert block
-    planned = re.findall(r"^ +(\w+)/", block[1], re.M)
-    assert planned
-    assert [room for room in planned if (SRC / room).exists()] == []
-
-
 def test_links_in_documents_exist() -> None:
     broken = []
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:

@@ -47,6 +47,8 @@ PANELS: Final = {
     "Operate": {
         "cluster": "ottla.cli.commands.cluster_command",
         "top": "ottla.cli.commands.top_command",
+        "console": "ottla.cli.commands.console_command",
+        "mcp": "ottla.cli.commands.mcp_command",
         "config": "ottla.cli.commands.config_command",
         "client-metrics": "ottla.cli.commands.client_metrics_command",
         "logdir": "ottla.cli.commands.logdir_command",

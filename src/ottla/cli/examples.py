@@ -84,6 +84,8 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "ottla group reset-offsets billing --topic orders --to-earliest",
         "ottla group reset-offsets billing --all-topics --by-duration PT1H --execute",
     ),
+    "console": ("ottla console", "ottla console --bootstrap kafka:9092 --read-only"),
+    "mcp": ("ottla mcp", "ottla mcp --profile local --allow-changes"),
     "top": ("ottla top", "ottla top --count 1 --rows 20"),
     "share list": ("ottla share list",),
     "share describe": ("ottla share describe workers",),

@@ -1185,6 +1185,17 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``ottla.errors.deadletterqueue.topic.name.prefix``: The earlier name of
     errors.deadletterqueue.topic.name.prefix, which it replaces if set."""
 
+    console_listeners: str | None = None
+    """``console.listeners``: The http:// address that serves the web console; disabled if not
+    set."""
+
+    console_advertised_listeners: str | None = None
+    """``console.advertised.listeners``: The address of the console for browsers, such as that of a
+    proxy with TLS; defaults to console.listeners."""
+
+    console_read_only: bool = False
+    """``console.read.only``: Whether the console only shows the cluster, and changes nothing."""
+
     schema_registry_listeners: str | None = None
     """``schema.registry.listeners``: The http:// or https:// address that serves the schema
     registry; disabled if not set."""

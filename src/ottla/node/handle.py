@@ -11,11 +11,13 @@ Nodes in one process share nothing.
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from ottla.api.security.access import OPEN, Access
+from ottla.config.addresses import SecurityProtocol
 from ottla.config.listeners import Listener
 from ottla.config.loading import Loaded, load
 from ottla.metadata.image import Image
@@ -41,6 +43,7 @@ from ottla.runtime.supervisor import Running, start
 from ottla.runtime.trusted_time import TrustedClock
 from ottla.storage.directory.log_dir import LogDirectory, LogDirPorts, open_directories
 from ottla.storage.directory.meta_properties import NotFormatted
+from ottla.tiering.client_address import client_address
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +58,14 @@ class ShutdownTimeout(Exception):
 
 class StartFailed(Exception):
     """A node could not be started; the text says why."""
+
+
+class UserListener(msgspec.Struct, frozen=True):
+    """Where a client on this machine connects to the node on behalf of a user."""
+
+    address: Address
+    uses_sasl: bool
+    tls: Callable[[], ssl.SSLContext] | None
 
 
 class Node:
@@ -126,6 +137,34 @@ class Node:
         broker = self._parts.broker
         registry = None if broker is None else broker.registry
         return None if registry is None else registry.url
+
+    @property
+    def listener_of_users(self) -> "UserListener | None":
+        """The listener of clients that users log in to: one with SASL, or else a PLAINTEXT one.
+
+        None if there is neither: over any other listener a client here would show the certificate
+        of this node. TLS is verified as between brokers.
+        """
+        clients = [each for each in self._context.loaded.listeners.all if not each.is_controller]
+        with_login = [each for each in clients if each.protocol.uses_sasl]
+        plain = [each for each in clients if each.protocol is SecurityProtocol.PLAINTEXT]
+        listener = next(iter(with_login or plain), None)
+        if listener is None:
+            return None
+        port, advertised = self._context.bound.port(listener), listener.advertised
+        address = client_address(
+            None,
+            None if advertised is None else Address(advertised.host, advertised.port or port),
+            Address(listener.bind.host, port),
+            is_secured=listener.protocol is not SecurityProtocol.PLAINTEXT,
+        )
+        tls = None
+        if listener.protocol.uses_tls:
+            between = self._context.loaded.listeners.inter_broker
+            tls = None if between is None else self._context.security.peer_options(between).tls
+            if tls is None:
+                return None
+        return UserListener(address, listener.protocol.uses_sasl, tls)
 
     @property
     def image(self) -> Image:

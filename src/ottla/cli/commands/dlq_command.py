@@ -28,6 +28,7 @@ from ottla.operations.dead_letter_headers import (
     conventions_named,
     read_letter,
 )
+from ottla.operations.dead_letter_selection import LetterFilter, parse_place
 from ottla.operations.dead_letter_topics import (
     LetterSummary,
     dead_letter_topics,
@@ -270,24 +271,11 @@ def _selection(
     """Return which letters the options select. A usage error if they select all by accident."""
     if needs_all and (reason, group, origin, at) == (None, None, None, None):
         raise typer.BadParameter("give --all, or a filter: --at, --reason, --group or --origin")
-    place = None if at is None else _place(at)
-
-    def selects(letter: DeadLetter) -> bool:
-        return (
-            (reason is None or reason in letter.reason)
-            and (group is None or group == letter.group)
-            and (origin is None or origin == letter.topic)
-            and (place is None or place == (letter.at.partition, letter.record.offset))
-        )
-
-    return selects
-
-
-def _place(text: str) -> tuple[int, int]:
-    partition, _, offset = text.partition(":")
-    if not (partition.isdecimal() and offset.isdecimal()):
-        raise typer.BadParameter(f"{text}: must be PARTITION:OFFSET", param_hint="--at")
-    return int(partition), int(offset)
+    try:
+        place = None if at is None else parse_place(at)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--at") from error
+    return LetterFilter(reason, group, origin, place).selects
 
 
 def _time(millis: int) -> str:

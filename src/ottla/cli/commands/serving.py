@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 
 from ottla.cli.commands.server_arguments import ServerArguments
@@ -13,7 +13,7 @@ from ottla.cli.terminal.failures import INTERRUPTED, fail
 from ottla.cli.terminal.output import Output
 from ottla.cli.warming import warm
 from ottla.config.loading import Loaded
-from ottla.config.problems import ConfigError
+from ottla.config.problems import ConfigError, Problem
 from ottla.node.directories.start_errors import START_FAULTS, start_error
 from ottla.node.handle import Node, ShutdownTimeout, start_node
 from ottla.protocol.types import Offset
@@ -107,11 +107,34 @@ async def run_until_stopped(
         await system_calls.on_end_of_input(stop.take)
     node = await _start(loaded, repair, stop)
     if node is not None:
+        console = await _console(node, loaded)
         started(node)
         manager.notify(READY, f"STATUS=node {node.node_id} serves")
         reporting = _report_settled(node) if is_supervised else None
-        await _run_node(node, loaded, stop, manager, reporting)
+        await _run_node(node, loaded, stop, manager, [reporting, console])
     return stop.number
+
+
+async def _console(node: Node, loaded: Loaded) -> Coroutine[object, object, None] | None:
+    """Return what serves the console; None without ``console.listeners``. Raises ConfigError."""
+    url = loaded.broker.console_listeners
+    if url is None or "broker" not in loaded.broker.process_roles:
+        return None
+    try:
+        from ottla.cli.commands.console_running import console_of
+
+        service = console_of(node, loaded.broker)
+    except ImportError:
+        await node.shutdown()
+        rule = "needs `pip install 'ottla[console]'`"
+        raise ConfigError([Problem("console.listeners", url, rule)]) from None
+    except ValueError as error:
+        await node.shutdown()
+        raise ConfigError([Problem("console.listeners", url, str(error))]) from error
+    except OSError as error:  # the node is worth more than its console
+        log.error("console not served url=%s reason=%s", url, error)  # noqa: TRY400
+        return None
+    return service.run(lambda: None)
 
 
 class _Stop:
@@ -154,14 +177,13 @@ async def _run_node(
     loaded: Loaded,
     stop: _Stop,
     manager: ServiceManager,
-    reporting: Coroutine[object, object, None] | None,
+    others: Sequence[Coroutine[object, object, None] | None],
 ) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             ended = tasks.create_task(_end_with(node, stop))
             beside = [tasks.create_task(_warm_up())]
-            if reporting is not None:
-                beside.append(tasks.create_task(reporting))
+            beside += [tasks.create_task(other) for other in others if other is not None]
             keeping = tasks.create_task(manager.keep_alive())
             await stop.wait()
             manager.notify(STOPPING)

@@ -200,6 +200,7 @@ def _run(root: Path, given: GivenOptions, greet: Greeting) -> int | None:
         lambda port: _is_free(options.host, port),
         (options.host, options.advertised_host),
         has_registry=_has_registry_extra(),
+        has_console=_has_console_extra() and "console.listeners" not in options.settings,
         is_secure=options.is_secure,
     )
     security = _security(root, options) if options.is_secure else None
@@ -217,6 +218,7 @@ def _run(root: Path, given: GivenOptions, greet: Greeting) -> int | None:
         bootstrap=bootstrap,
         metrics=tuple(each.metrics_url for each in planned if each.metrics_url is not None),
         registries=tuple(each.registry_url for each in planned if each.registry_url is not None),
+        consoles=tuple(each.console_url for each in planned if each.console_url is not None),
         logs={str(each.node_id): each.log_file for each in planned},
     )
     write_running(root, running)
@@ -231,6 +233,11 @@ def _run(root: Path, given: GivenOptions, greet: Greeting) -> int | None:
 def _has_registry_extra() -> bool:
     """Say whether the libraries of the schema registry are installed."""
     return all(find_spec(name) is not None for name in ("starlette", "uvicorn", "jsonschema"))
+
+
+def _has_console_extra() -> bool:
+    """Say whether the libraries of the console are installed."""
+    return all(find_spec(name) is not None for name in ("starlette", "uvicorn", "jinja2"))
 
 
 def _greet(
@@ -248,6 +255,7 @@ def _greet(
             "ready": bootstrap.split(","),
             "metrics": list(running.metrics),
             "schema_registry": list(running.registries),
+            "console": list(running.consoles),
             "client_config": client_config(security, bootstrap),
         }
         answer(context, output, found)
@@ -263,6 +271,7 @@ def _greet_in_log(running: Running, _security: LocalSecurity | None) -> None:
 def _addresses(running: Running) -> str:
     urls = "".join(f"metrics {url}\n" for url in running.metrics)
     urls += "".join(f"schema registry {url}\n" for url in running.registries)
+    urls += "".join(f"console {url}\n" for url in running.consoles)
     return f"ready {running.bootstrap}\n{urls}"
 
 

@@ -84,6 +84,8 @@ def _node(loaded: Loaded, at: int, port_step: int) -> HostNode:
             metrics = parse_host_port(config.ottla_metrics_listener)
             settings["ottla.metrics.listener"] = str(_moved(metrics, shift))
         for key, text in (
+            ("console.listeners", config.console_listeners),
+            ("console.advertised.listeners", config.console_advertised_listeners),
             ("schema.registry.listeners", config.schema_registry_listeners),
             ("schema.registry.advertised.listeners", config.schema_registry_advertised_listeners),
         ):
@@ -132,6 +134,7 @@ def _ports(loaded: Loaded, *, is_first: bool) -> set[int]:
     found = {each.bind.port for each in loaded.listeners.all if is_first or not each.is_controller}
     if loaded.broker.ottla_metrics_listener:
         found.add(parse_host_port(loaded.broker.ottla_metrics_listener).port)
-    if loaded.broker.schema_registry_listeners:
-        found.add(parse_http_url(loaded.broker.schema_registry_listeners).address.port)
+    for url in (loaded.broker.console_listeners, loaded.broker.schema_registry_listeners):
+        if url:
+            found.add(parse_http_url(url).address.port)
     return found - {0}

@@ -101,6 +101,7 @@ def state_of(root: Path) -> Row:
         "bootstrap": running.bootstrap,
         "metrics": list(running.metrics),
         "schema_registry": list(running.registries),
+        "console": list(running.consoles),
         "logs": list(running.logs.values()),
     }
 

@@ -38,6 +38,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool = False
     metrics: tuple[str, ...] = ()
     registries: tuple[str, ...] = ()
+    consoles: tuple[str, ...] = ()
     logs: dict[str, str] = {}
 
 

@@ -9,8 +9,10 @@
 Every node is broker and controller. Client ports are P, P+1, ...; controllers use free ports
 above those, and the metrics listeners the next ones. Schema registries, if the extra ``registry``
 is installed, use free ports from 8081 on with the default client port, and otherwise the next ones
-above: clusters that are started at once with ports of their own do not compete for 8081. The voters
-are fixed by configuration, so ports may differ from one start to the next.
+above; the first node serves the console, if the extra ``console`` is installed, on a free port from
+9080 on, or above likewise: clusters that are started together with ports of their own do not
+compete for 8081 and 9080. The voters are fixed by configuration, so ports may differ from one start
+to the next.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +29,9 @@ SECURE_LISTENER: Final = "SECURE"
 CONTROLLERS: Final = "CONTROLLER"
 REGISTRY_PORT: Final = 8081
 """The first port of schema registries: the one that clients expect."""
+CONSOLE_PORT: Final = 9080
+"""The first port that is tried for the console."""
+CONSOLE_PORTS_TRIED_MAX: Final = 10
 NODES_MAX: Final = 9
 """More voters make a quorum slower, not safer."""
 
@@ -38,7 +43,8 @@ class BadPlan(ValueError):
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
     """One node. ``directory`` is DATA/node-N. ``metrics_port`` None: no metrics listener;
-    ``registry_port`` None: no schema registry. ``is_secure``: it is served by HTTPS.
+    ``registry_port`` None: no schema registry; ``console_port`` None: no console.
+    ``is_secure``: the registry is served by HTTPS.
     """
 
     node_id: int
@@ -49,6 +55,7 @@ class PlannedNode:
     host: str = HOST
     advertised_host: str = HOST
     registry_port: int | None = None
+    console_port: int | None = None
     is_secure: bool = False
 
     @property
@@ -71,6 +78,11 @@ class PlannedNode:
         """Where its schema registry is; None without one."""
         scheme = "https" if self.is_secure else "http"
         return None if self.registry_port is None else f"{scheme}://{HOST}:{self.registry_port}"
+
+    @property
+    def console_url(self) -> str | None:
+        """Where its console is; None without one."""
+        return None if self.console_port is None else f"http://{HOST}:{self.console_port}"
 
     @property
     def data(self) -> str:
@@ -100,13 +112,15 @@ def plan_nodes(
     hosts: tuple[str, str] = (HOST, HOST),
     *,
     has_registry: bool = False,
+    has_console: bool = False,
     is_secure: bool = False,
 ) -> tuple[PlannedNode, ...]:
     """Assign ports to every node. ``is_free`` says whether a port can be bound now.
 
     ``hosts`` are the host that listeners of clients bind to, and the one in the metadata.
     With ``has_registry``, nodes serve a schema registry on free ports from `REGISTRY_PORT` on, or
-    above the other ports if ``port`` is not the default. ``is_secure``: by HTTPS.
+    above the other ports if ``port`` is not the default, by HTTPS if ``is_secure``. With
+    ``has_console`` the first serves the console, likewise from `CONSOLE_PORT` on.
 
     Raises:
         BadPlan: a number is out of range, or a client port is in use.
@@ -133,6 +147,14 @@ def plan_nodes(
         candidates = range(first, PORT_MAX + 1)
         usable = (each for each in candidates if each not in taken_ports and is_free(each))
         registries = [*islice(usable, count), *registries]
+    taken_ports |= {each for each in registries if each is not None}
+    console_port = None
+    if has_console:
+        first = CONSOLE_PORT if port == PORT_DEFAULT else port + count
+        tried = range(first, min(first + CONSOLE_PORTS_TRIED_MAX, PORT_MAX + 1))
+        console_port = next(
+            (each for each in tried if each not in taken_ports and is_free(each)), None
+        )
     return tuple(
         PlannedNode(
             at + 1,
@@ -142,6 +164,7 @@ def plan_nodes(
             pages[at],
             *hosts,
             registry_port=registries[at],
+            console_port=console_port if at == 0 else None,
             is_secure=is_secure,
         )
         for at in range(count)
@@ -189,6 +212,8 @@ def settings_of(
         lines["ottla.metrics.listener"] = f"{HOST}:{node.metrics_port}"
     if node.registry_url is not None:
         lines["schema.registry.listeners"] = node.registry_url
+    if node.console_url is not None:
+        lines["console.listeners"] = node.console_url
     for more in (security or {}, own or {}):
         lines |= {key: _in_properties(value) for key, value in more.items()}
     head = "# Written by `ottla up` at every start; changes here are lost.\n"

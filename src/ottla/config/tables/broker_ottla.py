@@ -108,6 +108,14 @@ BROKER_OTTLA: tuple[Key, ...] = (
         "The PEM file of trusted certificates of the identity provider; defaults to the system's."),
     Key("ottla.errors.deadletterqueue.topic.name.prefix", STRING, None, None, MEDIUM, READ_ONLY,
         "The earlier name of errors.deadletterqueue.topic.name.prefix, which it replaces if set."),
+    # The console.
+    Key("console.listeners", STRING, None, HttpUrl(), MEDIUM, READ_ONLY,
+        "The http:// address that serves the web console; disabled if not set."),
+    Key("console.advertised.listeners", STRING, None, HttpUrl(), LOW, READ_ONLY,
+        "The address of the console for browsers, such as that of a proxy with TLS; defaults to "
+        "console.listeners."),
+    Key("console.read.only", BOOLEAN, False, None, MEDIUM, READ_ONLY,
+        "Whether the console only shows the cluster, and changes nothing."),
     # The schema registry; after the prefix the names are Confluent's.
     Key("schema.registry.listeners", STRING, None, HttpUrl(), MEDIUM, READ_ONLY,
         "The http:// or https:// address that serves the schema registry; disabled if not set."),
