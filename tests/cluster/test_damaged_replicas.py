@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
 from pathlib import Path
@@ -18,6 +18,7 @@ from test_replication_in_process import (
     leader_of,
     produce,
     settings,
+    values,
 )
 
 from ottla.node.handle import Node, start_node
@@ -27,8 +28,21 @@ from ottla.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from ottla.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from ottla.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from ottla.protocol.records.batch import batches, is_crc_valid
+from ottla.protocol.records.reader import Record
+from ottla.protocol.records.writer import build_batch
+from ottla.runtime.clock import SystemClock
 
 SEGMENT_BYTES = 1 << 20
 # One batch per segment: two of these do not fit.
@@ -86,13 +100,18 @@ class ScrubbedCluster(Cluster):
 
 
 @asynccontextmanager
-async def scrubbed(root: Path, *extra: str) -> AsyncIterator[ScrubbedCluster]:
+async def scrubbed(
+    root: Path, *extra: str, records: Sequence[int] = ()
+) -> AsyncIterator[ScrubbedCluster]:
+    """Three nodes with small batches of ``records``, and then large ones."""
     cluster = ScrubbedCluster(root, *extra)
     try:
         for node_id in (1, 2, 3):
             await cluster.start(node_id)
         await create(cluster, **{"segment.bytes": str(SEGMENT_BYTES), "min.insync.replicas": "1"})
         await eventually(lambda: leader_of(cluster) > 0 and len(cluster.isr()) == 3)
+        for count in records:
+            await append(cluster, count)
         for _ in range(COUNT):
             assert await produce(cluster, VALUE) is ErrorCode.NONE
         yield cluster
@@ -137,6 +156,49 @@ async def test_damaged_follower_leaves_the_isr_and_is_repaired(tmp_path: Path) -
         assert cluster.counts(follower).found == 1
         assert cluster.counts(follower).finished == 1
         assert not cluster.partition(follower).log.damaged_ranges
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(b"garbage" * 40)
+
+
+async def append(cluster: Cluster, records: int) -> None:
+    """Produce a batch of small records."""
+    node = cluster.nodes[leader_of(cluster)]
+    topic = node.image.topics.named("orders")
+    assert topic is not None
+    batch = build_batch([Record(at, SystemClock().now(), b"k", b"v") for at in range(records)])
+    rows = [PartitionProduceData(0, bytes(batch))]
+    request = ProduceRequest(None, -1, 5000, [TopicProduceData("orders", topic.id, rows)])
+    response = await ask(node, request)
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+@on_a_loop
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 3)], ids=["between", "within"])
+async def test_damaged_batches_around_the_start_of_the_log_are_fetched_again(
+    tmp_path: Path, sizes: tuple[int, ...]
+) -> None:
+    """The others serve nothing before the start of the log, between two batches or within one."""
+    async with scrubbed(tmp_path, *OFTEN, records=sizes) as cluster:
+        leader = leader_of(cluster)
+        follower = next(node for node in (3, 2, 1) if node != leader)
+        logs = {node: cluster.partition(node).log for node in (leader, follower)}
+        part = [DeleteRecordsPartition(0, 3)]
+        await ask(
+            cluster.nodes[leader],
+            DeleteRecordsRequest([DeleteRecordsTopic("orders", part)], 10_000),
+        )
+        await eventually(lambda: all(log.log_start_offset == 3 for log in logs.values()))
+        first = Path(logs[follower].segments[0].path)
+        assert first.name.startswith("00000000000000000000.")
+        overwrite(first)
+
+        await eventually(lambda: follower not in cluster.isr())
+        await eventually(lambda: cluster.isr() == {1, 2, 3})
+
+        assert values(cluster.partition(follower)) == values(cluster.partition(leader))
+        assert not logs[follower].damaged_ranges
 
 
 @on_a_loop

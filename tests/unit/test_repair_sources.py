@@ -60,3 +60,14 @@ def test_batches_cut_differently_are_no_source() -> None:
         sound_batches(batch(0, 3), Offset(1), Offset(3))
     with pytest.raises(CorruptBatch):
         sound_batches(batch(1, 3), Offset(1), Offset(3))
+
+
+def test_first_batch_may_begin_before_the_range_where_the_log_starts_within_it() -> None:
+    records = batch(3, 3) + batch(6)
+    with pytest.raises(CorruptBatch, match="overlaps"):
+        sound_batches(records, Offset(4), Offset(7))
+    with pytest.raises(CorruptBatch, match="overlaps"):
+        sound_batches(records, Offset(4), Offset(7), base_min=Offset(4))
+    piece = sound_batches(records, Offset(4), Offset(7), base_min=Offset(3))
+    assert b"".join(piece.batches) == records
+    assert piece.is_last

@@ -65,8 +65,12 @@ async def fetch_batches(
     start: Offset,
     end: Offset,
     replica_id: int = CONSUMER,
+    *,
+    base_min: Offset | None = None,
 ) -> AsyncIterator[bytes]:
     """Yield the sound batches of ``[start, end)``, in the order of their offsets.
+
+    The first may begin before ``start``, from ``base_min`` on, where that is given.
 
     Raises:
         CorruptBatch, UnsupportedMagic, UnusableCopy: the replica has no sound copy.
@@ -75,12 +79,12 @@ async def fetch_batches(
     offset, is_last = start, False
     while not is_last:
         records = await _fetch_at(connection, partition, offset, replica_id)
-        piece = sound_batches(records, offset, end)
+        piece = sound_batches(records, offset, end, base_min=base_min)
         if not piece.batches and not piece.is_last:
             raise UnusableCopy(f"no records at offset {offset}")
         for batch in piece.batches:
             yield bytes(batch)
-        offset, is_last = piece.expected, piece.is_last
+        offset, is_last, base_min = piece.expected, piece.is_last, None
 
 
 async def _fetch_at(

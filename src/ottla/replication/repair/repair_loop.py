@@ -353,6 +353,8 @@ class ReplicaRepair:
         self, connection: BrokerConnection, partition: Partition, damage: DamagedRange
     ) -> list[bytes] | None:
         """Fetch the range and check its size; return it unless it is too large to be kept."""
+        if damage.offset < partition.log.log_start_offset:
+            raise OtherLength("no replica serves the bytes before the start of the log")
         kept, size = [], 0
         async for batch in _batches(connection, partition, damage):
             size += len(batch)

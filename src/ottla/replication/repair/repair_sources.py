@@ -51,8 +51,13 @@ class Piece(NamedTuple):
     is_last: bool
 
 
-def sound_batches(records: Buffer, expected: Offset, end: Offset) -> Piece:
+def sound_batches(
+    records: Buffer, expected: Offset, end: Offset, *, base_min: Offset | None = None
+) -> Piece:
     """Take the whole batches of ``[expected, end)`` from a fetch response.
+
+    The batch that holds ``expected`` may begin before it, from ``base_min`` on, where that is
+    given: a log may start within a batch.
 
     Raises:
         CorruptBatch, UnsupportedMagic: the source's copy is damaged, or its batch boundaries
@@ -66,7 +71,8 @@ def sound_batches(records: Buffer, expected: Offset, end: Offset) -> Piece:
         if header.base_offset >= end:
             is_last = True
             break
-        if header.base_offset < expected or header.last_offset >= end:
+        lowest = expected if found or base_min is None else base_min
+        if header.base_offset < lowest or header.last_offset >= end:
             raise CorruptBatch(f"batch {header.base_offset} to {header.last_offset} overlaps")
         if header.last_offset_delta < 0 or not is_crc_valid(view, position, header):
             raise CorruptBatch(f"the batch at offset {header.base_offset} has a wrong CRC")

@@ -124,8 +124,15 @@ class ReplicaRestore:
     ) -> bool:
         """Copy the batches of a range and put them in place; False if there are none."""
         missing, now, count = restore.missing, self._host.clock.now(), 0
+        # The log may start within a batch: then nothing before that batch is left.
+        is_first = missing.start <= partition.log.log_start_offset
         async for batch in fetch_batches(
-            connection, partition, start, missing.end, source.replica_id
+            connection,
+            partition,
+            start,
+            missing.end,
+            source.replica_id,
+            base_min=Offset(0) if is_first else missing.start,
         ):
             restore.add(batch, read_header(batch), now)
             count += 1

@@ -35,7 +35,9 @@ class RangeRestore:
             or segment.size + header.size > config.segment_bytes
             or not segment.may_hold(header.last_offset)
         ):
-            base = header.base_offset if segment is not None else self._next_base
+            base = header.base_offset
+            if segment is None:
+                base = min(base, self._next_base)
             segment = Segment.create(self._files, base, config, now=now, state=State.CLEANED)
             self._segments.append(segment)
         segment.write(data)
