@@ -443,3 +443,33 @@ def test_node_without_a_registry_loads_nothing_of_it() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ({"type": "CEL"}, "Missing rule name"),
+        ({"name": "", "type": "CEL"}, "Empty rule name"),
+        ({"name": "1a", "type": "CEL"}, "Illegal initial character in rule name: 1a"),
+        ({"name": "a b", "type": "CEL"}, "Illegal character in rule name: a b"),
+        ({"name": "a" * 65, "type": "CEL"}, "Rule name too long"),
+        ({"name": "a"}, "Missing rule type"),
+        ({"name": "a", "type": "CEL", "mode": "UPGRADE"}, "Domain rules can only be WRITE"),
+        ({"name": "a", "type": "CEL", "mode": "READ", "onFailure": "x,y"}, "Multiple actions"),
+    ],
+)
+def test_rule_that_no_client_could_run_is_rejected(rule: dict[str, str], reason: str) -> None:
+    async def main() -> None:
+        application = Application()
+        rules = {"domainRules": [rule]}
+        body = {"schema": '"int"', "ruleSet": rules}
+        for method, path, content in (
+            ("POST", "/subjects/s/versions", body),
+            ("PUT", "/config/s", {"defaultRuleSet": rules}),
+            ("PUT", "/config", {"overrideRuleSet": rules}),
+        ):
+            status, reply = await application.ask(method, path, content)
+            assert (status, reply["error_code"]) == (422, 42210)
+            assert reason in reply["message"]
+
+    run(main())

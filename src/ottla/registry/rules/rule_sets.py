@@ -13,7 +13,8 @@ CONFLUENT_VERSION: Final = "confluent:version"
 _KINDS: Final = ("TRANSFORM", "CONDITION")
 _MIGRATION_MODES: Final = ("UPGRADE", "DOWNGRADE", "UPDOWN")
 _DOMAIN_MODES: Final = ("WRITE", "READ", "WRITEREAD")
-_NAME: Final = re.compile(r"[^\W\d]\w*(?:[\w-])*\Z")
+_NAME_START: Final = re.compile(r"[^\W\d]")
+_NAME: Final = re.compile(r"[\w-]+\Z")
 
 
 def check_rule_set(rule_set: RuleSet | None) -> None:
@@ -42,6 +43,8 @@ def _check_rule(rule: Rule, modes: tuple[str, ...], kind: str) -> None:
         raise _rejected(rule, "Empty rule name")
     if len(rule.name) > NAME_LENGTH_MAX:
         raise _rejected(rule, "Rule name too long")
+    if not _NAME_START.match(rule.name):
+        raise _rejected(rule, f"Illegal initial character in rule name: {rule.name}")
     if not _NAME.match(rule.name):
         raise _rejected(rule, f"Illegal character in rule name: {rule.name}")
     if rule.type is None:
