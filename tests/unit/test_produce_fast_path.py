@@ -304,6 +304,7 @@ def test_bytes_after_the_body_are_ignored(version: int) -> None:
         (BOUNDED, -HOUR, 1),
         (BOUNDED, -HOUR - 1, 0),
         ({"flush_messages": 1}, 0, 1),
+        ({"confluent_key_schema_validation": True}, 0, 0),
     ],
 )
 def test_topics_rules_apply_on_both_paths(

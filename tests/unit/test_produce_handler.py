@@ -526,3 +526,14 @@ def test_unverified_batch_is_not_appended(error: ErrorCode, reply: ErrorCode) ->
         assert (bench.first.log.log_end_offset, bench.second.log.log_end_offset) == (0, 1)
 
     asyncio.run(main())
+
+
+# -- schema validation -------------------------------------------------------
+
+
+def test_batch_to_a_validated_topic_is_rejected_without_a_registry() -> None:
+    bench = Bench(TopicConfig(confluent_value_schema_validation=True))
+    response = bench.answer(produce(batch_of(b"a")))
+    assert codes(response) == [ErrorCode.INVALID_CONFIG]
+    assert "schema.registry.listeners" in (outcomes(response)[0].error_message or "")
+    assert bench.first.log.log_end_offset == 0

@@ -12,6 +12,7 @@ from ottla.api.produce.record_validation import (
     take_batch,
     validate_batch,
 )
+from ottla.api.produce.schema_rules import SchemaRules
 from ottla.config.generated import TopicConfig
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
@@ -85,7 +86,20 @@ def test_rules_follow_from_the_topics_configuration() -> None:
     ],
 )
 def test_a_topic_names_its_codec(name: str, codec: Compression, level: int | None) -> None:
-    assert rules_of(TopicConfig(compression_type=name))[5:7] == (codec, level)
+    rules = rules_of(TopicConfig(compression_type=name))
+    assert (rules.codec, rules.level) == (codec, level)
+
+
+def test_a_topic_has_schema_rules_only_where_it_validates() -> None:
+    assert rules_of(TopicConfig(confluent_value_subject_name_strategy="x")).schemas is None
+    topic = TopicConfig(
+        confluent_key_schema_validation=True,
+        confluent_key_subject_name_strategy="io.confluent.x.RecordNameStrategy",
+        ottla_schema_validation="payload",
+        ottla_schema_validation_mode="dead-letter",
+        ottla_schema_validation_dead_letters="dlq.x",
+    )
+    assert rules_of(topic).schemas == SchemaRules("RecordNameStrategy", None, True, "dlq.x")
 
 
 # -- one batch ---------------------------------------------------------------

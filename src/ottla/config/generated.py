@@ -1301,6 +1301,26 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     compression_zstd_level: int = 3
     """``compression.zstd.level``: The zstd compression level."""
 
+    confluent_key_schema_validation: bool = False
+    """``confluent.key.schema.validation``: Whether keys must name a schema of their subject; needs
+    a schema registry on the brokers."""
+
+    confluent_key_subject_name_strategy: str = (
+        "io.confluent.kafka.serializers.subject.TopicNameStrategy"
+    )
+    """``confluent.key.subject.name.strategy``: How the subject of keys is named: the name of
+    Confluent's class, with or without its package."""
+
+    confluent_value_schema_validation: bool = False
+    """``confluent.value.schema.validation``: Whether values must name a schema of their subject;
+    needs a schema registry on the brokers."""
+
+    confluent_value_subject_name_strategy: str = (
+        "io.confluent.kafka.serializers.subject.TopicNameStrategy"
+    )
+    """``confluent.value.subject.name.strategy``: How the subject of values is named, as
+    confluent.key.subject.name.strategy."""
+
     delete_retention_ms: int = 86400000
     """``delete.retention.ms``: How long a tombstone is retained after it was compacted."""
 
@@ -1422,6 +1442,18 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     ottla_errors_deadletterqueue_group_enable: bool = False
     """``ottla.errors.deadletterqueue.group.enable``: The earlier name of
     errors.deadletterqueue.group.enable."""
+
+    ottla_schema_validation: str = "id"
+    """``ottla.schema.validation``: What schema validation checks: that ids belong to the subject,
+    or also that the payload can be decoded."""
+
+    ottla_schema_validation_mode: str = "reject"
+    """``ottla.schema.validation.mode``: What happens with invalid records: their batch is
+    rejected, or they become dead letters and the others are appended."""
+
+    ottla_schema_validation_dead_letters: str = ""
+    """``ottla.schema.validation.dead.letters``: The dead-letter topic of schema validation; by
+    default dlq. and the name of the topic."""
 
     ottla_table_format: str = "none"
     """``ottla.table.format``: Keep this topic as a table in this format; ottla pipeline tables

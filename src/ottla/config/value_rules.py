@@ -12,6 +12,12 @@ import msgspec
 from ottla.config.addresses import BadAddress, parse_host_port, parse_http_url, parse_voter
 from ottla.config.values import Value
 
+SUBJECT_NAME_STRATEGIES: Final = (
+    "TopicNameStrategy",
+    "RecordNameStrategy",
+    "TopicRecordNameStrategy",
+)
+SUBJECT_NAME_PACKAGE: Final = "io.confluent.kafka.serializers.subject"
 LOG_LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 
@@ -126,6 +132,21 @@ class ThrottledReplicas(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return "* or partition:broker,..."
+
+
+class SubjectNames(msgspec.Struct, frozen=True):
+    """The name of one of Confluent's subject name strategies, with or without its package."""
+
+    def broken_by(self, value: Value) -> str | None:
+        """Match the name of the class."""
+        assert isinstance(value, str)
+        package, _, name = value.rpartition(".")
+        if name in SUBJECT_NAME_STRATEGIES and package in ("", SUBJECT_NAME_PACKAGE):
+            return None
+        return f"must be {self}"
+
+    def __str__(self) -> str:
+        return ", ".join(SUBJECT_NAME_STRATEGIES)
 
 
 class OffsetReset(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ from ottla.config.layers import (
     shown,
     topic_config,
 )
+from ottla.config.listeners import REGISTRY_LISTENER
 from ottla.config.problems import ConfigError, Problem
 from ottla.config.unenforced import STORE_KEYS
 from ottla.config.values import BadValue, Type, parse_list
@@ -37,6 +38,7 @@ from ottla.storage.directory.partition_names import is_topic_name
 
 ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+SCHEMA_VALIDATION = ("confluent.key.schema.validation", "confluent.value.schema.validation")
 CORDONED_LOG_DIRS = "cordoned.log.dirs"
 # A longer one would not fit a string of older request versions.
 VALUE_LENGTH_MAX = 32767
@@ -98,8 +100,10 @@ def refuse_configs(
     """
     match resource.type:
         case ConfigResourceType.TOPIC:
-            return _refuse_topic_name(resource.name) or refuse_topic_configs(
-                new, old, context.layers(image)
+            return (
+                _refuse_topic_name(resource.name)
+                or refuse_topic_configs(new, old, context.layers(image))
+                or refuse_schema_validation(image, new, old)
             )
         case ConfigResourceType.BROKER:
             return _refuse_broker_name(resource.name) or _refuse_broker(resource.name, new)
@@ -140,6 +144,24 @@ def refuse_topic_configs(new: Texts, old: Texts, layers: Layers) -> Refusal | No
         return Refusal(ErrorCode.INVALID_CONFIG, error.problems[0].in_words_of_kafka())
     problems = [*topic_problems(config), *_remote_problems(config, old, layers)]
     return _refusal(ErrorCode.INVALID_CONFIG, problems)
+
+
+def refuse_schema_validation(image: Image, new: Texts, old: Texts) -> Refusal | None:
+    """Return an error if schema validation is turned on in a cluster without a schema registry."""
+    turned_on = [
+        key
+        for key in SCHEMA_VALIDATION
+        if new.get(key, "").lower() == "true" and old.get(key, "").lower() != "true"
+    ]
+    if not turned_on:
+        return None
+    if any(REGISTRY_LISTENER in broker.listeners for broker in image.cluster.brokers.values()):
+        return None
+    return Refusal(
+        ErrorCode.INVALID_CONFIG,
+        f"{turned_on[0]}=true needs a schema registry, and no broker serves one: set "
+        "schema.registry.listeners on every broker",
+    )
 
 
 def _remote_problems(config: TopicConfig, old: Texts, layers: Layers) -> Iterable[Problem]:

@@ -11,7 +11,11 @@ from collections.abc import Callable, Container, Mapping, Sequence
 import msgspec
 
 from ottla.config.describe import describe_topic
-from ottla.controller.config_rules import refuse_long_value, refuse_topic_configs
+from ottla.controller.config_rules import (
+    refuse_long_value,
+    refuse_schema_validation,
+    refuse_topic_configs,
+)
 from ottla.controller.decision import (
     BATCH_RECORDS_MAX,
     ROWS_PER_STEP,
@@ -79,6 +83,7 @@ class _Configurations:
     """
 
     def __init__(self, image: Image, context: TopicContext) -> None:
+        self._image = image
         self._layers = context.settings.configs.layers(image)
         self._checked: dict[tuple[tuple[str, str], ...], Refusal | None] = {}
         self._described: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
@@ -95,7 +100,11 @@ class _Configurations:
         key = tuple(configs.items())
         if key not in self._checked:
             refusal = refuse_long_value(configs)
-            self._checked[key] = refusal or refuse_topic_configs(configs, {}, self._layers)
+            self._checked[key] = (
+                refusal
+                or refuse_topic_configs(configs, {}, self._layers)
+                or refuse_schema_validation(self._image, configs, {})
+            )
         return self._checked[key] or configs
 
     def described(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:

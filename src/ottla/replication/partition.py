@@ -190,10 +190,12 @@ class Partition(AppendingPartition):
         from_client: bool = True,
         transaction_version: int = 0,
         expected_epoch: LeaderEpoch | None = None,
+        may_have_gaps: bool = False,
     ) -> Appended:
         """Append as the leader; ``now`` is wall time. Wakes readers before it returns.
 
         ``expected_epoch`` is the leader epoch in which a coordinator decided what it appends.
+        ``may_have_gaps``: records were removed from the batch, and their offsets stay unused.
 
         Raises:
             NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch: another leader epoch.
@@ -215,6 +217,7 @@ class Partition(AppendingPartition):
                 now=now,
                 from_client=from_client,
                 transaction_version=transaction_version,
+                may_have_gaps=may_have_gaps,
             )
         except StorageFailed as fault:
             self._host.storage_failed(self.directory, fault.reason)

@@ -6,6 +6,7 @@ It serves requests of one form:
     header     Produce, version 3 to 13, same client id as the previous request, no tags
     body       no transaction, acks 0, 1 or all, one topic, one partition of it, no tags
     records    one batch, uncompressed, outside of transactions, that is appended unchanged
+    topic      without schema validation
     producer   none, or an idempotent one whose next batch this is
     access     the general path has allowed the caller to write to the topic
     partition  led here
@@ -173,7 +174,7 @@ class PartitionHandle:
     config: "TopicConfig"
     topic: str
     rules: RecordRules
-    size_max: cython.longlong  # of a batch; -1 if the topic changes every batch
+    size_max: cython.longlong  # of a batch; -1 if the topic changes or validates every batch
     reply: bytearray
     offset_at: cython.Py_ssize_t  # in the reply
     log_start_at: cython.Py_ssize_t  # 0 if the version has none
@@ -523,5 +524,6 @@ class ProduceFastPath:
         rules, config = self._rules_of(handle.config), handle.log.config
         handle.rules = rules
         handle.size_max = min(rules.batch_bytes_max, config.max_message_bytes, config.segment_bytes)
-        if rules.codec or rules.is_log_append_time or config.is_log_append_time:
+        is_changing = rules.codec or rules.is_log_append_time or config.is_log_append_time
+        if is_changing or rules.schemas is not None:
             handle.size_max = -1

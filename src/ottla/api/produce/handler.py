@@ -8,10 +8,11 @@ Most requests are appended while the handler is called, and therefore in the ord
 connection sends them: no task and no copy. With acks=all the reply is pending unless the high
 watermark has already passed the records; it does not need the request's bytes.
 
-Two kinds of request wait before they are appended, each in a task of its own:
+Three kinds of request wait before they are appended, each in a task of its own:
 
     a transaction that is new to a partition    verified with its coordinator first (KIP-890)
     batches that are expensive to validate      validated by a worker thread (`work.py`)
+    schema validation that takes time           by another one (`schema_checks.py`)
 
 `append_order.py` keeps later requests of the same producer and partition behind them. Partitions
 fail independently: the others are appended and answered. A malformed body appends nothing.
@@ -24,9 +25,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
-from struct import Struct
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -37,8 +37,10 @@ from ottla.api.partitions.partition_wait import PartitionWait, Subscribe
 from ottla.api.produce.append_order import AppendOrder, Ticket, wait_first
 from ottla.api.produce.fast_path import AppendedBatch, ProduceFastPath
 from ottla.api.produce.record_validation import (
+    UNPACKED_BYTES_MAX,
     RecordRules,
     RecordsRejected,
+    SchemasUnavailable,
     TimestampsRejected,
     rules_of,
     take_batch,
@@ -58,8 +60,10 @@ from ottla.api.produce.request import (
     ProduceBody,
     each_once,
     each_once_steps,
+    owned,
     parse_produce_steps,
     pieces_of,
+    producer_of,
     release_steps,
 )
 from ottla.api.produce.transaction import (
@@ -80,7 +84,10 @@ from ottla.api.produce.work import (
     Contents,
     Job,
     Prepared,
+    SchemaJob,
+    ThinnedBatch,
     inspect_batches,
+    is_any,
     is_apart,
     is_packed,
     share_of,
@@ -118,10 +125,6 @@ from ottla.protocol.faults import (
     UnknownTopicOrPartition,
 )
 from ottla.protocol.frames import Request
-from ottla.protocol.records.batch import (
-    HEADER_BYTES,
-    PRODUCER_ID_AT,
-)
 from ottla.protocol.types import Millis, Offset, TopicPartition, Uuid
 from ottla.replication.hosted_partitions import Partitions
 from ottla.replication.leading.appending import ALL
@@ -129,12 +132,13 @@ from ottla.replication.partition import Partition
 from ottla.runtime.ports import Clock, Worker
 from ottla.runtime.worker import InlineWorker
 
+if TYPE_CHECKING:
+    from ottla.api.produce.schema_checks import SchemaChecks
+
 log = logging.getLogger(__name__)
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The one client id that may write to internal topics, as in Kafka."""
-
-_INT64: Final = Struct(">q")
 
 RULES_MAX: Final = 10_000
 """Topic configurations whose record rules are cached; a full cache is dropped whole."""
@@ -159,7 +163,10 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 class ProduceHandler:
-    """Serves Produce. Without a verifier transactional batches are rejected."""
+    """Serves Produce. Without a verifier transactional batches are rejected.
+
+    Without ``schemas`` batches to topics with schema validation are rejected.
+    """
 
     def __init__(
         self,
@@ -171,8 +178,10 @@ class ProduceHandler:
         events: TopicEvents | None = None,
         worker: Worker | None = None,
         access: ProduceAccess = ALLOW_ALL,
+        schemas: "SchemaChecks | None" = None,
     ) -> None:
         self._partitions = partitions
+        self._schemas = schemas
         self._image = image
         self._clock = clock
         self._verifier = verifier
@@ -231,6 +240,10 @@ class ProduceHandler:
             unavailable = ErrorCode.COORDINATOR_NOT_AVAILABLE
             rejected = {**denied, **dict.fromkeys(unverified, unavailable)}
         prepared = self._prepare_at_once(call)
+        if prepared is not None and self._validates_schemas(call):
+            assert self._schemas is not None
+            checked = self._schemas.at_once(self._schema_jobs(call, prepared))
+            prepared = None if checked is None else {**prepared, **checked}
         if prepared is None:
             return self._queue(call, transaction, size)
         return self._append_all(call, prepared, rejected)
@@ -257,7 +270,7 @@ class ProduceHandler:
         keys: list[Hashable] = []
         for topic, partitions in call.produce.topics:
             name = topic if isinstance(topic, str) else self._name_of(topic)
-            keys += [(name, index, _producer_id(data, connection)) for index, data in partitions]
+            keys += [(name, index, producer_of(data, connection)) for index, data in partitions]
         return keys
 
     def _queue(self, call: _Call, transaction: InTransaction | None, size: int) -> Work:
@@ -265,8 +278,8 @@ class ProduceHandler:
         ticket = self._order.enter(self._keys(call))
         if size >= HELD_BYTES_MIN:
             return Work(self._append_in_turn(ticket, call, transaction), holds_body=True)
-        owned = replace(call, produce=_owned(call.produce))
-        return Work(self._append_in_turn(ticket, owned, transaction))
+        kept = replace(call, produce=owned(call.produce))
+        return Work(self._append_in_turn(ticket, kept, transaction))
 
     async def _handle_long(
         self, caller: Caller, version: int, steps: Steps[ProduceBody], hold: Hold
@@ -318,6 +331,9 @@ class ProduceHandler:
             prepared = self._prepare_at_once(call)
             if prepared is None:
                 prepared = await self._prepare_apart(call)
+            if self._validates_schemas(call):
+                assert self._schemas is not None
+                prepared |= await self._schemas.apart(self._schema_jobs(call, prepared))
             if transaction is None:
                 await self._append_in_slices(reply, call, prepared)
             else:
@@ -339,7 +355,7 @@ class ProduceHandler:
         prepared: dict[int, Prepared] = {}
         if not compressed:
             return prepared
-        for slot, job in self._jobs(call, is_packed):
+        for slot, _, job in self._jobs(call, is_packed):
             result = job.at_once(share_of(compressed))
             if result is None:
                 return None
@@ -349,11 +365,11 @@ class ProduceHandler:
     async def _prepare_apart(self, call: _Call) -> dict[int, Prepared]:
         """Validate expensive batches in a worker thread, one after the other."""
         jobs = list(self._jobs(call, is_apart))
-        return {slot: await self._worker.run(job.in_pieces) for slot, job in jobs}
+        return {slot: await self._worker.run(job.in_pieces) for slot, _, job in jobs}
 
     def _jobs(
         self, call: _Call, is_selected: Callable[[memoryview | None], bool]
-    ) -> Iterator[tuple[int, Job]]:
+    ) -> Iterator[tuple[int, Partition, Job]]:
         """Yield the validations of the selected batches, except those rejected without one."""
         slot = -1
         for topic, partitions in call.produce.topics:
@@ -368,7 +384,34 @@ class ProduceHandler:
                     batch = take_batch(records, call.version)
                 except Fault:
                     continue  # `_append` returns the error, in its order of checks
-                yield slot, Job(batch, self._rules_of(partition.config), call.now)
+                yield slot, partition, Job(batch, self._rules_of(partition.config), call.now)
+
+    def _validates_schemas(self, call: _Call) -> bool:
+        """Return whether a topic of the request has schema validation, on a node that can do it."""
+        if self._schemas is None:
+            return False
+        for topic, partitions in call.produce.topics:
+            for index, _ in partitions:
+                if isinstance(topic, str):
+                    partition = self._partitions.get(topic, index)
+                else:
+                    partition = self._partitions.by_id(topic, index)
+                if partition is not None:
+                    if self._rules_of(partition.config).schemas is not None:
+                        return True
+                    break  # partitions of a topic have one configuration
+        return False
+
+    def _schema_jobs(self, call: _Call, prepared: Mapping[int, Prepared]) -> Iterator[SchemaJob]:
+        """Yield the batches of topics with schema validation that are valid otherwise."""
+        for slot, partition, job in self._jobs(call, is_any):
+            schemas = job.rules.schemas
+            if schemas is None:
+                continue
+            batch = prepared.get(slot) or job.at_once(UNPACKED_BYTES_MAX)
+            # `_append` returns the error of an invalid batch.
+            if isinstance(batch, memoryview | bytearray):
+                yield SchemaJob(slot, partition, batch, schemas)
 
     # -- append ----------------------------------------------------------------
 
@@ -441,10 +484,16 @@ class ProduceHandler:
             partition = found
             if isinstance(prepared, Fault):
                 raise prepared
-            valid = prepared
+            rules = self._rules_of(partition.config)
+            if rules.schemas is not None and self._schemas is None:
+                raise SchemasUnavailable
+            is_thinned = isinstance(prepared, ThinnedBatch)
+            valid = prepared.batch if isinstance(prepared, ThinnedBatch) else prepared
             if valid is None:
-                valid = validate_batch(batch, self._rules_of(partition.config), now)
-            appended = partition.append(valid, now=now, required_acks=acks)
+                valid = validate_batch(batch, rules, now)
+            appended = partition.append(
+                valid, now=now, required_acks=acks, may_have_gaps=is_thinned
+            )
         except Fault as fault:
             self._events.produce_failed(name)
             reply.reject(name, index, fault)
@@ -634,23 +683,6 @@ class ProduceHandler:
         if busy:
             ticket.note = Busy(whole, busy)
         return {at: producer_error(code, version) for at, code in rejected.items()}
-
-
-def _owned(produce: ProduceBody) -> ProduceBody:
-    """Return the request with copies of its records, to outlive the receive buffer."""
-    topics = [
-        (topic, [(i, None if r is None else memoryview(bytearray(r))) for i, r in partitions])
-        for topic, partitions in produce.topics
-    ]
-    return produce._replace(topics=topics)
-
-
-def _producer_id(records: memoryview | None, connection: Hashable) -> Hashable:
-    """Return what a batch must stay in order with: its producer, else the connection."""
-    if records is None or len(records) < HEADER_BYTES:
-        return connection
-    (producer_id,) = _INT64.unpack_from(records, PRODUCER_ID_AT)
-    return producer_id if producer_id >= 0 else connection
 
 
 def _failed_result(index: int, partition: Partition | None, fault: Fault) -> PartitionResult:

@@ -25,7 +25,9 @@ never get a new CRC.
 from struct import Struct
 from typing import Final, NamedTuple
 
+from ottla.api.produce.schema_rules import SchemaRules, schema_rules_of
 from ottla.config.generated import TopicConfig
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import (
     CorruptBatch,
     InvalidRecord,
@@ -95,7 +97,10 @@ _CODECS: Final = {
 
 
 class RecordRules(NamedTuple):
-    """The rules of a topic for its records. ``codec`` is None where the producer chooses."""
+    """The rules of a topic for its records. ``codec`` is None where the producer chooses.
+
+    ``schemas`` are those of schema validation, which `schema_checks.py` applies.
+    """
 
     batch_bytes_max: int
     is_compacted: bool
@@ -105,6 +110,7 @@ class RecordRules(NamedTuple):
     codec: Compression | None
     level: int | None
     record_bytes_max: int = RECORD_SIZE_MAX
+    schemas: SchemaRules | None = None
 
 
 def rules_of(config: TopicConfig) -> RecordRules:
@@ -124,6 +130,7 @@ def rules_of(config: TopicConfig) -> RecordRules:
         codec,
         None if codec is None else levels.get(codec),
         config.max_decompressed_message_bytes,
+        schema_rules_of(config),
     )
 
 
@@ -148,6 +155,19 @@ class TimestampsRejected(InvalidTimestamp):
     def __init__(self, message: str, errors: list[RecordError]) -> None:
         super().__init__(message)
         self.errors = errors
+
+
+class SchemasUnavailable(RecordsRejected):
+    """The topic validates schemas, and this broker has no registry."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the topic has schema validation, and the leader of its partition serves no schema "
+            "registry: set schema.registry.listeners on every broker",
+            [],
+        )
 
 
 # -- the batch ---------------------------------------------------------------

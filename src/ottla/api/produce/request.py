@@ -17,7 +17,7 @@ Pure, and all or nothing: a malformed body is a fault before anything is appende
 last field are ignored, as in Kafka.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple, TypeVar
@@ -32,6 +32,7 @@ from ottla.protocol.codec.primitives import (
     skip_tags,
 )
 from ottla.protocol.faults import ProtocolFault
+from ottla.protocol.records.batch import HEADER_BYTES, PRODUCER_ID_AT
 from ottla.protocol.types import Uuid
 
 FLEXIBLE_VERSION_FIRST: Final = 9
@@ -40,6 +41,7 @@ PARTITIONS_PER_PIECE: Final = 200
 """Partitions of a request that are served at once; one with more is served in pieces."""
 
 _ACKS_AND_TIMEOUT: Final = Struct(">hi")
+_INT64: Final = Struct(">q")
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _TWO_INT32: Final = Struct(">ii")
@@ -266,3 +268,20 @@ def _uvarint(body: memoryview, position: int) -> tuple[int, int]:
 def _end_struct(body: memoryview, position: int) -> int:
     """Skip the tagged fields at the end of a struct; there are nearly always none."""
     return position + 1 if body[position] == 0 else skip_tags(body, position, len(body))
+
+
+def owned(produce: ProduceBody) -> ProduceBody:
+    """Return the request with copies of its records, to outlive the receive buffer."""
+    topics = [
+        (topic, [(i, None if r is None else memoryview(bytearray(r))) for i, r in partitions])
+        for topic, partitions in produce.topics
+    ]
+    return produce._replace(topics=topics)
+
+
+def producer_of(records: memoryview | None, connection: Hashable) -> Hashable:
+    """Return what a batch must stay in order with: its producer, else the connection."""
+    if records is None or len(records) < HEADER_BYTES:
+        return connection
+    (producer_id,) = _INT64.unpack_from(records, PRODUCER_ID_AT)
+    return producer_id if producer_id >= 0 else connection

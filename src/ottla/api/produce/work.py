@@ -14,10 +14,12 @@ import msgspec
 
 from ottla.api.produce.record_validation import RecordRules, validate_batch, validate_in_pieces
 from ottla.api.produce.request import Topic
+from ottla.api.produce.schema_rules import SchemaRules
 from ottla.protocol.faults import Fault
 from ottla.protocol.records.batch import ATTRIBUTES_AT, CODEC_MASK, TRANSACTIONAL
 from ottla.protocol.records.compression import UnpacksToMore
-from ottla.protocol.types import Millis
+from ottla.protocol.types import Millis, TopicPartition
+from ottla.replication.partition import Partition
 
 BYTES_AT_ONCE_MAX: Final = 4 << 20
 """Larger requests are validated and appended in slices. A producer's default limit is 1 MiB."""
@@ -42,8 +44,29 @@ HELD_BYTES_MIN: Final = 1 << 20
 
 _CODEC_AT: Final = ATTRIBUTES_AT + 1
 
-Prepared = memoryview | bytearray | Fault
+
+class ThinnedBatch(NamedTuple):
+    """A batch without the records that became dead letters; their offsets stay unused."""
+
+    batch: bytearray
+
+
+Prepared = memoryview | bytearray | ThinnedBatch | Fault
 """A validated batch, or the error of an invalid one."""
+
+
+class SchemaJob(NamedTuple):
+    """A batch to check by schemas, valid otherwise. ``slot`` is its index in the request."""
+
+    slot: int
+    partition: Partition
+    batch: memoryview | bytearray
+    rules: SchemaRules
+
+    @property
+    def at(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.partition.topic, self.partition.index)
 
 
 class Contents(msgspec.Struct, frozen=True, gc=False):
@@ -78,6 +101,11 @@ class Job(NamedTuple):
             return validate_in_pieces(self.batch, self.rules, self.now)
         except Fault as fault:
             return fault
+
+
+def is_any(records: memoryview | None) -> bool:
+    """Return whether there is a batch."""
+    return records is not None
 
 
 def is_packed(records: memoryview | None) -> bool:

@@ -4,7 +4,16 @@ Each row: name, type, default, rule, importance, update mode, description.
 """
 
 from ottla.config.key_definition import Importance, Key, Update
-from ottla.config.value_rules import Range, ThrottledReplicas, at_least, between, items, one_of
+from ottla.config.value_rules import (
+    SUBJECT_NAME_PACKAGE,
+    Range,
+    SubjectNames,
+    ThrottledReplicas,
+    at_least,
+    between,
+    items,
+    one_of,
+)
 from ottla.config.values import Type
 
 BOOLEAN = Type.BOOLEAN
@@ -16,6 +25,7 @@ LIST = Type.LIST
 MEDIUM = Importance.MEDIUM
 CLUSTER_WIDE = Update.CLUSTER_WIDE
 LONG_MAX = 2**63 - 1
+TOPIC_NAME_STRATEGY = f"{SUBJECT_NAME_PACKAGE}.TopicNameStrategy"
 
 # fmt: off
 TOPIC: tuple[Key, ...] = (
@@ -31,6 +41,19 @@ TOPIC: tuple[Key, ...] = (
         "The lz4 compression level."),
     Key("compression.zstd.level", INT, 3, between(-131_072, 22), MEDIUM, CLUSTER_WIDE,
         "The zstd compression level."),
+    Key("confluent.key.schema.validation", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
+        "Whether keys must name a schema of their subject; needs a schema registry on the "
+        "brokers."),
+    Key("confluent.key.subject.name.strategy",
+        STRING, TOPIC_NAME_STRATEGY, SubjectNames(), MEDIUM, CLUSTER_WIDE,
+        "How the subject of keys is named: the name of Confluent's class, with or without its "
+        "package."),
+    Key("confluent.value.schema.validation", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
+        "Whether values must name a schema of their subject; needs a schema registry on the "
+        "brokers."),
+    Key("confluent.value.subject.name.strategy",
+        STRING, TOPIC_NAME_STRATEGY, SubjectNames(), MEDIUM, CLUSTER_WIDE,
+        "How the subject of values is named, as confluent.key.subject.name.strategy."),
     Key("delete.retention.ms", LONG, 86_400_000, at_least(0), MEDIUM, CLUSTER_WIDE,
         "How long a tombstone is retained after it was compacted."),
     Key("errors.deadletterqueue.group.enable", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
@@ -103,6 +126,15 @@ TOPIC: tuple[Key, ...] = (
         "Allow an out-of-sync replica to become leader as a last resort, which may lose records."),
     Key("ottla.errors.deadletterqueue.group.enable", BOOLEAN, False, None, MEDIUM, CLUSTER_WIDE,
         "The earlier name of errors.deadletterqueue.group.enable."),
+    Key("ottla.schema.validation", STRING, "id", one_of("id", "payload"), MEDIUM, CLUSTER_WIDE,
+        "What schema validation checks: that ids belong to the subject, or also that the payload "
+        "can be decoded."),
+    Key("ottla.schema.validation.mode",
+        STRING, "reject", one_of("reject", "dead-letter"), MEDIUM, CLUSTER_WIDE,
+        "What happens with invalid records: their batch is rejected, or they become dead letters "
+        "and the others are appended."),
+    Key("ottla.schema.validation.dead.letters", STRING, "", None, MEDIUM, CLUSTER_WIDE,
+        "The dead-letter topic of schema validation; by default dlq. and the name of the topic."),
     Key("ottla.table.format",
         STRING, "none", one_of("none", "parquet", "delta", "iceberg"), MEDIUM, CLUSTER_WIDE,
         "Keep this topic as a table in this format; ottla pipeline tables does the work."),

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ottla.api.partitions.list_offsets import ListOffsetsHandlers
     from ottla.api.partitions.log_dirs import AlterLogDirsHandler, LogDirsHandler
     from ottla.api.partitions.offset_for_leader_epoch import EpochHandlers
+    from ottla.api.produce.schema_checks import SchemaChecks
     from ottla.api.security.delegation_tokens import TokenChanges, TokenDescriptions
     from ottla.api.share.share_fetch import ShareHandlers
     from ottla.api.share.share_offsets import ShareOffsetHandlers
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from ottla.api.transactions.transaction_requests import TransactionHandlers
     from ottla.api.transactions.txn_markers import TxnMarkersHandler
     from ottla.api.transactions.txn_offsets import TxnOffsetHandler
+    from ottla.node.broker.registry import NodeRegistry
 
 
 class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,7 @@ class BrokerDependencies(msgspec.Struct, frozen=True, kw_only=True):
     telemetry: Telemetry
     fenced_brokers: FencedBrokers
     quorum: Callable[[], QuorumView]
+    registry: "NodeRegistry | None" = None
 
     @property
     def config(self) -> BrokerConfig:
@@ -145,6 +148,7 @@ class BrokerConstructors(Constructors):
             verifier=self._broker.coordinators,
             events=self._broker.context.meters.topics,
             worker=ThreadWorker("produce"),
+            schemas=_schemas(self._broker),
         )
 
     def fetch(self) -> FetchHandlers:
@@ -398,6 +402,14 @@ class BrokerConstructors(Constructors):
     def share_offsets(self) -> "ShareOffsetHandlers":
         """The start offsets of share groups."""
         return self._broker.coordinator.shares.offset_handlers
+
+
+def _schemas(broker: BrokerDependencies) -> "SchemaChecks | None":
+    if broker.registry is None:
+        return None
+    from ottla.node.broker.schema_validation import schema_checks
+
+    return schema_checks(broker)
 
 
 def _remote(broker: BrokerDependencies) -> "RemoteReader | None":

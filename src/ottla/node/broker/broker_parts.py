@@ -124,6 +124,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     open_listeners = OpenListeners(loaded.listeners)
     telemetry = Telemetry(context, watch.current, inputs.otlp)
     fenced_brokers = FencedBrokers(ports.clock)
+    registry = _registry(inputs, replica_manager, topic_creation)
     constructors = BrokerConstructors(
         BrokerDependencies(
             context=context,
@@ -137,6 +138,7 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
             telemetry=telemetry,
             fenced_brokers=fenced_brokers,
             quorum=inputs.quorum.driver.describe,
+            registry=registry,
         )
     )
     gate = StartGate(watch.current, int(context.node_id))
@@ -169,7 +171,6 @@ def build_broker_parts(inputs: BrokerInputs) -> BrokerParts:
     context.dynamic.follow(replica_manager.configure)
     context.dynamic.follow(Cordons(context.log_directories, lifecycle.report_soon).apply)
     hosted = (lifecycle, replica_manager, coordinators, topic_creation)
-    registry = _registry(inputs, replica_manager, topic_creation)
     return BrokerParts(*hosted, server, telemetry, fenced_brokers, registry)
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from ottla.api.produce.schema_checks import ValidationCounts
 from ottla.client.cluster import ClientOptions, ClientPorts, Cluster
 from ottla.config.addresses import SecurityProtocol
 from ottla.config.listeners import REGISTRY_LISTENER, registry_listener
@@ -12,6 +13,7 @@ from ottla.metadata.delta import Delta
 from ottla.metadata.image import Image
 from ottla.metadata.image_watch import ImageWatch
 from ottla.node.broker.replica_manager import ReplicaManager
+from ottla.node.broker.schema_validation import validation_families
 from ottla.node.context import NodeContext
 from ottla.observability.exposition import Family, Kind, Sample, counter, gauge
 from ottla.registry.access import Decides
@@ -20,6 +22,7 @@ from ottla.registry.client_hosts import NodeAddresses
 from ottla.registry.forwarding import ForwardingSettings, LeaderForwarding
 from ottla.registry.http_app import Authentication, RegistryApp
 from ottla.registry.http_call import Identity
+from ottla.registry.http_metrics import MeasuredApp
 from ottla.registry.rules.records import TOPIC
 from ottla.registry.rules.settings import Defaults
 from ottla.registry.service import RegistrySettings, SchemaRegistry
@@ -52,8 +55,11 @@ class NodeRegistry(msgspec.Struct, frozen=True):
     store: SchemaStore
     app: RegistryApp
     http: AsgiService
+    measured: MeasuredApp
     is_tls: bool
     name: str = "schema-registry"
+    validation: list[ValidationCounts] = msgspec.field(default_factory=list)
+    """What Produce has counted; none before the first request."""
 
     @property
     def services(self) -> tuple[Service, ...]:
@@ -89,6 +95,8 @@ class NodeRegistry(msgspec.Struct, frozen=True):
         ]
         help_text = "Replies by class of their status."
         yield Family(f"{prefix}replies_total", Kind.COUNTER, help_text, samples)
+        yield from self.measured.collect(prefix)
+        yield from validation_families(self.validation)
 
 
 def build_registry(inputs: RegistryInputs) -> NodeRegistry:
@@ -128,8 +136,9 @@ def build_registry(inputs: RegistryInputs) -> NodeRegistry:
     registry = SchemaRegistry(store, worker, leader, _access(context), settings)
     app = RegistryApp(registry, _authentication(inputs), NodeAddresses(watch.current, ports.clock))
     bound = context.bound.sockets[REGISTRY_LISTENER]
-    http = AsgiService("schema-registry-http", app, bound, security.tls)
-    return NodeRegistry(registry, store, app, http, listener.protocol.uses_tls)
+    measured = MeasuredApp(app)
+    http = AsgiService("schema-registry-http", measured, bound, security.tls)
+    return NodeRegistry(registry, store, app, http, measured, listener.protocol.uses_tls)
 
 
 def _access(context: NodeContext) -> Decides:

@@ -105,7 +105,7 @@ def _record(header: BatchHeader, region: bytes, spans: Spans, index: int) -> Rec
         timestamp,
         _slice(region, spans.key_starts[index], spans.key_lengths[index]),
         _slice(region, spans.value_starts[index], spans.value_lengths[index]),
-        _headers(region, spans.header_starts[index], spans.header_counts[index]),
+        read_headers(region, spans.header_starts[index], spans.header_counts[index]),
     )
 
 
@@ -113,7 +113,7 @@ def _slice(region: bytes, start: int, length: int) -> bytes | None:
     return None if length < 0 else region[start : start + length]
 
 
-def _headers(region: bytes, position: int, count: int) -> tuple[Header, ...]:
+def read_headers(region: bytes, position: int, count: int) -> tuple[Header, ...]:
     """Read headers that the walker has already validated."""
     headers: list[Header] = []
     for _ in range(count):

@@ -81,9 +81,17 @@ def marker_of(buffer: Buffer, start: int, header: BatchHeader) -> EndTxnMarker |
 
 
 def check_leader_batch(
-    buffer: Buffer, start: int, header: BatchHeader, config: LogConfig, from_client: bool
+    buffer: Buffer,
+    start: int,
+    header: BatchHeader,
+    config: LogConfig,
+    from_client: bool,
+    *,
+    may_have_gaps: bool = False,
 ) -> None:
     """Reject a batch that a leader must not append. The batch must be complete.
+
+    ``may_have_gaps``: the broker has removed records from it, and their offsets stay unused.
 
     Raises:
         RecordTooLarge, BatchTooLargeForSegment, CorruptBatch, InvalidRecord
@@ -95,7 +103,8 @@ def check_leader_batch(
         raise BatchTooLargeForSegment(f"{size} bytes, segment.bytes is {config.segment_bytes}")
     if not is_crc_valid(buffer, start, header):
         raise CorruptBatch("CRC does not match")
-    _check_count(header)
+    if not (may_have_gaps and 0 <= header.records_count <= header.last_offset_delta + 1):
+        _check_count(header)
     if from_client:
         _check_from_client(header)
 

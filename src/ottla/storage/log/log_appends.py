@@ -51,11 +51,13 @@ class LogAppends(LogTail):
         now: Millis,
         from_client: bool = True,
         transaction_version: int = 0,
+        may_have_gaps: bool = False,
     ) -> Appended:
         """Assign offsets to a batch in place, and append it.
 
         A client's buffer holds one batch; a coordinator's may hold several, which are all checked
-        before the first is appended. A rejected batch changes nothing.
+        before the first is appended. A rejected batch changes nothing. ``may_have_gaps``: see
+        `check_leader_batch`.
 
         Raises:
             Fault: from `check_leader_batch` and `check_producer`.
@@ -66,7 +68,7 @@ class LogAppends(LogTail):
         origin = Origin(leader_epoch, now, from_client, transaction_version)
         if header.length + LOG_OVERHEAD_BYTES != len(batch):
             return self._append_several(batch, origin)
-        check_leader_batch(batch, 0, header, self._config, from_client)
+        check_leader_batch(batch, 0, header, self._config, from_client, may_have_gaps=may_have_gaps)
         if header.producer_id >= 0:
             duplicate = check_producer(self.producers, header, marker_of(batch, 0, header), origin)
             if duplicate is not None:
