@@ -36,7 +36,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "schema list": ("ottla schema list",),
     "schema get": ("ottla schema get orders-value", "ottla schema get orders-value 2"),
     "schema diff": ("ottla schema diff orders-value 1 2",),
-    "schema register": ("ottla schema register orders-value order.avsc",),
+    "schema register": (
+        "ottla schema register orders-value order.avsc",
+        "ottla schema register orders-value order.avsc --reference shop.Item=item-value:1",
+    ),
     "schema check": ("ottla schema check orders-value order.avsc",),
     "schema compat": ("ottla schema compat orders-value", "ottla schema compat orders-value FULL"),
     "schema mode": ("ottla schema mode orders-value READONLY",),
