@@ -424,6 +424,10 @@ def test_transactions_are_listed_and_aborted(
     until(lambda: console.api(f"/transactions/{name}")["state"] == "Ongoing")
     assert name in {row["id"] for row in console.api("/transactions?size=1000")["transactions"]}
     assert console.get(f"/transactions/{name}").status == 200
+    # Records of an open transaction are not read, and nothing waits for them.
+    assert console.api(f"/topics/{topic}/messages")["records"] == []
+    job = console.api("/searches", {"topic": topic, "text": "open"})["id"]
+    until(lambda: console.api(f"/searches/{job}")["state"] == "done")
     console.api(f"/transactions/{name}/abort", {"confirm": name})
     until(lambda: console.api(f"/transactions/{name}")["state"] != "Ongoing")
     missing = console.call("POST", "/api/v1/transactions/none/abort", {"confirm": "none"})

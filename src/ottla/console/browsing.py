@@ -34,11 +34,13 @@ async def partitions_of(
 
 
 async def bounds_of(
-    cluster: Cluster, places: Sequence[TopicPartition]
+    cluster: Cluster, places: Sequence[TopicPartition], *, is_committed_only: bool = False
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the first and the next offset of partitions."""
+    """Return the first and the next offset of partitions; what is read ends with the committed."""
     first = await list_offsets(cluster, dict.fromkeys(places, EARLIEST))
-    ends = await list_offsets(cluster, dict.fromkeys(places, LATEST))
+    ends = await list_offsets(
+        cluster, dict.fromkeys(places, LATEST), is_committed_only=is_committed_only
+    )
     return {place: (first[place] or 0, ends[place] or 0) for place in places}
 
 
@@ -48,7 +50,7 @@ async def read_from(
     """Return up to ``limit`` records from a start on, by time. Raises `Refused`."""
     spec = BeforeEnd(limit) if isinstance(start, BeforeEnd) else start
     starts = await resolve(cluster, dict.fromkeys(places, spec))
-    bounds = await bounds_of(cluster, places)
+    bounds = await bounds_of(cluster, places, is_committed_only=True)
     starts = {place: Offset(max(offset, bounds[place][0])) for place, offset in starts.items()}
     ends = {place: bounds[place][1] for place in places}
     records = [item async for item in read_range(cluster, starts, ends, limit)]
@@ -93,7 +95,7 @@ def _drop_finished(
 
 async def read_one(cluster: Cluster, place: TopicPartition, offset: int) -> Record | None:
     """Return the record at an offset; None if there is none. Raises `Refused`."""
-    first, end = (await bounds_of(cluster, [place]))[place]
+    first, end = (await bounds_of(cluster, [place], is_committed_only=True))[place]
     if not first <= offset < end:
         return None
     async for _, record in read_range(cluster, {place: Offset(offset)}, {place: offset + 1}, 1):

@@ -121,7 +121,7 @@ async def message(call: Call) -> Row:
     await partitions_of(call.cluster, place.topic, place.partition)
     record = await read_one(call.cluster, place, offset)
     if record is None:
-        first, end = (await bounds_of(call.cluster, [place]))[place]
+        first, end = (await bounds_of(call.cluster, [place], is_committed_only=True))[place]
         raise Rejected(
             404, f"{place} has no record at offset {offset}; it has offsets {first} to {end - 1}."
         )

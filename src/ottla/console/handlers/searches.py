@@ -33,7 +33,7 @@ async def start(call: Call) -> Done:
         raise Rejected(400, str(error)) from error
     partition = call.number("partition", -1, low=-1, high=1_000_000)
     places = await partitions_of(call.cluster, topic, None if partition < 0 else partition)
-    bounds = await bounds_of(call.cluster, places)
+    bounds = await bounds_of(call.cluster, places, is_committed_only=True)
     starts = await resolve(call.cluster, dict.fromkeys(places, _first(call)))
     decode = decoder_of(topic, call.user.registry)
     job = SearchJob(

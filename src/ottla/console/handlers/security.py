@@ -57,7 +57,7 @@ async def security(call: Call) -> Row:
         "quotas_failure": quotas_failure,
         "resources": list(RESOURCES),
         "operations": list(OPERATIONS),
-        "decision": await _decision(call, acls) if call.text("principal") else None,
+        "decision": await _decision(call, acls, acls_failure) if call.text("principal") else None,
         "question": {
             name: call.text(name) for name in ("principal", "operation", "resource", "name", "host")
         },
@@ -81,8 +81,10 @@ def acl_row(acl: Acl) -> Row:
     }
 
 
-async def _decision(call: Call, acls: list[Acl]) -> Row:
-    """Return whether a request would be allowed, and why."""
+async def _decision(call: Call, acls: list[Acl], failure: str) -> Row:
+    """Return whether a request would be allowed, and why; unknown without the entries."""
+    if failure:
+        return {"is_allowed": None, "reason": f"cannot be explained: {failure}", "entry": None}
     resource = ResourceType[call.one_of("resource", RESOURCES).upper()]
     operation = AclOperation[call.one_of("operation", OPERATIONS).upper()]
     name = CLUSTER_NAME if resource is ResourceType.CLUSTER else call.text("name")
