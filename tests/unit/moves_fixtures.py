@@ -10,7 +10,6 @@ from ottla.metadata.image import Image
 from ottla.metadata.topics import DIRECTORY_UNASSIGNED
 from ottla.protocol.faults import StorageFailed
 from ottla.protocol.types import Millis, TopicPartition, Uuid
-from ottla.replication.host import HostPorts
 from ottla.replication.maintenance.log_dir_moves import LogDirMoves, MoveSettings
 from ottla.replication.partition import Partition
 from ottla.runtime.ports import Syncable
@@ -47,11 +46,9 @@ class Mover:
     """A process that hosts ``orders-0``, and its moves."""
 
     def __init__(self, broker: Broker | None = None, **terms) -> None:
-        self.broker = broker or Broker(**terms)
+        self.broker = broker or Broker(**terms, committer=Direct)
         self.disk = self.broker.disk
         self.host = self.broker.host
-        ports = self.host.ports
-        self.host.ports = HostPorts(ports.clock, ports.disk, ports.random, Direct)
         paths = terms.get("paths", self.broker.paths)
         self.moves = LogDirMoves(self.host, self.broker.replicas, MoveSettings(paths=paths))
 
@@ -63,7 +60,9 @@ class Mover:
         """Start the next process on the same disk; moves are resumed."""
         old = self.broker
         # Two processes do not generate the same names.
-        mover = Mover(Broker(old.paths, old.static, old.disk, old.clock, old.seed + 1)).start(image)
+        mover = Mover(
+            Broker(old.paths, old.static, old.disk, old.clock, old.seed + 1, Direct)
+        ).start(image)
         mover.moves.resume()
         return mover
 
@@ -80,7 +79,7 @@ class Mover:
     @property
     def there(self) -> LogDirectory:
         """The other directory."""
-        return next(each for each in self.host.directories if each is not self.here)
+        return next(each for each in self.host.directories.all if each is not self.here)
 
     def append(self, *values: bytes, **fields) -> None:
         for value in values:

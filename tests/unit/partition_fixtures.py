@@ -11,6 +11,7 @@ from ottla.protocol.records.reader import Record, read_records
 from ottla.protocol.records.writer import build_batch
 from ottla.protocol.types import Millis, NodeId, Offset, TopicPartition, Uuid
 from ottla.replication.leading.isr_state import Proposal
+from ottla.replication.log_events import LogEvents
 from ottla.replication.partition import Partition
 from ottla.storage.directory.log_dir import LogDirectory, LogDirPorts, format_directory
 from ottla.storage.log.log import Log
@@ -65,6 +66,10 @@ class FakeHost:
     cut: list[str] = field(default_factory=list)
     suspected: list[tuple[str, int]] = field(default_factory=list)
     events: TopicMeter = field(default_factory=TopicMeter)
+    log_events: LogEvents = field(default_factory=LogEvents)
+
+    def __post_init__(self) -> None:
+        self.log_events.on_truncated(lambda partition: self.cut.append(str(partition)))
 
     def is_alive(self, broker: int) -> bool:
         return broker not in self.dead
@@ -79,9 +84,6 @@ class FakeHost:
 
     def propose(self, partition: Partition, proposal: Proposal) -> None:
         self.proposals.append((partition, proposal))
-
-    def notify_truncated(self, partition: Partition) -> None:
-        self.cut.append(str(partition))
 
     def suspect(self, partition: Partition, offset: int) -> None:
         self.suspected.append((str(partition), int(offset)))

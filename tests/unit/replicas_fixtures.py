@@ -1,6 +1,7 @@
 """A broker's directories and replicas with images made by the test."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from immutables import Map
@@ -18,6 +19,7 @@ from ottla.replication.host import Host, HostPorts, HostSettings
 from ottla.replication.maintenance.cleaner_loop import LogCleanerService
 from ottla.replication.partition import Partition
 from ottla.replication.replicas import Replicas
+from ottla.runtime.ports import Committer
 from ottla.storage.directory.log_dir import LogDirPorts, format_directory, open_directories
 from simulation.committer import SimCommitter
 from simulation.disk import SimDisk
@@ -93,6 +95,7 @@ class Broker:
     disk: SimDisk | None = None
     clock: HandClock = field(default_factory=HandClock)
     seed: int = 1
+    committer: Callable[[str], Committer] = SimCommitter
 
     def __post_init__(self) -> None:
         is_new = self.disk is None
@@ -106,9 +109,12 @@ class Broker:
         settings = HostSettings(
             node_id=NODE, static=self.static, has_offline_directories=bool(opened.offline)
         )
-        ports = HostPorts(self.clock, self.disk, SimRandom(2), SimCommitter)
+        ports = HostPorts(self.clock, self.disk, SimRandom(2), self.committer)
         self.host = Host(settings, self.directories, ports, lambda: 10)
-        self.host.reports = self
+        self.holds_back: Callable[[Partition], bool] = lambda partition: False
+        self.host.log_events.on_placed(self._placed)
+        self.host.log_events.on_usable(self.placed)
+        self.host.log_events.on_lost(self.lost)
         self.following: dict[str, int] = {}
         self.reported: list[str] = []
         self.replicas = Replicas(self.host, self)
@@ -125,6 +131,10 @@ class Broker:
 
     def unfollow(self, partition: Partition) -> None:
         self.following.pop(str(partition), None)
+
+    def _placed(self, partition: Partition) -> None:
+        if not self.holds_back(partition):
+            self.placed(partition)
 
     def placed(self, partition: Partition) -> None:
         self.reported.append(f"{partition} {partition.directory.path}")

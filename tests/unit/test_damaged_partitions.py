@@ -1,5 +1,7 @@
 """What readers of a damaged batch receive, and when stored batches are checked."""
 
+from collections.abc import Callable
+
 import pytest
 from partition_fixtures import Machine, registration
 from replicas_fixtures import Broker, image_of, partition_of
@@ -105,7 +107,6 @@ def lost_broker() -> tuple[Broker, DirectoryReports, Controller]:
     broker = Broker().start()
     controller = Controller(took, took, took)
     reports = DirectoryReports(broker.host, controller)
-    broker.host.reports = reports
     return broker, reports, controller
 
 
@@ -127,33 +128,30 @@ def test_lost_replica_is_reported_as_lost_until_it_is_placed_again() -> None:
 
 
 def test_replica_found_lost_at_the_start_is_checked_before_it_is_placed() -> None:
-    broker, _, _ = lost_broker()
-    asked: list[tuple[Partition, object]] = []
-    repairs = ReplicaRepair(broker.host, None)
-    repairs.verify = lambda partition, done: asked.append((partition, done))
-    broker.host.repairer = repairs
-    broker.host.reports = broker
+    broker = Broker().start()
+    checks: list[tuple[Partition, Callable[[], None]]] = []
+    broker.holds_back = ReplicaRepair(broker.host, None).holds_back
+    broker.host.log_events.on_check(lambda partition, done: checks.append((partition, done)))
     lost = partition_of(2, 1, directories=(DIRECTORY_LOST, DIRECTORY_LOST))
     broker.publish(image_of({"orders": (1, {0: lost})}))
     partition = broker.partitions.get("orders", 0)
-    assert [each for each, _ in asked] == [partition]
+    assert [checked for checked, _ in checks] == [partition]
     assert broker.reported == []
-    asked[0][1]()
+    checks[0][1]()
     assert broker.reported == [f"orders-0 {partition.directory.path}"]
 
 
 def test_damaged_replica_is_not_placed_by_a_new_image() -> None:
-    broker, _, _ = lost_broker()
+    broker = Broker().start()
     repairs = ReplicaRepair(broker.host, None)
-    broker.host.repairer = repairs
-    broker.host.reports = broker
+    broker.holds_back = repairs.holds_back
     broker.publish(image_of({"orders": (1, {0: partition_of(2, 1)})}))
     partition = broker.partitions.get("orders", 0)
     broker.reported.clear()
     segment = partition.log.segments[0]
     repairs.found(partition, segment, DamagedRange(0, 10, Offset(0), Offset(1), "flipped"))
     repairs._repairs[partition].is_out = True
-    broker.host.placed(partition)
+    broker.host.log_events.placed(partition)
     assert broker.reported == []
     assert repairs.damaged == [partition]
     assert repairs.counts.found == 1
@@ -185,7 +183,8 @@ def test_damaged_leader_leaves_the_isr_before_it_is_repaired() -> None:
     partition = broker.partitions.get("orders", 0)
     append(partition)
     controlling = Controlling(broker)
-    broker.host.reports = controlling
+    broker.host.log_events.on_lost(controlling.lost)
+    broker.host.log_events.on_usable(controlling.placed)
     repairs = ReplicaRepair(broker.host, controlling.dial)
     damage = DamagedRange(0, 10, Offset(0), Offset(1), "flipped")
     repairs.found(partition, partition.log.segments[0], damage)
@@ -200,7 +199,7 @@ def test_damage_that_was_truncated_ends_as_a_repair() -> None:
     partition = broker.partitions.get("orders", 0)
     append(partition)
     repaired: list[Partition] = []
-    broker.host.on_repaired(repaired.append)
+    broker.host.log_events.on_repaired(repaired.append)
     repairs = ReplicaRepair(broker.host, None)
     damage = DamagedRange(10, 20, Offset(2), Offset(3), "flipped")
     repairs.found(partition, partition.log.segments[0], damage)
@@ -255,7 +254,6 @@ def test_failed_read_checks_the_whole_log_and_calls_every_callback() -> None:
     scrubbing = LogScrubber(
         broker.host, ScrubSettings(10**9, 1e9), lambda *each: found.append(each[1])
     )
-    broker.host.scrubber = scrubbing
     scrubbing.verify(partition, lambda: done.append("repair"))
     broker.host.suspect_log(partition.name)
     run_until(scrubbing, lambda: bool(done))

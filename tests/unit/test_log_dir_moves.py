@@ -139,7 +139,7 @@ def test_another_target_replaces_a_move() -> None:
     made.step(3)
     made.moves.alter(ORDERS, "/d3")
     assert [name[-7:] for name in made.names("/d2")] == ["-delete"]
-    assert made.host.directories[1].future_logs == {}
+    assert made.host.directories.all[1].future_logs == {}
     made.carry_out()
     assert made.here.path == "/d3" and made.values() == numbered(20)
 
@@ -476,7 +476,7 @@ def test_cut_is_written_down_before_more_is_copied() -> None:
 
     async def sync() -> None:
         await move._sync()
-        await made.host.commit(move.target, move.target.checkpoint_writes())
+        await made.host.directories.commit(move.target, move.target.checkpoint_writes())
 
     asyncio.run(sync())
     assert b"orders 0 5" in made.disk.read("/d2/recovery-point-offset-checkpoint")
@@ -546,7 +546,7 @@ def test_source_that_cannot_be_left_goes_offline_and_the_partition_does_not() ->
     made.disk.heal()
     made.disk.kill()
     made.disk.restart()
-    again = made.again(led(1, configs=SMALL, directory=made.host.directories[0].directory_id))
+    again = made.again(led(1, configs=SMALL, directory=made.host.directories.all[0].directory_id))
     assert again.here.path == "/d2" and again.values() == [*numbered(20), b"goes on"]
     assert [name[-6:] for name in again.names("/d1")] == ["-stray"]
 
@@ -634,7 +634,7 @@ def test_one_move_that_fails_leaves_the_others_alone() -> None:
 
     asyncio.run(asyncio.wait_for(work(), 60))
     placed = {p.index: p.directory.path for p in made.host.partitions if p.offline is None}
-    assert placed[0] == "/d2" and made.host.directories[2].is_failed
+    assert placed[0] == "/d2" and made.host.directories.all[2].is_failed
 
 
 # -- restarts ------------------------------------------------------------
@@ -728,8 +728,8 @@ def test_future_log_whose_log_is_in_a_lost_directory_is_kept() -> None:
     assert made.disk is not None
     made.disk.fail("write", error=errno.EROFS, path_contains="/d1/.probe", times=1)
     again = made.again(led(1, configs=SMALL, directory=home))
-    assert [each.path for each in again.host.online] == ["/d2"]
-    assert list(again.host.directories[0].future_logs) == [ORDERS]
+    assert [each.path for each in again.host.directories.online] == ["/d2"]
+    assert list(again.host.directories.all[0].future_logs) == [ORDERS]
     assert again.moves.moves == {}
     again.broker.stop()
     third = made.again(led(2, configs=SMALL, directory=home))

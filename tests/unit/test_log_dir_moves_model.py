@@ -60,7 +60,7 @@ class Model:
     def tidy(self) -> None:
         self.mover.partition.log.purge_deleted()
         sum(self.mover.broker.replicas.purge())
-        for directory in self.mover.host.directories:
+        for directory in self.mover.host.directories.all:
             directory.write_checkpoints()
 
     def restart(self) -> None:
@@ -90,7 +90,7 @@ class Model:
         assert self.mover.values() == self.written[log.log_start_offset :]
         assert log.epochs.latest_epoch in (None, self.epoch) or not self.written
         assert len(self.mover.moves.moves) <= 1
-        futures = sum(len(each.future_logs) for each in self.mover.host.directories)
+        futures = sum(len(each.future_logs) for each in self.mover.host.directories.all)
         assert futures == len(self.mover.moves.moves)
 
     def run(self) -> int:

@@ -58,11 +58,11 @@ def test_loss_is_an_error_if_no_other_replica_has_the_records(
 
 def test_start_without_losses_removes_the_previous_report() -> None:
     broker = Broker(("/d1",))
-    path = f"{broker.host.directories[0].path}/{FILE_NAME}"
+    path = f"{broker.host.directories.all[0].path}/{FILE_NAME}"
     note = ReportedLoss("t-0", "/data/t-0", KNOWN, is_only_replica=True)
-    broker.host.recovery.report(broker.host.ports.disk, broker.host.directories[0].path, [note])
+    broker.host.recovery.report(broker.host.ports.disk, broker.host.directories.all[0].path, [note])
     assert broker.host.ports.disk.exists(path)
-    broker.host.recovery.report(broker.host.ports.disk, broker.host.directories[0].path, [])
+    broker.host.recovery.report(broker.host.ports.disk, broker.host.directories.all[0].path, [])
     assert not broker.host.ports.disk.exists(path)
 
 

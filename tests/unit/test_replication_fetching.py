@@ -292,16 +292,16 @@ def run_until(service, condition: Callable[[], bool]) -> None:
 def led_by_us(*answers):
     broker = Broker().start(image_of({"orders": (1, {0: partition_of(1, 2, isr=(1,))})}))
     controller = Controller(*answers)
-    broker.host.isr = IsrChanges(broker.host, controller)
+    isr = IsrChanges(broker.host, controller)
     partition = broker.partitions.get("orders", 0)
-    return broker, controller, partition
+    return broker, controller, partition, isr
 
 
 def test_proposal_is_sent_until_the_controller_accepts() -> None:
     refused = AlterPartitionResponse(error_code=int(ErrorCode.STALE_BROKER_EPOCH))
-    broker, controller, partition = led_by_us(None, refused, AlterPartitionResponse(), agree)
+    _, controller, partition, isr = led_by_us(None, refused, AlterPartitionResponse(), agree)
     partition.follower_fetched(2, 0, log_start=0, broker_epoch=20)
-    run_until(broker.host.isr, lambda: partition.isr == (1, 2))
+    run_until(isr, lambda: partition.isr == (1, 2))
     assert len(controller.requests) == 4
     (row,) = controller.requests[-1].topics[0].partitions
     assert [(each.broker_id, each.broker_epoch) for each in row.new_isr_with_epochs] == [
@@ -309,20 +309,20 @@ def test_proposal_is_sent_until_the_controller_accepts() -> None:
         (2, 20),
     ]
     assert partition.partition_epoch == 1
-    assert broker.host.isr.changes == (0, 1)
+    assert isr.changes == (0, 1)
 
 
 def test_lagging_replicas_are_proposed_for_removal() -> None:
-    broker, controller, partition = led_by_us(agree, agree)
+    broker, controller, partition, isr = led_by_us(agree, agree)
     partition.follower_fetched(2, 0, log_start=0, broker_epoch=20)
-    run_until(broker.host.isr, lambda: partition.isr == (1, 2))
+    run_until(isr, lambda: partition.isr == (1, 2))
     append(partition, b"a")
     broker.clock.pass_ms(LAG_MS + 1)
-    broker.host.isr = IsrChanges(broker.host, controller)  # of another loop
+    isr = IsrChanges(broker.host, controller)  # of another loop
     asyncio.run(shrink_isr(broker.host))
-    run_until(broker.host.isr, lambda: partition.isr == (1,))
+    run_until(isr, lambda: partition.isr == (1,))
     assert partition.log.high_watermark == 1
-    assert broker.host.isr.changes == (1, 0)
+    assert isr.changes == (1, 0)
 
 
 def took(request: dirs.AssignReplicasToDirsRequest) -> dirs.AssignReplicasToDirsResponse:
@@ -350,9 +350,9 @@ def test_directories_are_reported_until_the_controller_has_them(monkeypatch) -> 
     monkeypatch.setattr("ottla.replication.maintenance.directory_reports.RETRY_MS", 0)
     broker = Broker().start()
     controller = Controller(None, took)
-    broker.host.reports = DirectoryReports(broker.host, controller)
+    reports = DirectoryReports(broker.host, controller)
     broker.publish(image_of({"orders": (1, {n: partition_of(1) for n in range(3)})}))
-    run_until(broker.host.reports, lambda: not broker.host.reports._pending)
+    run_until(reports, lambda: not reports._pending)
     replies = {
         (directory.id, row.partition_index)
         for directory in controller.requests[-1].directories
@@ -372,9 +372,9 @@ def test_replica_that_moves_while_it_is_reported_is_reported_again(monkeypatch) 
         return took(request)
 
     controller = Controller(move_then_take, took)
-    broker.host.reports = DirectoryReports(broker.host, controller)
+    reports = DirectoryReports(broker.host, controller)
     broker.publish(image_of({"orders": (1, {0: partition_of(1)})}))
-    run_until(broker.host.reports, lambda: not broker.host.reports._pending)
+    run_until(reports, lambda: not reports._pending)
     replies = [request.directories[0].id for request in controller.requests]
     assert replies == [first.directory_id, second.directory_id]
 
@@ -383,18 +383,18 @@ def test_replica_in_a_directory_that_failed_is_reported_all_the_same() -> None:
     """Otherwise the controller would believe it in an online directory, and might elect it."""
     broker = Broker().start()
     controller = Controller(took)
-    broker.host.reports = DirectoryReports(broker.host, controller)
+    reports = DirectoryReports(broker.host, controller)
     broker.publish(image_of({"orders": (1, {0: partition_of(1)})}))
     failed = broker.partitions.get("orders", 0).directory
     broker.host.storage_failed(failed, "pulled out")
-    run_until(broker.host.reports, lambda: not broker.host.reports._pending)
+    run_until(reports, lambda: not reports._pending)
     assert controller.requests[0].directories[0].id == failed.directory_id
 
 
 def test_replica_that_left_is_not_reported() -> None:
     broker = Broker().start()
     controller = Controller(took)
-    reports = broker.host.reports = DirectoryReports(broker.host, controller)
+    reports = DirectoryReports(broker.host, controller)
     broker.publish(image_of({"orders": (1, {0: partition_of(1)})}))
     broker.publish(image_of({}))
     run_until(reports, lambda: not reports._pending)

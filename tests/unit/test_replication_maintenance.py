@@ -12,7 +12,7 @@ from tests.patience import SECONDS_MAX
 from ottla.config.generated import BrokerConfig
 from ottla.protocol.records.writer import Producer
 from ottla.protocol.types import TopicPartition
-from ottla.replication.host import Host
+from ottla.replication.log_directories import LogDirectories
 from ottla.replication.maintenance.cleaner_loop import LogCleanerService
 from ottla.replication.maintenance.disk_usage import DiskUsage
 from ottla.replication.maintenance.maintenance_loop import (
@@ -215,13 +215,15 @@ def test_compaction_keeps_the_newest_record_of_a_key(monkeypatch: pytest.MonkeyP
     )
     fill(partition)
     committed: list[str] = []
-    commit = Host.commit
+    commit = LogDirectories.commit
 
-    async def recorded(self: Host, directory: LogDirectory, files: Sequence[Syncable]) -> None:
+    async def recorded(
+        self: LogDirectories, directory: LogDirectory, files: Sequence[Syncable]
+    ) -> None:
         committed.extend(file.path for file in files)
         await commit(self, directory, files)
 
-    monkeypatch.setattr(Host, "commit", recorded)
+    monkeypatch.setattr(LogDirectories, "commit", recorded)
     config = config_of(log_cleaner_dedupe_buffer_size=1 << 16)
     cleaning = LogCleanerService(broker.host, config, maintenance.now)
 
@@ -254,7 +256,7 @@ def test_damaged_log_is_compacted_after_its_repair() -> None:
                     await asyncio.sleep(0)
                     cleaner = cleaning._cleaners.get(partition.directory.path)
                 file.pwrite(bytes([sound]), 80)
-                broker.host.repaired(partition)
+                broker.host.log_events.repaired(partition)
                 assert not cleaner.uncleanable
                 while len(values_in(partition.log)) == 6:  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(0)

@@ -203,7 +203,7 @@ def test_of_two_logs_the_one_further_ahead_is_used() -> None:
 def test_one_failed_directory_leaves_the_others_alone() -> None:
     broker = Broker().start(orders(*[partition_of(1)] * 4))
     lost: list[str] = []
-    broker.host.on_failure(lambda directory: lost.append(directory.path))
+    broker.host.directories.on_failure(lambda directory: lost.append(directory.path))
     there = [p for p in broker.partitions if p.directory.path == "/d1"]
     broker.disk.fail("write", error=errno.EIO, path_contains="/d1/")
     with pytest.raises(StorageFailed):
@@ -249,4 +249,4 @@ def test_failure_of_all_directories_is_reported() -> None:
     broker = Broker().start()
     for directory in broker.directories:
         broker.host.storage_failed(directory, "gone")
-    asyncio.run(broker.host.wait_all_failed())
+    asyncio.run(broker.host.directories.wait_all_failed())

@@ -370,7 +370,7 @@ async def _close(context: NodeContext, parts: NodeParts | None, broker_epoch: in
         await parts.channel.close()
         _close_quorum(context, parts)
         if parts.broker is not None:
-            await parts.broker.replica_manager.host.close()
+            await parts.broker.replica_manager.host.directories.close()
     context.bound.close()
     await context.committer.close()
     _close_directories(context.directories, broker_epoch)

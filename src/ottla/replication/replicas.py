@@ -34,6 +34,7 @@ from ottla.replication.maintenance.directory_work import DirectoryWork
 from ottla.replication.partition import Partition
 from ottla.replication.pending_replicas import PendingReplicas, Urgency
 from ottla.replication.repair.recovery_losses import ReportedLoss
+from ottla.replication.repair.repair_loop import ReplicaRepair
 from ottla.storage.directory.log_dir import HostedLog, LogDirectory, OpenReport
 from ottla.storage.log.log_config import LogConfig
 
@@ -100,12 +101,21 @@ class LeavingLog(NamedTuple):
 
 
 class Replicas:
-    """Publisher and service: ready once every log is open and the image is applied."""
+    """Publisher and service: ready once every log is open and the image is applied.
+
+    ``repairer`` repairs replicas that have lost records; without one, the losses are accepted.
+    """
 
     name = "replicas"
 
-    def __init__(self, host: Host, following: ReplicaFetchers | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        following: ReplicaFetchers | None = None,
+        repairer: ReplicaRepair | None = None,
+    ) -> None:
         self._host = host
+        self._repairer = repairer
         self._following = following or NoReplicaFetchers()
         self._partitions = host.partitions
         self._settings: dict[str, TopicSettings] = {}
@@ -115,13 +125,13 @@ class Replicas:
         self._budget = 0  # what the current image or slice may still cost
         self._leaving: list[LeavingLog] = []
         self.deleted_logs: deque[DeletedLog] = deque()
-        host.on_released(self._released)
+        host.log_events.on_released(self._released)
 
     # -- start -----------------------------------------------------------------
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Open the logs, apply the image, and host new partitions until cancelled."""
-        for directory in self._host.directories:
+        for directory in self._host.directories.all:
             await self._open(directory)
         self.start()
         is_ready = False
@@ -155,8 +165,8 @@ class Replicas:
 
     def start(self) -> None:
         """Apply the current image; later ones are applied as they arrive."""
-        image = self._host.image
-        for directory in self._host.online:
+        image = self._host.cluster.image
+        for directory in self._host.directories.online:
             with DirectoryWork(self._host, directory):
                 self._report_losses(image, directory)
         self._mark_strays(image)
@@ -180,7 +190,7 @@ class Replicas:
 
     def _mark_strays(self, image: Image) -> None:
         """Rename logs that do not belong to this node any more, by name, topic id or directory."""
-        for directory in self._host.online:
+        for directory in self._host.directories.online:
             for name, hosted in list(directory.logs.items()):
                 registration = self._registration(image, name, hosted)
                 if registration is not None and self._is_home(directory, name, registration):
@@ -208,7 +218,7 @@ class Replicas:
         This happens after a crash, or a failed disk, during a move from one to the other: the old
         log has not grown since. If both are equal, the directory that the image names is used.
         """
-        rivals = [each for each in self._host.online if name in each.logs]
+        rivals = [each for each in self._host.directories.online if name in each.logs]
         named = registration.directory(self._host.node_id)
 
         def standing(each: LogDirectory) -> tuple[int, int, bool]:
@@ -226,7 +236,7 @@ class Replicas:
 
     def on_image(self, delta: Delta, image: Image) -> None:
         """Store an image and apply it once started; see the module."""
-        self._host.image = image
+        self._host.cluster.image = image
         if self._is_started:
             self._apply(delta)
 
@@ -304,11 +314,11 @@ class Replicas:
         elif was_leader and not partition.is_leader and partition.offline is None:
             self._partitions.notify_unled(partition, partition.leader_epoch)
         if registration.directory(self._host.node_id) != partition.directory.directory_id:
-            self._host.placed(partition)
+            self._host.log_events.placed(partition)
 
     def host_pending(self) -> int:
         """Bring the next slice of partitions in step with the newest image; return how many."""
-        topics, taken = self._host.image.topics.by_id, 0
+        topics, taken = self._host.cluster.image.topics.by_id, 0
         self._budget = SLICE_COST
         while self._budget > 0:
             due = self._pending.take()
@@ -364,7 +374,7 @@ class Replicas:
 
         A partition that had leaders before this start, and has no log now, has lost all of it.
         """
-        partition_log, repairer = partition.log, self._host.repairer
+        partition_log, repairer = partition.log, self._repairer
         report = partition_log.report
         is_shared = len(registration.replicas) > 1 and repairer is not None
         if not is_found and self._is_starting and registration.leader_epoch > 0:
@@ -382,7 +392,7 @@ class Replicas:
 
     def _released(self, partition: Partition) -> None:
         """Let a partition that was held lead or follow, by the newest image."""
-        topic = self._host.image.topics.by_id.get(partition.topic_id)
+        topic = self._host.cluster.image.topics.by_id.get(partition.topic_id)
         registration = None if topic is None else topic.partitions.get(partition.index)
         if topic is None or registration is None or partition.is_closed:
             return
@@ -391,7 +401,7 @@ class Replicas:
     def _find_log(
         self, name: TopicPartition, topic_id: Uuid
     ) -> tuple[LogDirectory, HostedLog] | None:
-        for directory in self._host.online:
+        for directory in self._host.directories.online:
             if name not in directory.logs:
                 continue
             try:
@@ -418,11 +428,12 @@ class Replicas:
         is offline: its records are there.
         """
         wanted = registration.directory(self._host.node_id)
-        named = self._host.directory(wanted)
-        if named is None and wanted not in _NO_DIRECTORY and self._host.has_offline:
+        named = self._host.directories.find(wanted)
+        if named is None and wanted not in _NO_DIRECTORY and self._host.directories.has_offline:
             return None
-        named = named or self._host.take_preferred_directory(name)
-        choices = [named] if named is not None else choices_for_new_log(self._host.online)
+        named = named or self._host.directories.take_preferred_directory(name)
+        online = self._host.directories.online
+        choices = [named] if named is not None else choices_for_new_log(online)
         for directory in choices:
             try:
                 return directory, directory.create_log(name, topic_id, config)
@@ -453,7 +464,7 @@ class Replicas:
 
     def _remove_unclaimed(self, name: TopicPartition, topic_id: Uuid) -> None:
         """Delete the log that a start found for a partition, before the partition was hosted."""
-        for directory in self._host.online:
+        for directory in self._host.directories.online:
             hosted = directory.logs.get(name)
             if hosted is not None and hosted.topic_id in (None, topic_id):
                 delay_ms = hosted.log.config.file_delete_delay_ms
@@ -462,7 +473,7 @@ class Replicas:
     def _delete_leaving(self) -> None:
         """Delete the logs of removed partitions: a sync for each would block the loop for long."""
         leaving, self._leaving = self._leaving, []
-        for directory in self._host.online if leaving else ():
+        for directory in self._host.directories.online if leaving else ():
             found = [each for each in leaving if each.directory is directory]
             if not found:
                 continue
@@ -472,7 +483,7 @@ class Replicas:
                     self.schedule_removal(directory, target, each.delay_ms)
         for each in leaving:
             if each.partition is not None:
-                self._host.notify_deleted(each.partition)
+                self._host.log_events.deleted(each.partition)
 
     def schedule_removal(self, directory: LogDirectory, name: str, delay_ms: int) -> None:
         """Schedule the removal of a deleted log's files."""
@@ -507,7 +518,7 @@ class Replicas:
         found = self._settings.get(topic)
         if found is None:
             host = self._host
-            found = topic_settings(host.image, topic, host.node_id, host.settings.static)
+            found = topic_settings(host.cluster.image, topic, host.node_id, host.settings.static)
             for problem in found.ignored:
                 log.warning("topic setting ignored topic=%s %s", topic, problem)
             self._settings[topic] = found

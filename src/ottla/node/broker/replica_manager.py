@@ -74,21 +74,13 @@ def build_replica_manager(
     context: NodeContext, lifecycle: BrokerLifecycle, channel: ControllerChannel
 ) -> ReplicaManager:
     """Construct it; no log is opened yet."""
-    config = context.loaded.broker
-    settings = HostSettings(
-        node_id=context.node_id,
-        static=context.loaded.static,
-        lag_ms_max=config.replica_lag_time_max_ms,
-        unexplained_deletion_delay_ms=config.ottla_replica_unexplained_deletion_delay_ms,
-        has_offline_directories=bool(context.offline_paths),
-    )
-    host = Host(settings, context.log_directories, _ports(context), lambda: lifecycle.epoch)
-    host.on_failure(lambda _: lifecycle.report_soon())
-    isr, reports = IsrChanges(host, channel), DirectoryReports(host, channel)
-    host.isr, host.reports, host.events = isr, reports, context.meters.topics
-    dial = broker_dial(context, lambda: host.image, FETCHER_ID.format(context.node_id))
-    fetchers = Fetchers(host, dial, _fetch_settings(config))
-    replicas = Replicas(host, fetchers)
+    config, host = context.loaded.broker, _host(context, lifecycle)
+    dial = broker_dial(context, lambda: host.cluster.image, FETCHER_ID.format(context.node_id))
+    repairs, tiering = ReplicaRepair(host, dial), _tiering(context, host)
+    isr, reports = IsrChanges(host, channel), DirectoryReports(host, channel, repairs.holds_back)
+    history = None if tiering is None else tiering.history
+    fetchers = Fetchers(host, dial, _fetch_settings(config), history)
+    replicas = Replicas(host, fetchers, repairs)
     maintenance = LogMaintenance(host, replicas)
     moves = LogDirMoves(host, replicas, _move_settings(config))
     services: list[Service] = [replicas, DirectoriesWatch(host, lifecycle), isr, reports]
@@ -103,14 +95,11 @@ def build_replica_manager(
     )
     if cleaning is not None:
         services.append(cleaning)
-    scrubbing, repairs = None, ReplicaRepair(host, dial)
-    host.repairer = repairs
     services.append(repairs)
+    scrubbing = None
     if config.log_scrub_enable:
         scrubbing = LogScrubber(host, _scrub_settings(config), repairs.found, repairs.found_missing)
-        host.scrubber, repairs.verify = scrubbing, scrubbing.verify
         services.append(scrubbing)
-    tiering = _tiering(context, host)
     if tiering is not None:
         services += tiering.services
     disk_scan = DiskUsage(host)
@@ -132,12 +121,32 @@ def build_replica_manager(
     )
 
 
+def _host(context: NodeContext, lifecycle: BrokerLifecycle) -> Host:
+    config = context.loaded.broker
+    settings = HostSettings(
+        node_id=context.node_id,
+        static=context.loaded.static,
+        lag_ms_max=config.replica_lag_time_max_ms,
+        unexplained_deletion_delay_ms=config.ottla_replica_unexplained_deletion_delay_ms,
+        has_offline_directories=bool(context.offline_paths),
+    )
+    host = Host(
+        settings,
+        context.log_directories,
+        _ports(context),
+        lambda: lifecycle.epoch,
+        context.meters.topics,
+    )
+    host.directories.on_failure(lambda _: lifecycle.report_soon())
+    return host
+
+
 def _tiering(context: NodeContext, host: Host) -> "Tiering | None":
     if not context.loaded.broker.remote_log_storage_system_enable:
         return None
     from ottla.node.broker.tiering import build_tiering  # not needed to start any other broker
 
-    return build_tiering(context, host, lambda: host.image)
+    return build_tiering(context, host, lambda: host.cluster.image)
 
 
 def scrub_counts(replica_manager: ReplicaManager | None) -> ScrubCounts:
@@ -222,6 +231,6 @@ class DirectoriesWatch(msgspec.Struct, frozen=True):
             AllDirectoriesFailed: then.
         """
         ready()
-        await self.host.wait_all_failed()
+        await self.host.directories.wait_all_failed()
         self.lifecycle.should_shut_down.set()
-        raise AllDirectoriesFailed(self.host.failures())
+        raise AllDirectoriesFailed(self.host.directories.failures())

@@ -45,6 +45,7 @@ class Tiering(msgspec.Struct, frozen=True):
     reads: RemoteReads
     uploads: UploadProcess
     topic: TopicMetadata | None
+    history: AuxiliaryStates
     services: tuple[Service, ...]
     name: str = "tiering"
 
@@ -142,9 +143,10 @@ def build_tiering(context: NodeContext, host: Host, image: Callable[[], Image]) 
         config.remote_log_reader_threads, config.remote_log_reader_max_pending_tasks
     )
     reads = RemoteReads(metadata, cached, ports.clock, read_settings)
-    host.remote_history = AuxiliaryStates(metadata, store)
     first: tuple[Service, ...] = () if topic is None else (topic,)
-    tiering = Tiering(manager, reads, uploads, topic, (*first, reads, uploads, manager))
+    history = AuxiliaryStates(metadata, store)
+    services = (*first, reads, uploads, manager)
+    tiering = Tiering(manager, reads, uploads, topic, history, services)
     context.dynamic.follow(tiering.configure)
     return tiering
 

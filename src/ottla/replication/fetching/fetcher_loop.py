@@ -18,7 +18,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
@@ -44,8 +44,14 @@ from ottla.replication.fetching.follower_rules import (
     Range,
     decide_after_error,
 )
-from ottla.replication.host import Host, RemoteHistory
+from ottla.replication.host import Host
 from ottla.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from ottla.replication.fetching.tier_catch_up import RemoteHistory
+
+if TYPE_CHECKING:
+    from ottla.replication.fetching.tier_catch_up import RemoteHistory
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +85,15 @@ class Fetcher:
     """The fetcher of one leader. `run` returns when there is nothing left to follow."""
 
     def __init__(
-        self, leader_id: int, host: Host, connect: Connect, settings: FetchSettings
+        self,
+        leader_id: int,
+        host: Host,
+        connect: Connect,
+        settings: FetchSettings,
+        remote_history: "RemoteHistory | None",
     ) -> None:
         self.leader_id = leader_id
+        self._remote_history = remote_history
         self.is_over = False
         self._host = host
         self._connect = connect
@@ -193,8 +205,8 @@ class Fetcher:
             if follower.is_current and follower.reset(leader):
                 await self._checkpoint_truncation(follower)
             return
-        if after is AfterError.SKIP and self._host.remote_history is not None:
-            await self._skip_to_local(follower, self._host.remote_history)
+        if after is AfterError.SKIP and self._remote_history is not None:
+            await self._skip_to_local(follower, self._remote_history)
             return
         log.info("partition rejected partition=%s leader=%d error=%s",
                  follower.partition, self.leader_id, error.name)  # fmt: skip
@@ -203,13 +215,15 @@ class Fetcher:
         else:
             self._delay(follower)
 
-    async def _skip_to_local(self, follower: Follower, remote: RemoteHistory) -> None:
+    async def _skip_to_local(self, follower: Follower, remote: "RemoteHistory") -> None:
         """Begin after what is only in remote storage; see `tier_catch_up.py`.
 
         Raises:
             HistoryNotFound: not known here yet. Others as `RemoteHistory.find`.
         """
-        from ottla.replication.fetching.tier_catch_up import HistoryNotFound  # only with a tier
+        from ottla.replication.fetching.tier_catch_up import (  # only with a tier
+            HistoryNotFound,
+        )
 
         partition = follower.partition
         local = await self._ask_offset(follower, EARLIEST_LOCAL)
@@ -228,7 +242,10 @@ class Fetcher:
     async def _epoch_before(
         self, follower: Follower, epoch: int, offset: Offset
     ) -> LeaderEpoch | None:
-        from ottla.replication.fetching.tier_catch_up import epoch_before, epoch_end_request
+        from ottla.replication.fetching.tier_catch_up import (
+            epoch_before,
+            epoch_end_request,
+        )
 
         assert self._connection is not None
         request = epoch_end_request(
@@ -246,7 +263,7 @@ class Fetcher:
         directory = follower.partition.directory
         log.info("log truncated partition=%s log_end=%d", follower.partition,
                  follower.partition.log.log_end_offset)  # fmt: skip
-        await self._host.commit(directory, directory.checkpoint_writes())
+        await self._host.directories.commit(directory, directory.checkpoint_writes())
 
     async def _leader_range(self, follower: Follower) -> Range:
         return Range(
@@ -284,12 +301,22 @@ class LeaderRangeUnknown(Fault):
 
 
 class Fetchers:
-    """Service and `ReplicaFetchers`: keeps a fetcher for every leader that is followed."""
+    """Service and `ReplicaFetchers`: keeps a fetcher for every leader that is followed.
+
+    ``remote_history`` is None without tiered storage.
+    """
 
     name = "replica-fetchers"
 
-    def __init__(self, host: Host, connect: Connect, settings: FetchSettings | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        connect: Connect,
+        settings: FetchSettings | None = None,
+        remote_history: "RemoteHistory | None" = None,
+    ) -> None:
         self._host = host
+        self._remote_history = remote_history
         self._connect = connect
         self._settings = settings or FetchSettings()
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
@@ -304,7 +331,9 @@ class Fetchers:
         key = (int(partition.leader_id), slot % self._settings.fetchers_per_leader)
         fetcher = self._fetchers.get(key)
         if fetcher is None or fetcher.is_over:
-            fetcher = Fetcher(key[0], self._host, self._connect, self._settings)
+            fetcher = Fetcher(
+                key[0], self._host, self._connect, self._settings, self._remote_history
+            )
             self._fetchers[key] = fetcher
             self._to_start.append(fetcher)
             self._changed.set()

@@ -2,7 +2,7 @@
 
 import logging
 
-from ottla.protocol.faults import StorageFailed, UnexpectedAppendOffset
+from ottla.protocol.faults import UnexpectedAppendOffset
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.types import Buffer, LeaderEpoch, Millis, Offset
 from ottla.replication.fetching.follower_rules import (
@@ -12,6 +12,7 @@ from ottla.replication.fetching.follower_rules import (
     decide_reset,
 )
 from ottla.replication.host import Host
+from ottla.replication.maintenance.directory_work import DirectoryGuard
 from ottla.replication.partition import Partition
 from ottla.storage.log.log import TierHistory
 from ottla.storage.log.log_maintenance import is_start_allowed
@@ -65,7 +66,7 @@ class Follower:
             StorageFailed: the directory is offline now.
         """
         replica = self.partition.log
-        try:
+        with DirectoryGuard(self._host, self.partition.directory):
             try:
                 replica.append_at(data, now=now)
             except UnexpectedAppendOffset:
@@ -74,9 +75,6 @@ class Follower:
                 # The leader's log starts inside this batch, so ours starts a little earlier.
                 self._begin_at(read_header(data).base_offset)
                 replica.append_at(data, now=now)
-        except StorageFailed as fault:
-            self._host.storage_failed(self.partition.directory, fault.reason)
-            raise
         self.partition.flush_if_due()
         self._host.events.replicated_in(self.partition.topic, len(data))
         return len(data)
@@ -95,7 +93,7 @@ class Follower:
         """
         partition, replica = self.partition, self.partition.log
         before = replica.high_watermark, replica.log_start_offset
-        try:
+        with DirectoryGuard(self._host, partition.directory):
             if high_watermark > replica.high_watermark:
                 replica.set_high_watermark(high_watermark)
             if replica.log_start_offset < log_start <= replica.high_watermark:
@@ -103,9 +101,6 @@ class Follower:
                 replica.advance_log_start(log_start)
                 if keep_ms:
                     replica.keep_segments(keep_ms)
-        except StorageFailed as fault:
-            self._host.storage_failed(partition.directory, fault.reason)
-            raise
         self._is_start_trusted |= 0 <= log_start <= replica.log_start_offset
         if (replica.high_watermark, replica.log_start_offset) != before:
             partition.wake_readers()
@@ -147,30 +142,21 @@ class Follower:
 
         The new recovery point must be written before anything is appended.
         """
-        try:
+        with DirectoryGuard(self._host, self.partition.directory):
             self.partition.log.start_in_tier(history, log_start)
-        except StorageFailed as fault:
-            self._host.storage_failed(self.partition.directory, fault.reason)
-            raise
-        self._host.notify_truncated(self.partition)
+        self._host.log_events.truncated(self.partition)
 
     def _cut_to(self, offset: Offset) -> bool:
-        try:
+        with DirectoryGuard(self._host, self.partition.directory):
             if not self.partition.log.truncate_to(offset):
                 return False
-        except StorageFailed as fault:
-            self._host.storage_failed(self.partition.directory, fault.reason)
-            raise
-        self._host.notify_truncated(self.partition)
+        self._host.log_events.truncated(self.partition)
         return True
 
     def _begin_at(self, offset: Offset, keep_ms: int = 0) -> None:
         replica = self.partition.log
-        try:
+        with DirectoryGuard(self._host, self.partition.directory):
             replica.truncate_fully_and_start_at(offset, keep_ms=keep_ms)
             if keep_ms:
                 replica.keep_segments(keep_ms)
-        except StorageFailed as fault:
-            self._host.storage_failed(self.partition.directory, fault.reason)
-            raise
-        self._host.notify_truncated(self.partition)
+        self._host.log_events.truncated(self.partition)

@@ -5,6 +5,8 @@ begins, finds the remote segment before that, takes over its leader epochs and p
 an empty log after it. The log start stays the leader's.
 """
 
+from typing import Protocol
+
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.faults import Fault
 from ottla.protocol.messages.offset_for_leader_epoch import (
@@ -14,8 +16,22 @@ from ottla.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from ottla.protocol.schema import Message
-from ottla.protocol.types import LeaderEpoch, Offset
+from ottla.protocol.types import LeaderEpoch, Offset, TopicIdPartition
 from ottla.replication.partition import Partition
+from ottla.storage.log.log import TierHistory
+
+
+class RemoteHistory(Protocol):
+    """Finds the history of a partition in remote storage."""
+
+    async def find(
+        self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: Offset
+    ) -> TierHistory | None:
+        """Return the history up to the end of the segment with ``offset``, None if unknown.
+
+        Raises a `Fault` if remote storage cannot be read now.
+        """
+        ...
 
 
 class HistoryNotFound(Fault):

@@ -33,7 +33,7 @@ PARTITIONS_MAX: Final = 5_000
 
 
 class IsrChanges:
-    """Service and `IsrProposals`. A partition has at most one proposal here at a time."""
+    """Service: sends what leaders propose. A partition has at most one proposal here at a time."""
 
     name = "isr-changes"
 
@@ -43,6 +43,7 @@ class IsrChanges:
         self._pending: dict[Partition, Proposal] = {}
         self._changed = asyncio.Event()
         self._shrinks = self._expands = 0
+        host.log_events.on_proposed(self.submit)
 
     def submit(self, partition: Partition, proposal: Proposal) -> None:
         """Send a proposal soon; it replaces an older one of the same partition."""

@@ -37,10 +37,10 @@ class LogCleanerService:
         self._paces: dict[str, CleanerPace] = {}
         self._configured = asyncio.Event()
         self.configure(config)
-        host.on_truncated(self._cut)
-        host.on_deleted(self._gone)
-        host.on_moved(self._moved)
-        host.on_repaired(self._repaired)
+        host.log_events.on_truncated(self._cut)
+        host.log_events.on_deleted(self._gone)
+        host.log_events.on_moved(self._moved)
+        host.log_events.on_repaired(self._repaired)
 
     def configure(self, config: BrokerConfig) -> None:
         """Apply new settings: the rate at once, memory from the next log on.
@@ -67,13 +67,13 @@ class LogCleanerService:
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Clean what is dirty, then pause, until cancelled."""
-        for directory in self._host.online:
+        for directory in self._host.directories.online:
             with DirectoryWork(self._host, directory):
                 self._load(directory)
         ready()
         while True:
             has_cleaned = False
-            for directory in self._host.online:
+            for directory in self._host.directories.online:
                 with DirectoryWork(self._host, directory):
                     has_cleaned |= await self._clean_one(directory)
             await self._pause(0 if has_cleaned else self._backoff_ms)
@@ -125,7 +125,7 @@ class LogCleanerService:
                 ended, used = loop.time(), cpu_s()
                 await asyncio.sleep(pace.rest_s(ended - began, moved, self._bytes_per_second))
                 if cleaner.unsynced:
-                    await self._host.commit(directory, cleaner.unsynced)
+                    await self._host.directories.commit(directory, cleaner.unsynced)
                 began = loop.time()
                 pace.rested(cpu_s() - used, began - ended)
         finally:

@@ -31,16 +31,32 @@ Key = tuple[Uuid, int]
 
 
 class DirectoryReports:
-    """Service: keeps what is to be reported until the controller has accepted it."""
+    """Service: keeps what is to be reported until the controller has accepted it.
+
+    ``holds_back`` says of which replicas the controller must not be notified yet.
+    """
 
     name = "directory-reports"
 
-    def __init__(self, host: Host, controller: ControllerClient) -> None:
+    def __init__(
+        self,
+        host: Host,
+        controller: ControllerClient,
+        holds_back: Callable[[Partition], bool] = lambda partition: False,
+    ) -> None:
         self._host = host
+        self._holds_back = holds_back
         self._controller = controller
         self._pending: dict[Key, Partition] = {}
         self._lost: set[Key] = set()  # of the pending ones: reported as lost
         self._changed = asyncio.Event()
+        host.log_events.on_placed(self._placed)
+        host.log_events.on_usable(self.placed)
+        host.log_events.on_lost(self.lost)
+
+    def _placed(self, partition: Partition) -> None:
+        if not self._holds_back(partition):
+            self.placed(partition)
 
     def placed(self, partition: Partition) -> None:
         """Report soon where a partition is."""

@@ -1,7 +1,11 @@
-"""A guard for work on one directory: a disk failure takes the directory offline and ends there."""
+"""Guards for work on one directory: a disk failure takes the directory offline.
+
+with DirectoryWork(host, directory):    the failure ends there
+with DirectoryGuard(host, directory):   it is raised to the caller as well
+"""
 
 from types import TracebackType
-from typing import Protocol
+from typing import Literal, Protocol
 
 from ottla.protocol.faults import StorageFailed
 from ottla.storage.directory.log_dir import LogDirectory
@@ -16,7 +20,7 @@ class FailureHandler(Protocol):
 
 
 class DirectoryWork:
-    """``with DirectoryWork(host, directory):`` takes it offline on `StorageFailed`."""
+    """Takes the directory offline on `StorageFailed`, and ends the failure."""
 
     def __init__(self, host: FailureHandler, directory: LogDirectory) -> None:
         self._host = host
@@ -35,3 +39,16 @@ class DirectoryWork:
             return False
         self._host.storage_failed(self._directory, error.reason)
         return True
+
+
+class DirectoryGuard(DirectoryWork):
+    """Takes the directory offline on `StorageFailed`, and lets it pass."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Literal[False]:
+        super().__exit__(kind, error, traceback)
+        return False

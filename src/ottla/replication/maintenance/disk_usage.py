@@ -22,7 +22,7 @@ class DiskUsage:
         """Measure every log in the online directories."""
         found: dict[TopicPartition, int] = {}
         looked = 0
-        for directory in self._host.online:
+        for directory in self._host.directories.online:
             for partition, name in _logs(directory):
                 found[partition] = found.get(partition, 0) + self._size(f"{directory.path}/{name}")
                 looked += 1

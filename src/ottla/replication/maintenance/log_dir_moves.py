@@ -132,7 +132,7 @@ class Move:
             return
         if self._owes_checkpoint:
             self._owes_checkpoint = False
-            await self._host.commit(self.target, self.target.checkpoint_writes())
+            await self._host.directories.commit(self.target, self.target.checkpoint_writes())
         elif self._unsynced_bytes >= UNSYNCED_BYTES_MAX:
             await self._sync()
         else:
@@ -170,7 +170,7 @@ class Move:
     async def _sync(self) -> None:
         plan = self.future.flush_plan()
         self._unsynced_bytes = 0
-        await self._host.commit(self.target, by_path(plan, self._host.ports.disk))
+        await self._host.directories.commit(self.target, by_path(plan, self._host.ports.disk))
         if not self.is_over:
             self.future.flushed(plan)
 
@@ -280,9 +280,9 @@ class LogDirMoves:
         self._starting: list[Move] = []
         self._changed = asyncio.Event()
         self.moves: dict[TopicPartition, Move] = {}
-        host.on_truncated(self._was_cut)
-        host.on_deleted(self._is_gone)
-        host.on_failure(self._has_failed)
+        host.log_events.on_truncated(self._was_cut)
+        host.log_events.on_deleted(self._is_gone)
+        host.directories.on_failure(self._has_failed)
 
     # -- requests ----------------------------------------------------------------
 
@@ -305,10 +305,10 @@ class LogDirMoves:
         try:
             partition = self._host.partitions.find(*name)
         except UnknownTopicOrPartition:
-            self._host.prefer_directory(name, target)
+            self._host.directories.prefer_directory(name, target)
             raise
         except NotLeader as fault:
-            self._host.prefer_directory(name, target)
+            self._host.directories.prefer_directory(name, target)
             raise ReplicaNotAvailable(str(fault)) from fault
         under_way = self.moves.get(name)
         if under_way is not None:
@@ -329,7 +329,7 @@ class LogDirMoves:
         known = next((each for each in self._settings.paths if canonical(each) == wanted), None)
         if known is None:
             raise LogDirNotFound(f"{path!r} is not one of log.dirs")
-        found = next((each for each in self._host.directories if each.path == known), None)
+        found = next((each for each in self._host.directories.all if each.path == known), None)
         if found is None:
             raise StorageFailed(known, "offline since the start")
         found.check_online()
@@ -410,7 +410,7 @@ class LogDirMoves:
 
     def resume(self) -> None:
         """Resume the move of every future log, or delete the log."""
-        for directory in self._host.online:
+        for directory in self._host.directories.online:
             for name in list(directory.future_logs):
                 move = self.moves.get(name)
                 if move is None or move.target is not directory:
@@ -454,9 +454,9 @@ class LogDirMoves:
         log.info("log moved partition=%s from=%s to=%s", partition, left.path,
                  partition.directory.path)  # fmt: skip
         self.moves.pop(partition.name, None)
-        self._host.moved(partition, left)
+        self._host.log_events.moved(partition, left)
         with DirectoryWork(self._host, left):
             delay_ms = partition.log.config.file_delete_delay_ms
             self._replicas.schedule_removal(left, left.delete_log(partition.name), delay_ms)
-        self._host.placed(partition)
+        self._host.log_events.placed(partition)
         partition.wake_readers()

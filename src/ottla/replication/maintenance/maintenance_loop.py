@@ -129,7 +129,7 @@ class LogMaintenance:
                 continue
             with DirectoryWork(self._host, partition.directory):
                 draft = log.start_draft()
-                await self._host.commit(partition.directory, [draft])
+                await self._host.directories.commit(partition.directory, [draft])
                 if not log.is_failed:  # nor closed
                     log.place_start(draft)
 
@@ -138,7 +138,8 @@ class LogMaintenance:
         log = partition.log
         try:
             plan = log.flush_plan()
-            await self._host.commit(partition.directory, by_path(plan, self._host.ports.disk))
+            files = by_path(plan, self._host.ports.disk)
+            await self._host.directories.commit(partition.directory, files)
         except StorageFailed:
             return
         log.flushed(plan)
@@ -147,16 +148,16 @@ class LogMaintenance:
 
     async def write_checkpoints(self) -> None:
         """Write recovery points, log starts and high watermarks of every directory."""
-        for directory in self._host.online:
+        for directory in self._host.directories.online:
             with DirectoryWork(self._host, directory):
-                await self._host.commit(directory, directory.checkpoint_writes())
+                await self._host.directories.commit(directory, directory.checkpoint_writes())
 
     async def write_high_watermarks(self) -> None:
         """Write the high watermarks only, of directories where one has moved."""
-        for directory in self._host.online:
+        for directory in self._host.directories.online:
             with DirectoryWork(self._host, directory):
                 if writes := directory.high_watermark_writes():
-                    await self._host.commit(directory, writes)
+                    await self._host.directories.commit(directory, writes)
 
 
 def _delete_old(partition: Partition, now: Millis) -> None:

@@ -73,16 +73,12 @@ class _Repair(msgspec.Struct):
 
 
 class ReplicaRepair:
-    """Service: repairs the reported damage, one partition at a time, until cancelled.
-
-    ``verify`` checks a whole log and calls back afterwards; None without a scrubber.
-    """
+    """Service: repairs the reported damage, one partition at a time, until cancelled."""
 
     name = "replica-repair"
 
     def __init__(self, host: Host, connect: Connect) -> None:
         self.counts = RepairCounts()
-        self.verify: Callable[[Partition, Callable[[], None]], None] | None = None
         self._host = host
         self._connect = connect
         self._restore = ReplicaRestore(host, connect)
@@ -159,11 +155,13 @@ class ReplicaRepair:
             return True
         at = partition.registration
         is_lost = at is not None and at.directory(self._host.node_id) == DIRECTORY_LOST
-        if repair is not None or not is_lost or self.verify is None or partition.leader_id < 0:
+        if repair is not None or not is_lost or partition.leader_id < 0:
             return False
         self._verifying.add(partition)
-        self.verify(partition, partial(self._verified, partition))
-        return True
+        if self._host.log_events.check(partition, partial(self._verified, partition)):
+            return True
+        self._verifying.discard(partition)
+        return False
 
     def _verified(self, partition: Partition) -> None:
         self._verifying.discard(partition)
@@ -171,7 +169,7 @@ class ReplicaRepair:
         if repair is not None and partition.log.damaged_ranges:
             repair.is_out = True
         else:
-            self._host.report_placed(partition)
+            self._host.log_events.usable(partition)
 
     # -- the loop --------------------------------------------------------------
 
@@ -209,7 +207,7 @@ class ReplicaRepair:
         if is_sound:
             del self._repairs[partition]
             self._rejoin(partition, repair)
-            self._host.repaired(partition)
+            self._host.log_events.repaired(partition)
             log.info("replica repaired partition=%s", partition)
             return
         if (partition.leader_id < 0 and not partition.is_held) or repair.has_no_source:
@@ -231,7 +229,7 @@ class ReplicaRepair:
         repair.has_no_source = Outcome.NO_SOUND_COPY in outcomes
         partition.log.forget_removed_damage()
         if Outcome.NOT_REACHED not in outcomes and partition.is_held:
-            self._host.release(partition)
+            self._host.log_events.release(partition)
         is_whole = not partition.log.damaged_ranges and not partition.log.is_end_lost
         return is_whole and not partition.is_held
 
@@ -257,7 +255,7 @@ class ReplicaRepair:
             return
         if not repair.is_out:
             repair.is_out = True
-            host.report_lost(partition)
+            host.log_events.lost(partition)
         until = host.clock.monotonic() + LEAVE_ISR_MS_MAX
         while host.clock.monotonic() < until and self._may_leave(partition):
             if host.node_id not in partition.isr and partition.leader_id != host.node_id:
@@ -271,7 +269,7 @@ class ReplicaRepair:
     def _rejoin(self, partition: Partition, repair: _Repair) -> None:
         if repair.is_out:
             repair.is_out = False
-            self._host.report_placed(partition)
+            self._host.log_events.usable(partition)
 
     # -- one damaged range -------------------------------------------------------
 
@@ -400,7 +398,7 @@ class ReplicaRepair:
         """Make the repair durable and check it; then the range may be read again."""
         host = self._host
         disk = host.ports.disk
-        await host.commit(partition.directory, [PathSync(disk, segment.path)])
+        await host.directories.commit(partition.directory, [PathSync(disk, segment.path)])
         cursor: Cursor | None = Cursor(damage.position, damage.offset)
         part = Part(damage.end, damage.offset_end)
         while cursor is not None:

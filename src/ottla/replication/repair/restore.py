@@ -138,7 +138,7 @@ class ReplicaRestore:
             count += 1
         if not count:
             return False
-        await self._host.commit(partition.directory, restore.seal())
+        await self._host.directories.commit(partition.directory, restore.seal())
         if not self._is_current(partition, missing):
             raise ReplicaNotAnswering("the log has changed meanwhile")
         restore.finish()

@@ -86,7 +86,9 @@ class LogScrubber:
         self._changed = asyncio.Event()
         self.bytes_read = 0
         self.passes = 0
-        host.on_truncated(self._was_cut.add)
+        host.log_events.on_truncated(self._was_cut.add)
+        host.log_events.on_suspected(self.suspect)
+        host.log_events.on_check(self.verify)
 
     # -- requests ----------------------------------------------------------------
 
