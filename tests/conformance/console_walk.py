@@ -1,6 +1,6 @@
 """A cluster with something to see, and a browser that walks the pages of its console.
 
-    python -m tests.conformance.console_walk docs/images    writes the pictures of docs/console.md
+python -m tests.conformance.console_walk docs/images    writes the pictures of docs/console.md
 """
 
 import json

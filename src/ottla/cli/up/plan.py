@@ -15,7 +15,7 @@ compete for 8081 and 9080. The voters are fixed by configuration, so ports may d
 to the next.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -31,7 +31,6 @@ REGISTRY_PORT: Final = 8081
 """The first port of schema registries: the one that clients expect."""
 CONSOLE_PORT: Final = 9080
 """The first port that is tried for the console."""
-CONSOLE_PORTS_TRIED_MAX: Final = 10
 NODES_MAX: Final = 9
 """More voters make a quorum slower, not safer."""
 
@@ -141,20 +140,15 @@ def plan_nodes(
         raise BadPlan(f"no free ports above {port + count - 1} for controllers; use a lower --port")
     pages = [*free[count:], *[None] * count]
     taken_ports = {*ports, *free}
+    above_ports = None if port == PORT_DEFAULT else port + count
     registries: list[int | None] = [None] * count
     if has_registry:
-        first = REGISTRY_PORT if port == PORT_DEFAULT else port + count
-        candidates = range(first, PORT_MAX + 1)
-        usable = (each for each in candidates if each not in taken_ports and is_free(each))
-        registries = [*islice(usable, count), *registries]
+        registries = [
+            *islice(_free_from(above_ports or REGISTRY_PORT, taken_ports, is_free), count),
+            *registries,
+        ]
     taken_ports |= {each for each in registries if each is not None}
-    console_port = None
-    if has_console:
-        first = CONSOLE_PORT if port == PORT_DEFAULT else port + count
-        tried = range(first, min(first + CONSOLE_PORTS_TRIED_MAX, PORT_MAX + 1))
-        console_port = next(
-            (each for each in tried if each not in taken_ports and is_free(each)), None
-        )
+    console_port = next(_free_from(above_ports or CONSOLE_PORT, taken_ports, is_free), None)
     return tuple(
         PlannedNode(
             at + 1,
@@ -164,11 +158,16 @@ def plan_nodes(
             pages[at],
             *hosts,
             registry_port=registries[at],
-            console_port=console_port if at == 0 else None,
+            console_port=console_port if has_console and at == 0 else None,
             is_secure=is_secure,
         )
         for at in range(count)
     )
+
+
+def _free_from(first: int, taken: set[int], is_free: Callable[[int], bool]) -> Iterator[int]:
+    candidates = range(first, PORT_MAX + 1)
+    return (each for each in candidates if each not in taken and is_free(each))
 
 
 def settings_of(

@@ -63,8 +63,7 @@ def sound_batches(
         CorruptBatch, UnsupportedMagic: the source's copy is damaged, or its batch boundaries
             differ.
     """
-    view, found = memoryview(records), []
-    is_last = False
+    view, found, is_last = memoryview(records), list[memoryview](), False
     for position, header in batches(view):
         if header.last_offset < expected:
             continue
