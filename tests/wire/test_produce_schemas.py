@@ -1,7 +1,9 @@
 """Schema validation of a broker, through confluent-kafka and through plain Produce requests."""
 
 import json
+import runpy
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
@@ -274,3 +276,11 @@ def test_cluster_without_a_registry_refuses_the_setting() -> None:
             create(cluster, "lonely")
         assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
         assert "schema.registry.listeners" in refused.value.args[0].str()
+
+
+def test_example_shows_an_accepted_and_a_rejected_record(
+    node: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(__file__).parents[2] / "examples" / "schema_validation.py"
+    runpy.run_path(str(file))["main"](node.bootstrap, node.schema_registry_url)
+    assert capsys.readouterr().out.splitlines() == ["accepted", "rejected: INVALID_RECORD"]

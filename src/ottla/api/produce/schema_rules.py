@@ -15,14 +15,16 @@ large batches. The registry itself is asked in between, by `schema_checks.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla.config.generated import TopicConfig
 from ottla.formats.wire_format import HEADERS, BadFrame, SchemaRef, split_frame
 from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.reader import read_headers, unpack_region
 from ottla.protocol.records.walker import Spans, walk_spans
-from ottla.schemas.contract import SchemaType
+
+if TYPE_CHECKING:
+    from ottla.schemas.contract import SchemaType  # a node without a registry does not load it
 
 UNPACKED_BYTES_MAX: Final = 64 << 20
 """As `record_validation`, which has checked the batch before."""
@@ -82,7 +84,7 @@ def _strategy(name: str) -> str:
 class SchemaSource(NamedTuple):
     """The text of a schema, and those that it refers to, by name and in dependency order."""
 
-    schema_type: SchemaType
+    schema_type: "SchemaType"
     text: str
     references: tuple[tuple[str, str], ...] = ()
 
