@@ -48,6 +48,8 @@ class RegistryServer:
         place = urlsplit(path)
         if found := re.fullmatch(r"/schemas/ids/(\d+)", place.path):
             return self._schema(int(found[1]), 40403, place.query)
+        if found := re.fullmatch(r"/schemas/guids/([0-9a-f-]{36})", place.path):
+            return self._schema(int(found[1].replace("-", ""), 16), 40403, place.query)
         if found := re.fullmatch(r"/subjects/([^/]+)/versions/(\w+)", place.path):
             versions = self.subjects.get(unquote(found[1]), [])
             if not versions:
