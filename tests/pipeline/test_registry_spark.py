@@ -112,7 +112,6 @@ def test_bad_value_fails_with_its_offset_or_is_null(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"valueFormat": "registry"}, "needs schema.registry.url"),
         ({"valueFormat": "avro"}, "valueFormat"),
         ({"schema.registry.urll": "http://x"}, "unknown setting schema.registry.urll"),
         ({"valueSubject": "s"}, "valueSubject needs valueFormat=registry"),
@@ -332,9 +331,20 @@ def test_wrong_options_of_the_sink_are_named() -> None:
     with pytest.raises(OptionError, match="must be raw, avro, json or protobuf"):
         SinkOptions.parse({**base, "valueFormat": "xml"})
     with pytest.raises(OptionError, match=r"needs schema\.registry\.url"):
-        SinkOptions.parse({**base, "valueFormat": "avro"})
+        token = {"schema.registry.bearer.auth.token": "t"}
+        SinkOptions.parse({**base, **token, "valueFormat": "avro"})
     with pytest.raises(OptionError, match="subjectNameStrategy"):
         SinkOptions.parse({**base, "subjectNameStrategy": "mine"})
+
+
+def test_sink_without_an_address_uses_the_registry_of_the_cluster() -> None:
+    options = SinkOptions.parse(
+        {"kafka.bootstrap.servers": "x:1", "topic": "t", "valueFormat": "avro"}
+    )
+    assert options.encoding is not None
+    settings = options.encoding.registry
+    assert settings.urls == () and settings.cluster is not None
+    assert settings.cluster.bootstrap == ("x:1",)
 
 
 # -- table jobs ------------------------------------------------------------------------
@@ -382,7 +392,10 @@ def test_table_decodes_keys_by_the_registry_with_a_reason_for_bad_ones(
     [
         ({"format": "raw"}, "record_key.format must be avro, protobuf or json"),
         ({"format": "avro", "schema_file": "f"}, "record_key needs registry"),
-        ({"format": "avro", "registry": {}}, "record_key.registry needs url"),
+        (
+            {"format": "avro", "registry": {"bearer.auth.token": "t"}},
+            "record_key.registry: .*needs",
+        ),
     ],
 )
 def test_wrong_record_key_of_a_table_is_named(key: dict[str, object], message: str) -> None:
@@ -400,7 +413,7 @@ def test_table_of_another_format_than_the_subject_is_rejected(registry: Registry
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"format": "avro", "registry": {}}, "needs url"),
+        ({"format": "avro", "registry": {"bearer.auth.token": "t"}}, "needs schema.registry.url"),
         ({"format": "raw", "registry": {"url": "http://x"}}, "does not apply to value.format raw"),
         ({"format": "avro", "registry": {"url": "x"}}, "must begin with http"),
         ({"format": "avro", "registry": {"url": "http://x"}, "framed": True}, "do not apply"),
