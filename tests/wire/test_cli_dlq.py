@@ -72,6 +72,33 @@ def test_letters_are_listed_with_their_reasons(node: Cluster, ottla: Ottla) -> N
     assert [each["payload"] for each in shown] == ["1", "3"]
 
 
+def test_topics_are_found_by_the_usual_names_or_given(node: Cluster, ottla: Ottla) -> None:
+    wire = Wire(node.bootstrap)
+    usual = ["dlq-a", "a-dlq", "a-dlt", "a.DLT", "connect-dlq-a"]
+    for name in [*usual, "a.failed", "dltx"]:
+        create(wire, name)
+    wire.close()
+    listed = [row["topic"] for row in ottla.json("dlq", "list")]
+    assert {*usual, "a.failed", "dltx"} & {*listed} == {*usual}
+    (row,) = ottla.json("dlq", "list", "a.failed")
+    assert (row["topic"], row["waiting"]) == ("a.failed", 0)
+
+
+def test_letters_for_two_partitions_are_counted_together(node: Cluster, ottla: Ottla) -> None:
+    wire = Wire(node.bootstrap)
+    create(wire, "dlq.wide")
+    wire.close()
+    ottla("topic", "create", "wide", "-p", "2")
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    for number in range(6):
+        place = [("__dlq.errors.topic", b"wide"), ("__dlq.errors.partition", b"%d" % (number % 2))]
+        producer.produce("dlq.wide", b"v", headers=[("trace", b"t"), *place])
+    assert producer.flush(SECONDS_MAX) == 0
+    (shown,) = ottla.json("dlq", "show", "dlq.wide", "-n", "1")
+    assert shown["headers"] == ["trace=t"], "what is not shown by other rows"
+    assert ottla.json("dlq", "redrive", "dlq.wide", "--all", "--dry-run")["to"] == {"wide": 6}
+
+
 def test_selected_and_remaining_letters_are_sent_back_once_each(
     node: Cluster, ottla: Ottla
 ) -> None:

@@ -83,7 +83,9 @@ def answer_each(context: typer.Context, output: Output | None, found: Sequence[R
     if chosen(context, output) is not Output.TABLE:
         answer(context, output, found)
         return
-    for each in found:
+    for number, each in enumerate(found):
+        if number:
+            typer.echo()
         answer(context, output, each)
 
 

@@ -103,6 +103,15 @@ def read_letter(
     return DeadLetter(at, record, None, redrives=redrives)
 
 
+def own_headers(letter: DeadLetter) -> list[Header]:
+    """Return the headers that the other parts of a letter do not tell."""
+    told = {REDRIVES}
+    if letter.convention is not None:
+        _, prefix, *names, _ = letter.convention
+        told |= {prefix + name for name in names if name}
+    return [header for header in letter.record.headers if header.key not in told]
+
+
 def redriven(letter: DeadLetter, content: Record, offset: Offset) -> Record:
     """Return the record to send back: key, value and own headers, and a raised count."""
     prefix = "" if letter.convention is None else letter.convention.prefix

@@ -1,5 +1,6 @@
 """The dead-letter topics of a cluster, and what waits in them."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
@@ -14,7 +15,8 @@ from ottla.operations.redrive import bounds, handled_letters, read_letters
 from ottla.protocol.types import Offset
 
 ENABLE: Final = "errors.deadletterqueue.group.enable"
-NAME_PREFIX: Final = "dlq."
+NAMES: Final = re.compile(r"dlq[.-].*|.*[.-]dl[qt]|.*-dlq-.*", re.IGNORECASE | re.DOTALL)
+"""Names of dead-letter topics by Kafka's prefix, and as users of Connect and Spring have them."""
 LETTERS_READ_MAX: Final = 10_000
 """Letters of a partition that a summary reads for its reasons, the newest."""
 REASONS_MAX: Final = 10
@@ -41,7 +43,7 @@ async def dead_letter_topics(cluster: Cluster) -> list[str]:
     ]
     named = [topic.name for topic in await list_topics(cluster)]
     names = {name for name in enabled if name}
-    return sorted(names | {name for name in named if name and name.startswith(NAME_PREFIX)})
+    return sorted(names | {name for name in named if name and NAMES.fullmatch(name)})
 
 
 async def summarize_letters(cluster: Cluster, topic: str) -> LetterSummary:

@@ -242,7 +242,8 @@ async def _handle(
         await writer.commit()
     counts.handled += len(done)
     counts.without_record += lacking
-    counts.targets.update({place.topic: len(rows) for place, rows in records.items()})
+    for place, rows in records.items():
+        counts.targets[place.topic] += len(rows)
     if plan.rate is not None and not plan.is_dry_run:
         await asyncio.sleep(len(done) / plan.rate)
 

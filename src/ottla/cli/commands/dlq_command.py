@@ -26,6 +26,7 @@ from ottla.operations.dead_letter_headers import (
     Convention,
     DeadLetter,
     conventions_named,
+    own_headers,
     read_letter,
 )
 from ottla.operations.dead_letter_selection import LetterFilter, parse_place
@@ -34,6 +35,7 @@ from ottla.operations.dead_letter_topics import (
     dead_letter_topics,
     summarize_letters,
 )
+from ottla.operations.escaping import readable
 from ottla.operations.handled_letters import TooScattered
 from ottla.operations.redrive import (
     Redrive,
@@ -78,6 +80,10 @@ AllOption = Annotated[bool, typer.Option("--all", help="All letters; needed with
 @app.command("list")
 def show_list(
     context: typer.Context,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(help="Dead-letter topics; by default those enabled or named as such."),
+    ] = None,
     *,
     bootstrap: BootstrapOption = BOOTSTRAP_DEFAULT,
     output: OutputOption = None,
@@ -85,10 +91,8 @@ def show_list(
     """List dead-letter topics: letters that wait, the newest, and their reasons."""
 
     async def work(cluster: Cluster) -> list[Row]:
-        return [
-            _summary_row(await summarize_letters(cluster, name))
-            for name in await dead_letter_topics(cluster)
-        ]
+        names = topics or await dead_letter_topics(cluster)
+        return [_summary_row(await summarize_letters(cluster, name)) for name in names]
 
     answer(context, output, with_cluster(bootstrap, work), empty="no dead-letter topics")
 
@@ -152,7 +156,11 @@ def _row(letter: DeadLetter) -> Row:
         "group": letter.group,
         "deliveries": letter.deliveries,
         "redrives": letter.redrives,
-        **{name: record[name] for name in record if name.startswith(("key", "payload", "headers"))},
+        "headers": [
+            f"{key}={'' if value is None else readable(value)}"
+            for key, value in own_headers(letter)
+        ],
+        **{name: record[name] for name in record if name.startswith(("key", "payload"))},
     }
 
 
@@ -279,4 +287,5 @@ def _selection(
 
 
 def _time(millis: int) -> str:
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
+    """Return a time of 20 characters, so that a table fits a narrow terminal."""
+    return f"{datetime.fromtimestamp(millis / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
