@@ -28,7 +28,9 @@ def console_of(node: Node, config: BrokerConfig) -> ConsoleService:
     bound = bind_console(settings, needs_login=listener.uses_sasl)
     registry = None
     if node.schema_registry_url is not None:
-        registry = RegistrySettings((node.schema_registry_url,))
+        registry = RegistrySettings(
+            (node.schema_registry_url,), ca_file=config.ssl_truststore_location
+        )
     options = ClientOptions(client_id=CLIENT_ID, connection=Options(tls=listener.tls))
     upstream = Upstream(
         client_ports(),

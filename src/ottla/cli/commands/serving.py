@@ -105,6 +105,7 @@ async def run_until_stopped(
         system_calls.on_signal(number, stop.take, number)
     if is_bound_to_input:
         await system_calls.on_end_of_input(stop.take)
+    _load_console(loaded)
     node = await _start(loaded, repair, stop)
     if node is not None:
         console = await _console(node, loaded)
@@ -115,19 +116,27 @@ async def run_until_stopped(
     return stop.number
 
 
+def _load_console(loaded: Loaded) -> None:
+    """Import the console before the node serves, which would wait for it. Raises ConfigError."""
+    url = loaded.broker.console_listeners
+    if url is None:
+        return
+    try:
+        import ottla.cli.commands.console_running  # noqa: F401 - it is used once the node serves
+    except ImportError:
+        rule = "needs `pip install 'ottla[console]'`"
+        raise ConfigError([Problem("console.listeners", url, rule)]) from None
+
+
 async def _console(node: Node, loaded: Loaded) -> Coroutine[object, object, None] | None:
     """Return what serves the console; None without ``console.listeners``. Raises ConfigError."""
     url = loaded.broker.console_listeners
     if url is None or "broker" not in loaded.broker.process_roles:
         return None
-    try:
-        from ottla.cli.commands.console_running import console_of
+    from ottla.cli.commands.console_running import console_of
 
+    try:
         service = console_of(node, loaded.broker)
-    except ImportError:
-        await node.shutdown()
-        rule = "needs `pip install 'ottla[console]'`"
-        raise ConfigError([Problem("console.listeners", url, rule)]) from None
     except ValueError as error:
         await node.shutdown()
         raise ConfigError([Problem("console.listeners", url, str(error))]) from error
