@@ -112,7 +112,7 @@ async def test_last_replica_in_sync_asks_the_others_before_it_leads(
         await cluster.stop(2)
         await eventually(lambda: cluster.isr() == {1, 3})
         # Node 1 is the controller: it leaves the ISR when its replica's directory is lost.
-        cluster.nodes[1]._parts.broker.replica_manager.host.report_lost(cluster.partition(1))
+        cluster.nodes[1]._parts.broker.replica_manager.host.log_events.lost(cluster.partition(1))
         await eventually(lambda: cluster.isr() == {victim} and leader_of(cluster) == victim)
         assert await produce(cluster, b"only here", acks=1) is ErrorCode.NONE
         directory = Path(cluster.partition(victim).log.directory)
