@@ -330,8 +330,8 @@ def test_wrong_options_of_the_sink_are_named() -> None:
     base = {"kafka.bootstrap.servers": "x:1", "topic": "t"}
     with pytest.raises(OptionError, match="must be raw, avro, json or protobuf"):
         SinkOptions.parse({**base, "valueFormat": "xml"})
+    token = {"schema.registry.bearer.auth.token": "t"}
     with pytest.raises(OptionError, match=r"needs schema\.registry\.url"):
-        token = {"schema.registry.bearer.auth.token": "t"}
         SinkOptions.parse({**base, **token, "valueFormat": "avro"})
     with pytest.raises(OptionError, match="subjectNameStrategy"):
         SinkOptions.parse({**base, "subjectNameStrategy": "mine"})

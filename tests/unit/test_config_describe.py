@@ -81,7 +81,15 @@ def line_of(entry: Entry) -> str:
 # Keys that Kafka 4.2.1 does not have.
 # Ottla's own, and those of releases after the one that the golden file is from.
 OWN_KEYS = (
-    *("ottla.", "confluent.", "schema.registry.", "log.scrub.", "log.format", "log.level"),
+    *(
+        "ottla.",
+        "confluent.",
+        "schema.registry.",
+        "console.",
+        "log.scrub.",
+        "log.format",
+        "log.level",
+    ),
     *("cordoned.log.dirs", "errors.deadletterqueue.", "max.decompressed.message.bytes"),
     *("remote.copy.lag.", "log.remote.copy.lag."),
 )

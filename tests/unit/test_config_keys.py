@@ -28,7 +28,15 @@ GOLDEN = Path(__file__).parent / "golden" / "kafka_keys.tsv"
 FACTS = [line.split("\t") for line in GOLDEN.read_text().splitlines() if not line.startswith("#")]
 
 
-OURS = ("ottla.", "confluent.", "schema.registry.", "log.scrub.", "log.format", "log.level")
+OURS = (
+    "ottla.",
+    "confluent.",
+    "schema.registry.",
+    "console.",
+    "log.scrub.",
+    "log.format",
+    "log.level",
+)
 # Keys of Kafka 4.3, as its release 4.3.1 defines them, and of 4.4.
 _DEAD = "errors.deadletterqueue."
 NEWER = [
