@@ -258,6 +258,7 @@ def test_local_cluster_serves_the_console_on_a_free_port() -> None:
     assert [node.console_port for node in nodes] == [CONSOLE_PORT + 1, None]
     assert f"console.listeners=http://127.0.0.1:{CONSOLE_PORT + 1}" in settings_of(nodes[0], nodes)
     assert "console" not in settings_of(nodes[1], nodes)
-    (alone,) = plan_nodes(1, 19092, "/data", lambda port: port > 9200,
-                          has_console=True)  # fmt: skip
+    (alone,) = plan_nodes(1, 9092, "/data", lambda port: 9092 <= port <= 9094, has_console=True)
     assert alone.console_port is None
+    (other,) = plan_nodes(1, 19092, "/data", lambda port: True, has_console=True)
+    assert other.console_port is not None and other.console_port > 19092
