@@ -8,7 +8,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[2] / "src"
 # Participles, adverbs and pronouns; the type checker knows what they hold, the reader does not.
 EMPTY = frozenset({"each", "found", "at", "known", "wanted", "kept", "asked", "given"})
-COUNT_MAX = 2_520
+COUNT_MAX = 2_442
 """Lower it to the count whenever that has fallen; never raise it."""
 
 
