@@ -202,14 +202,20 @@ async def describe_configs(
 async def topics_with(cluster: Cluster, key: str, value: str) -> list[MetadataResponseTopic]:
     """Return the topics whose setting ``key`` is ``value``, by name."""
     topics = await list_topics(cluster)
-    wanted = [DescribeConfigsResource(Resource.TOPIC, each.name or "", [key]) for each in topics]
-    response = await cluster.send_any(DescribeConfigsRequest(wanted), DescribeConfigsResponse)
-    found = {
-        each.resource_name
-        for each in response.results
-        if any((config.name, config.value) == (key, value) for config in each.configs)
+    settings = await topic_settings(cluster, [topic.name or "" for topic in topics], [key])
+    return [topic for topic in topics if settings.get(topic.name or "", {}).get(key) == value]
+
+
+async def topic_settings(
+    cluster: Cluster, names: Sequence[str], keys: Sequence[str]
+) -> dict[str, dict[str, str | None]]:
+    """Return some settings of topics. Keys that the broker does not have are left out."""
+    resources = [DescribeConfigsResource(Resource.TOPIC, name, list(keys)) for name in names]
+    response = await cluster.send_any(DescribeConfigsRequest(resources), DescribeConfigsResponse)
+    return {
+        result.resource_name: {config.name: config.value for config in result.configs}
+        for result in response.results
     }
-    return [each for each in topics if each.name in found]
 
 
 async def list_config_resources(cluster: Cluster, kind: Resource) -> list[str]:

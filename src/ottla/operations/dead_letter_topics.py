@@ -2,19 +2,24 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from ottla.client.admin import list_topics, topics_with
+from ottla.client.admin import list_topics, topic_settings
 from ottla.client.cluster import Cluster
 from ottla.operations.dead_letter_headers import read_letter
 from ottla.operations.handled_letters import HandledLetters
 from ottla.operations.redrive import bounds, handled_letters, read_letters
 from ottla.protocol.types import Offset
 
-ENABLE: Final = "errors.deadletterqueue.group.enable"
+ENABLES: Final = (
+    "errors.deadletterqueue.group.enable",
+    "ottla.errors.deadletterqueue.group.enable",
+)
+OF_TABLE: Final = "ottla.table.dead.letters"
+"""The topic to which the table of a topic writes its dead letters."""
 NAMES: Final = re.compile(r"dlq[.-].*|.*[.-]dl[qt]|.*-dlq-.*", re.IGNORECASE | re.DOTALL)
 """Names of dead-letter topics by Kafka's prefix, and as users of Connect and Spring have them."""
 LETTERS_READ_MAX: Final = 10_000
@@ -35,15 +40,24 @@ class LetterSummary(msgspec.Struct, frozen=True):
 
 
 async def dead_letter_topics(cluster: Cluster) -> list[str]:
-    """Return the topics that groups may write dead letters to, and those named as if they were."""
-    enabled = [
-        topic.name
-        for key in (ENABLE, f"ottla.{ENABLE}")
-        for topic in await topics_with(cluster, key, "true")
-    ]
-    named = [topic.name for topic in await list_topics(cluster)]
-    names = {name for name in enabled if name}
-    return sorted(names | {name for name in named if name and NAMES.fullmatch(name)})
+    """Return the topics that groups and tables may write dead letters to, and those named so."""
+    names = [topic.name or "" for topic in await list_topics(cluster)]
+    settings = await topic_settings(cluster, names, [*ENABLES, OF_TABLE])
+    return choose_dead_letter_topics(names, settings)
+
+
+def choose_dead_letter_topics(
+    names: Sequence[str], settings: Mapping[str, Mapping[str, str | None]]
+) -> list[str]:
+    """Return the dead-letter topics among ``names``, by their names and by settings of topics."""
+    of_tables = {of_topic.get(OF_TABLE) for of_topic in settings.values()}
+    return sorted(
+        name
+        for name in names
+        if NAMES.fullmatch(name)
+        or name in of_tables
+        or any(settings.get(name, {}).get(key) == "true" for key in ENABLES)
+    )
 
 
 async def summarize_letters(cluster: Cluster, topic: str) -> LetterSummary:
