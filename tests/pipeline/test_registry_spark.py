@@ -40,6 +40,8 @@ V2 = {
     ],
 }
 
+NO_ID = "it does not begin with a schema id, and the record has no header with one"
+
 
 @pytest.fixture
 def registry() -> Iterator[RegistryServer]:
@@ -368,7 +370,7 @@ def test_table_decodes_by_the_registry_with_a_reason_for_bad_rows(
     assert [each[REASON_COLUMN] for each in found] == [
         None,
         "schema id 99 is unknown to the registry",
-        "not in the registry's format: it does not begin with a schema id",
+        f"not in the registry's format: {NO_ID}",
     ]
 
 
@@ -383,7 +385,7 @@ def test_table_decodes_keys_by_the_registry_with_a_reason_for_bad_ones(
     batch = pa.RecordBatch.from_pydict({"key": pa.array(data, pa.binary())})
     found = decode_keys(batch, values).to_pylist()
     assert [each[KEY_COLUMN] for each in found] == [{"id": 4}, None, None]
-    bad = "the key: not in the registry's format: it does not begin with a schema id"
+    bad = f"the key: not in the registry's format: {NO_ID}"
     assert [each[KEY_REASON] for each in found] == [None, None, bad]
 
 

@@ -216,7 +216,8 @@ def register(  # noqa: PLR0913 - one per option
     """Register the schema of a file, and show its id and version."""
     query = "?normalize=true" if normalize else ""
     path = _path("subjects", subject, "versions") + query
-    reply = _asker(registry, bootstrap)("POST", path, _body(file, kind, reference))
+    body = _body(file, kind, reference)  # first: a bad file needs no registry
+    reply = _asker(registry, bootstrap)("POST", path, body)
     answer(context, output, {"subject": subject, "version": reply["version"], "id": reply["id"]})
 
 
@@ -234,7 +235,8 @@ def check(
 ) -> None:
     """Say whether the schema of a file could be registered; exit 1 if not."""
     path = _path("compatibility", "subjects", subject, "versions") + "?verbose=true"
-    reply = _asker(registry, bootstrap)("POST", path, _body(file, kind, reference))
+    body = _body(file, kind, reference)
+    reply = _asker(registry, bootstrap)("POST", path, body)
     messages = reply.get("messages") or []
     row: Row = {"subject": subject, "compatible": bool(reply["is_compatible"])}
     if chosen(context, output) is Output.TABLE:

@@ -148,7 +148,9 @@ def plan_nodes(
             *registries,
         ]
     taken_ports |= {each for each in registries if each is not None}
-    console_port = next(_free_from(above_ports or CONSOLE_PORT, taken_ports, is_free), None)
+    console_port = None
+    if has_console:
+        console_port = next(_free_from(above_ports or CONSOLE_PORT, taken_ports, is_free), None)
     return tuple(
         PlannedNode(
             at + 1,
@@ -158,7 +160,7 @@ def plan_nodes(
             pages[at],
             *hosts,
             registry_port=registries[at],
-            console_port=console_port if has_console and at == 0 else None,
+            console_port=console_port if at == 0 else None,
             is_secure=is_secure,
         )
         for at in range(count)
