@@ -129,11 +129,9 @@ def plan_nodes(
     if not 1 <= port <= PORT_MAX - 2 * count:
         raise BadPlan(f"--port {port}: must be 1 to {PORT_MAX - 2 * count}")
     ports = range(port, port + count)
-    taken = [each for each in ports if not is_free(each)]
-    if taken:
-        raise BadPlan(
-            f"port {taken[0]} is in use; stop its listener, or use another port with --port"
-        )
+    busy = next((number for number in ports if not is_free(number)), None)
+    if busy is not None:
+        raise BadPlan(f"port {busy} is in use; stop its listener, or use another port with --port")
     above = (each for each in range(port + count, PORT_MAX + 1) if is_free(each))
     free = list(islice(above, 2 * count))
     if len(free) < count:
@@ -148,9 +146,8 @@ def plan_nodes(
             *registries,
         ]
     taken_ports |= {each for each in registries if each is not None}
-    console_port = None
-    if has_console:
-        console_port = next(_free_from(above_ports or CONSOLE_PORT, taken_ports, is_free), None)
+    consoles = _free_from(above_ports or CONSOLE_PORT, taken_ports, is_free)
+    console_port = next(consoles, None) if has_console else None
     return tuple(
         PlannedNode(
             at + 1,
