@@ -103,7 +103,7 @@ class ConsoleApp:
         except ClientDisconnect:
             raise
         except Exception:
-            log.exception("request failed method=%s path=%.200s", request.method, path)
+            log.exception("request failed method=%s path=%.200r", request.method, path)
             return self._failed(target, 500, "Failed; see the log of the console.")
 
     async def _dispatch(self, request: Request, target: Target, path: str) -> Response:

@@ -23,7 +23,7 @@ class Rejected(Exception):
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who sends a request: the user's client of the cluster, and of the schema registry.
+    """The caller of a request: the clients with which the user reaches cluster and registry.
 
     ``name`` is empty where nobody logs in. ``jobs_key`` tells whose searches are listed.
     """
